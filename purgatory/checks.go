@@ -187,7 +187,7 @@ func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	defer cancel()
 	err := p.repos.eachOf(ctx, owner, func(ref graspsync.RepoRef) {
 		p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{
-			Left: map[graspsync.RepoRef]bool{ref: true}, Unsaid: map[graspsync.PubKey]bool{owner: true},
+			Left: map[graspsync.RepoRef]bool{ref: true}, Deleters: map[graspsync.PubKey]bool{owner: true},
 		}})
 	})
 	if err != nil && ctx.Err() == nil {

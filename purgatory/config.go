@@ -71,9 +71,6 @@ type constants struct {
 	// gitfetch allows 5 h per GiB. Defaults to 24 h, or to 6 h per GiB of MaxRepoDay if that is
 	// more.
 	FetchTimeout time.Duration
-	// MaxPerAuthor is the maximum number of held states of an author, and of other held events of
-	// an author. Defaults to 100.
-	MaxPerAuthor int
 	// MaxFetch is the number of bytes charged for a fetch that a crash cut short. If it is too
 	// small, a crash loop may fetch more than a day allows. If it is too large, a few crashes use
 	// up a day. Defaults to an eighth of MaxRepoDay or MaxHostDay, whichever is smaller.
@@ -178,7 +175,6 @@ func (c Config) withDefaults() Config {
 	def(&c.Limits.MaxOwnerPullBytes, manyBytes)
 	def(&c.Limits.MaxEntries, 10_000)
 	def(&c.Limits.MaxBytes, 64<<20)
-	def(&c.fixed.MaxPerAuthor, 100)
 	def(&c.fixed.MaxRemembered, 50_000)
 	def(&c.fixed.MaxKept, 20_000)
 	def(&c.fixed.MaxClones, 16)

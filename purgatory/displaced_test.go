@@ -41,7 +41,7 @@ func (s *leavingStore) Delete(ctx context.Context, keys ...string) error {
 // the events that they evicted stayed, counted in no quota, and could fill the disk.
 func TestWhoGoesLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 16}}.With(purgatory.Fixed{MaxPerAuthor: 16}))
+		w := newWorld(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 16}})
 		store := &leavingStore{Store: w.state, leave: func() {}}
 		w.state = store
 		w.start()

@@ -2,8 +2,6 @@ package purgatory
 
 import (
 	"context"
-	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -28,10 +26,8 @@ type engine struct {
 	surveys  *workqueue.Queue[string]
 	releases *workqueue.Queue[graspsync.RepoRef]
 	expiring map[graspsync.EventID]bool
-	// fetchFaults are repositories whose last fetch failed because of our git, disk or lock.
-	fetchFaults map[graspsync.RepoRef]backoff.Streak
-	asking      map[syncqueue.RequestID]*request
-	p           *Purgatory
+	asking   map[syncqueue.RequestID]*request
+	p        *Purgatory
 }
 
 const (
@@ -51,31 +47,22 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 		DefaultLimit: limits(p.cfg.Limits.DomainLimit), Seed: seed,
 	}
 	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
-	return &engine{
-		p: p, queue: syncqueue.New(cfg),
-		surveys:     newSurveyQueue(p.cfg.fixed.MaxReleases, func(t surveyTurn) { p.inbox.put(t) }),
-		releases:    newReleaseQueue(p.cfg.fixed.MaxReleases, func(t releaseTurn) { p.inbox.put(t) }),
-		expiring:    make(map[graspsync.EventID]bool),
-		fetchFaults: make(map[graspsync.RepoRef]backoff.Streak), asking: make(map[syncqueue.RequestID]*request),
+	e := &engine{
+		p: p, queue: syncqueue.New(cfg), expiring: make(map[graspsync.EventID]bool), asking: make(map[syncqueue.RequestID]*request),
 	}
+	e.surveys, e.releases = newQueues(p)
+	return e
 }
 
-// newSurveyQueue returns the queue of surveys, in order of arrival, because a survey runs no git.
-func newSurveyQueue(places int, granted func(surveyTurn)) *workqueue.Queue[string] {
-	return workqueue.New(limit.NewSlots(int64(places), 1), nil,
-		func(identifier string) limit.Stranger { return limit.Stranger{ID: identifier} },
-		func(identifier string, _ workqueue.Lane, place *limit.Slot) { granted(surveyTurn{identifier, place}) })
-}
-
-// newReleaseQueue returns the queue of releases, with places slots in the quick lane and half as
-// many in the slow lane. An owner has at most half of the slots.
-func newReleaseQueue(places int, granted func(releaseTurn)) *workqueue.Queue[graspsync.RepoRef] {
-	slots := func(n int) *limit.Slots { return limit.NewSlots(int64(n), int64(max(1, n/2))) }
-	return workqueue.New(slots(places), slots(max(1, places/2)),
-		func(ref graspsync.RepoRef) limit.Stranger { return limit.Stranger{ID: ref.Owner.String()} },
-		func(ref graspsync.RepoRef, in workqueue.Lane, place *limit.Slot) {
-			granted(releaseTurn{ref, in, place})
-		})
+// newQueues returns the queue of surveys, in order of arrival, because a survey runs no git, and the
+// queue of releases. An owner has at most half of the releases.
+func newQueues(p *Purgatory) (surveys *workqueue.Queue[string], releases *workqueue.Queue[graspsync.RepoRef]) {
+	n := int64(p.cfg.fixed.MaxReleases)
+	surveys = workqueue.New(limit.NewSlots(n, 1), func(identifier string) limit.Stranger { return limit.Stranger{ID: identifier} },
+		func(identifier string, slot *limit.Slot) { p.inbox.put(surveyTurn{identifier, slot}) })
+	releases = workqueue.New(limit.NewSlots(n, max(1, n/2)), func(ref graspsync.RepoRef) limit.Stranger { return limit.Stranger{ID: ref.Owner.String()} },
+		func(ref graspsync.RepoRef, slot *limit.Slot) { p.inbox.put(releaseTurn{ref, slot}) })
+	return surveys, releases
 }
 
 func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
@@ -87,7 +74,7 @@ func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
 }
 
 func (e *engine) resume() {
-	for _, entry := range e.p.pending.all() {
+	for _, entry := range e.p.pending.all(nil) {
 		for _, r := range surveysOf(entry) {
 			e.survey(r.identifier, r.why)
 		}
@@ -112,9 +99,7 @@ func surveysOf(entry refplan.Entry) (all []surveyRequest) {
 	return all
 }
 
-func (e *engine) survey(identifier string, why refplan.Reasons) {
-	e.surveys.Want(identifier, why, workqueue.Quick)
-}
+func (e *engine) survey(identifier string, why refplan.Reasons) { e.surveys.Want(identifier, why) }
 
 func (e *engine) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
@@ -177,12 +162,7 @@ func (msg queueInquiry) handle(_ context.Context, e *engine) {
 
 func (msg fetchEnd) handle(ctx context.Context, e *engine) {
 	if msg.fault != nil {
-		s := e.fetchFaults[msg.repo]
-		wait := faultFor + e.p.cfg.fixed.MaxBackoff
-		s.Again(time.Now(), wait, wait)
-		e.fetchFaults[msg.repo] = s
-	} else if msg.took {
-		delete(e.fetchFaults, msg.repo)
+		e.p.table.failed(msg.repo)
 	}
 	e.asking[msg.fetched.ID].stop(nil)
 	delete(e.asking, msg.fetched.ID)
@@ -201,7 +181,7 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	}
 	for _, w := range affected {
 		for _, ref := range w.Repos {
-			e.survey(ref.Identifier, refplan.Reasons{})
+			e.survey(ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{author: true}})
 		}
 	}
 	if !waits {
@@ -226,10 +206,7 @@ func (msg refetchRequest) handle(ctx context.Context, e *engine) {
 }
 
 func (t surveyTurn) handle(ctx context.Context, e *engine) {
-	why, ok := e.surveys.Begin(t.identifier, workqueue.Quick, t.place)
-	if !ok {
-		return
-	}
+	why, _ := e.surveys.Begin(t.identifier, t.place)
 	e.wg.Go(func() {
 		found, err := e.p.survey(ctx, t.identifier, why)
 		e.p.inbox.put(surveyEnd{t.identifier, why, found, err})
@@ -237,51 +214,35 @@ func (t surveyTurn) handle(ctx context.Context, e *engine) {
 }
 
 func (t releaseTurn) handle(ctx context.Context, e *engine) {
-	why, ok := e.releases.Begin(t.ref, t.in, t.place)
-	if !ok {
-		return
-	}
+	why, failures := e.releases.Begin(t.ref, t.place)
 	e.wg.Go(func() {
-		result, err := e.p.release(ctx, t.ref, why, budgetOf(t.in, e.p.cfg.fixed.Timeout))
+		result, err := e.p.release(ctx, t.ref, why, e.p.releaseTime(failures))
 		e.p.inbox.put(releaseEnd{t.ref, why, result, err})
 	})
 }
 
 func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
-	e.surveys.End(msg.identifier)
-	if msg.err == nil {
-		e.surveys.Succeeded(msg.identifier)
-	} else if ctx.Err() == nil {
+	failed := msg.err != nil && ctx.Err() == nil
+	if e.surveys.End(msg.identifier, now, failed, msg.why); failed {
 		e.p.report.fault(msg.identifier, "looking for repositories failed", msg.err)
-		e.surveys.Failed(msg.identifier, msg.why, now)
 		e.p.table.surveyFailed(msg.identifier)
 	}
 	for _, ref := range msg.found.Release {
-		e.releases.Want(ref, msg.why, workqueue.Quick)
+		e.releases.Want(ref, msg.why)
 	}
 	e.wholes(ctx, now, msg.found.Complete)
 }
 
 func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
-	in := e.releases.End(msg.ref)
-	long := errors.Is(msg.err, errLong)
-	switch {
-	case msg.err == nil && msg.result.again:
-		e.releases.Failed(msg.ref, msg.why, now)
-	case msg.err == nil:
-		e.releases.Succeeded(msg.ref)
-	case ctx.Err() != nil:
-	case long && in == workqueue.Quick: // a repository that needs more time gets it without a wait
-		e.releases.SetSlow(msg.ref, true)
-		e.releases.Want(msg.ref, msg.why, workqueue.Slow)
-	default:
+	failed := msg.err != nil && ctx.Err() == nil
+	e.releases.End(msg.ref, now, failed || msg.result.again, msg.why)
+	if failed {
 		e.p.report.fault(msg.ref.String(), releaseFailed, msg.err)
-		e.releases.Failed(msg.ref, msg.why, now)
-		if long || msg.result.walked { // else the speed is unknown
-			e.releases.SetSlow(msg.ref, long)
-		}
+	}
+	if failed && !tookLong(msg.err) {
+		e.p.table.failed(msg.ref)
 	}
 	if msg.result.gained {
 		e.survey(msg.ref.Identifier, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{msg.ref: true}})
@@ -308,7 +269,7 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 func (e *engine) queueFetch(ctx context.Context, now time.Time, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
 	by, told := anew(why, n)
 	if !told {
-		if !why.Check && len(why.Unsaid) == 0 || e.p.servers.Futile(ref).Waits(now) {
+		if !why.Check && len(why.Deleters) == 0 || e.p.servers.Futile(ref).Waits(now) {
 			if e.queue.Due(ref).IsZero() {
 				e.p.table.setHopeless(ref, true)
 			}
@@ -400,7 +361,6 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 
 // due returns at most n events whose hold must end now.
 func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry {
-	maps.DeleteFunc(e.fetchFaults, func(_ graspsync.RepoRef, s backoff.Streak) bool { return !s.Waits(now) })
 	due, prolonged := e.p.pending.due(now, n, e.held, e.owed)
 	if len(prolonged) > 0 {
 		e.wg.Go(func() {
@@ -414,24 +374,19 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry 
 	return due
 }
 
-// maxFaults is the number of failures after which the events of a repository expire as usual. 1,000
-// retries take more than three days. faultFor is the time for which a failed fetch counts, in
-// addition to the wait for the next attempt.
+// faultFor is the time for which a failure of our store, git or disk extends the holds of events,
+// in addition to the wait for the next fetch. It is longer than the wait for the next release. An
+// event older than faultMost expires as usual.
 const (
-	maxFaults = 1000
 	faultFor  = 2 * workqueue.RetryMost
+	faultMost = 7 * 24 * time.Hour
 )
 
 // held reports whether an event may be complete, and its release only fails because of our own
 // store, git or disk.
-func (e *engine) held(entry refplan.Entry) bool {
-	return slices.ContainsFunc(entry.Repos, func(ref graspsync.RepoRef) bool {
-		for _, n := range []int{e.releases.Faults(ref), e.surveys.Faults(ref.Identifier), e.fetchFaults[ref].Times} {
-			if n > 0 && n < maxFaults {
-				return true
-			}
-		}
-		return false
+func (e *engine) held(now time.Time, entry refplan.Entry) bool {
+	return now.Sub(entry.Seen) < faultMost && slices.ContainsFunc(entry.Repos, func(ref graspsync.RepoRef) bool {
+		return e.surveys.Fails(ref.Identifier) || e.p.table.hasFailed(ref, now.Add(-faultFor-e.p.cfg.fixed.MaxBackoff))
 	})
 }
 
@@ -475,7 +430,7 @@ func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 		switch {
 		case !ok || a.Author != author:
 		case a.Kind == graspsync.KindState:
-			e.survey(ref.Identifier, refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{author: true}})
+			e.survey(ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{author: true}})
 		default:
 			e.p.table.touch(ref)
 			e.survey(ref.Identifier, refplan.Reasons{Owners: map[graspsync.PubKey]bool{author: false}})
@@ -533,7 +488,6 @@ type (
 		repo    graspsync.RepoRef
 		server  graspsync.HostPort
 		fetched syncqueue.Fetched
-		took    bool  // the received data is part of the repository
 		fault   error // a failure of our git or disk
 	}
 	// surveyEnd reports the result of a survey.
@@ -551,7 +505,6 @@ type (
 	// releaseTurn grants a repository a slot for its release.
 	releaseTurn struct {
 		ref   graspsync.RepoRef
-		in    workqueue.Lane
 		place *limit.Slot
 	}
 	// releaseEnd reports the result of a release.

@@ -15,7 +15,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
@@ -190,18 +189,7 @@ type expiredRecord struct {
 	Withdrawn bool                `json:"withdrawn,omitempty"` // its author has withdrawn the repository
 }
 
-func encodeExpired(e refplan.Entry, now, until time.Time, withdrawn bool) ([]byte, error) {
-	data, err := json.Marshal(expiredRecord{
-		Until: backoff.Saved(until), Class: e.Class, Repos: e.Repos[:min(len(e.Repos), mostExpiredRepos)],
-		ByUser: e.ByUser, Seen: backoff.Saved(e.Seen), At: backoff.Saved(now), Withdrawn: withdrawn,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encoding an expired event: %w", err)
-	}
-	return data, nil
-}
-
-// decodeExpired parses a record written by encodeExpired.
+// decodeExpired parses the record of an expired event.
 func decodeExpired(data []byte) (r expiredRecord, err error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return expiredRecord{}, fmt.Errorf("decoding an expired event: %w", err)
@@ -209,15 +197,10 @@ func decodeExpired(data []byte) (r expiredRecord, err error) {
 	return r, nil
 }
 
-// ending returns the state of the event. It returns false if no repository is recorded.
-func (r expiredRecord) ending(id graspsync.EventID, now time.Time) (EventState, bool) {
-	if len(r.Repos) == 0 || len(r.Repos) > mostExpiredRepos {
-		return EventState{}, false
-	}
+func (r expiredRecord) state(id graspsync.EventID) EventState {
 	return EventState{
-		ID: id, Class: r.Class.String(), Repos: r.Repos, ByUser: r.ByUser, Is: EventCode(Expired.String()),
-		Since: backoff.Past(r.Seen, now), At: backoff.Past(r.At, now),
-	}, true
+		ID: id, Class: r.Class.String(), Repos: r.Repos, ByUser: r.ByUser, Is: EventCode(Expired.String()), Since: r.Seen, At: r.At,
+	}
 }
 
 // readEach calls f for all records with a key prefix. key is the rest of the key.

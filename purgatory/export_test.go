@@ -21,7 +21,7 @@ func (p *Purgatory) Sizes() map[string]int {
 	p.pending.mu.Lock()
 	defer p.pending.mu.Unlock()
 	served := 0
-	for _, h := range p.pending.events {
+	for _, h := range p.pending.events.All() {
 		if h.refIn != nil {
 			served++
 		}
@@ -45,7 +45,6 @@ func (p *Purgatory) Sizes() map[string]int {
 	defer p.sessions.mu.Unlock()
 	return map[string]int{
 		"needs": needs, "touched": touched, "pushed": pushed, "served": served,
-		"pinned": len(p.pending.pinned), "ending": len(p.pending.ending),
 		"places": len(p.sessions.all),
 	}
 }
@@ -63,8 +62,6 @@ func (p *Purgatory) Left() (out []string) {
 	wrong(p.releasing.Len() > 0, "repositories are looked at")
 	p.pending.mu.Lock()
 	p.table.mu.Lock()
-	wrong(len(p.pending.pinned) > 0, "entries are pinned: %v", p.pending.pinned)
-	wrong(len(p.pending.ending) > 0, "entries are ending: %v", p.pending.ending)
 	for identifier, of := range p.table.records {
 		wrong(len(of) == 0, "there is no record under %q", identifier)
 		for ref, s := range of {
@@ -72,19 +69,12 @@ func (p *Purgatory) Left() (out []string) {
 			wrong(s.releasing, "a release of %s goes on", ref)
 		}
 	}
-	writing := 0
-	for id := range p.pending.room.All() {
-		if p.pending.events[id] == nil {
-			writing++
+	for _, of := range p.pending.byName {
+		for id := range of {
+			_, held := p.pending.events.Get(id)
+			wrong(!held, "event %s is in the index only", id)
 		}
 	}
-	wrong(writing > 0, "%d events are being written", writing)
-	wrong(p.pending.room.Len() != len(p.pending.events), "%d events have %d places", len(p.pending.events), p.pending.room.Len())
-	counted := 0
-	for _, n := range p.pending.quotas {
-		counted += n
-	}
-	wrong(counted != len(p.pending.events), "%d events count as %d", len(p.pending.events), counted)
 	p.table.mu.Unlock()
 	p.pending.mu.Unlock()
 	p.sessions.mu.Lock()

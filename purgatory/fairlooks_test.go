@@ -152,18 +152,6 @@ func TestManySlowRepositoriesOfOneKey(t *testing.T) {
 	}
 }
 
-// Slow repositories of many keys do not use all slots either, because keys are free.
-func TestManySlowRepositoriesOfManyKeys(t *testing.T) {
-	took := beside(t, 4*time.Minute, func(w *world, git *slowGit, at nostr.Timestamp) {
-		for i := range 40 {
-			heavy(w, git, relaytest.NewKey(fmt.Sprint("m", i)), fmt.Sprint("m", i), at, 70)
-		}
-		wait(time.Minute)
-	})
-	t.Logf("beside 40 slow repositories of as many keys after %v", took)
-	require.LessOrEqual(t, took, 10*time.Second)
-}
-
 // A slow pull request does not keep the states of its repository from being served.
 func TestHeavyPullRequest(t *testing.T) {
 	victim := relaytest.NewKey("v1")

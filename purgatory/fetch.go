@@ -77,7 +77,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 	defer written()
 	told := p.report.request(from.HostPort().String())
 	p.sessions.began(into, time.Now())
-	done.Outcome, end.took, err = p.fetchAndRelease(ctx, asking, into, x, &seen, ask.IDs, had)
+	done.Outcome, err = p.fetchAndRelease(ctx, asking, into, x, &seen, ask.IDs, had)
 	p.sessions.began(into, time.Time{})
 	seen.Err = err
 	p.servers.Learn(ask, servers.Reply{Bytes: seen.Bytes, Wanted: seen.Wanted, Missing: seen.Missing, Failure: failureOf(err)}, done.Outcome == syncqueue.Complete)
@@ -188,39 +188,39 @@ func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q servers.Requ
 }
 
 // fetchAndRelease fetches into a session, promotes complete objects, and releases the repository.
-// took reports whether objects were promoted. A session without useful data is discarded.
-func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession, x *request, seen *FetchEnded, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
+// A session without useful data is discarded.
+func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession, x *request, seen *FetchEnded, want []nip34.ObjectID, had bool) (syncqueue.Outcome, error) {
 	came, err := p.fetchInto(ctx, asking, s, x, seen, want)
 	if err != nil {
 		if !had && !errors.Is(err, errHere) {
 			p.sessions.discard(s)
 		}
 		if errors.Is(err, ErrServerUnusable) {
-			return syncqueue.Broken, false, err
+			return syncqueue.Broken, err
 		}
-		return syncqueue.Nothing, false, err
+		return syncqueue.Nothing, err
 	}
 	if len(came) == 0 {
-		return syncqueue.Partial, false, nil
+		return syncqueue.Partial, nil
 	}
 	if err := p.promote(ctx, s, seen); err != nil {
-		return syncqueue.Nothing, false, err
+		return syncqueue.Nothing, err
 	}
-	found, err := p.release(ctx, seen.Repo, refplan.Reasons{Late: true}, budget{share: p.cfg.fixed.Timeout / lockShare})
+	found, err := p.release(ctx, seen.Repo, refplan.Reasons{}, p.releaseTime(0))
 	if err != nil {
 		p.table.touch(seen.Repo)
 	}
 	p.inbox.tell(surveyRequest{identifier: seen.Repo.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
 	if err != nil { // not a failure of the server; the survey above repeats the release
-		if ctx.Err() == nil && !errors.Is(err, errLong) {
+		if ctx.Err() == nil && !tookLong(err) {
 			p.report.fault(seen.Repo.String(), releaseFailed, err)
 		}
-		return syncqueue.Partial, true, nil
+		return syncqueue.Partial, nil
 	}
 	if len(found.need.IDs) == 0 {
-		return syncqueue.Complete, true, nil
+		return syncqueue.Complete, nil
 	}
-	return syncqueue.Partial, true, nil
+	return syncqueue.Partial, nil
 }
 
 // fetchInto sends the request, and returns the wanted objects that are complete now. The error

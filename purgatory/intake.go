@@ -44,15 +44,13 @@ func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answe
 	case err != nil:
 		return Answer{Refused, nip34.Reason(err)}, nil
 	}
-	var payers []graspsync.PubKey
 	if e.Class == refplan.Announcement {
 		lists, err := p.relay.Lists(e.Announces)
 		if err != nil {
 			return Answer{}, fmt.Errorf("asking whether a repository is ours: %w", err)
 		}
 		if !lists {
-			var answer Answer
-			if answer, payers, err = p.holdRelative(ctx, &e); err != nil || len(payers) == 0 {
+			if answer, err := p.judgeRelative(ctx, &e); err != nil || answer.Decision != Held {
 				return answer, err
 			}
 		}
@@ -70,7 +68,7 @@ func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answe
 	case older:
 		return Answer{Refused, reasonOlder}, nil
 	}
-	answer, err := p.hold(ctx, e, payers...)
+	answer, err := p.hold(ctx, e)
 	if err != nil || answer.Decision != Held || e.Class != refplan.Announcement || !e.ByUser {
 		return answer, err
 	}
@@ -87,32 +85,21 @@ func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answe
 	return answer, nil
 }
 
-// hold holds an event, first on the disk. payers are the keys in whose quota a relative may count.
-func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsync.PubKey) (Answer, error) {
-	e, refusal, replaced, evicted, err := p.pending.admit(ctx, e, payers)
+// hold holds an event, first on the disk.
+func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
+	e, answer, replaced, evicted, err := p.pending.admit(ctx, e)
 	for _, old := range evicted {
 		p.pending.removeEvicted(ctx, old)
 	}
-	if err != nil {
-		return Answer{}, err
-	}
-	switch refusal.Reason {
-	case "":
-	case reasonAuthor:
-		p.report.drop("author")
-		return refusal, nil
-	case reasonFull:
+	if answer.Decision == Full {
 		p.report.drop("full")
-		return refusal, nil
-	default:
-		return refusal, nil
+	}
+	if err != nil || answer.Decision != Held || e.Seen.IsZero() {
+		return answer, err
 	}
 	p.step("held")
 	for _, old := range replaced {
 		p.pending.strike(ctx, old)
-		if old.ID == e.ID {
-			return Answer{Refused, reasonSuperseded}, nil
-		}
 		p.report.ended(old, Replaced)
 		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // the owner no longer lists this service
 			p.pending.warn(&old, "remembering a replaced announcement failed", p.pending.remember(ctx, old, true))
@@ -131,7 +118,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsy
 	for _, r := range surveysOf(e) {
 		p.inbox.tell(r)
 	}
-	return Answer{Held, Message}, nil
+	return answer, nil
 }
 
 // makeAnew gives empty repositories the object format of a client's state, because git starts the
@@ -187,33 +174,35 @@ func (p *Purgatory) countListed(a *nip34.Announcement) {
 	p.report.unusable(a.Event, a.UnusableClones)
 }
 
-// holdRelative decides about an announcement that does not list this service. If a served
-// announcement lists its author, it passes. If only held announcements list its author, it is held
-// and counts in the quota of one of them. If it replaces a held announcement, it is held for a
-// while. The event must be held if payers is not empty.
-func (p *Purgatory) holdRelative(ctx context.Context, e *refplan.Entry) (_ Answer, payers []graspsync.PubKey, err error) {
+// judgeRelative decides about an announcement that does not list this service. If a served
+// announcement lists its author, it passes. If only held announcements list its author, it is to be
+// held, and counts in the share of one of them. If it replaces a held announcement, it is held for a
+// while.
+func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer, error) {
 	a := e.Announces
 	served, err := p.relay.announcements(ctx, a.Ref.Identifier)
 	if err != nil {
-		return Answer{}, nil, fmt.Errorf("reading announcements: %w", err)
+		return Answer{}, fmt.Errorf("reading announcements: %w", err)
 	}
-	w, err := p.reader.wanting(ctx, a.Ref.Identifier, served, p.pending.relatives(a.Ref.Identifier))
+	w, err := p.reader.wanting(ctx, a.Ref.Identifier, served, p.pending.named(a.Ref.Identifier, ofClass(refplan.Relative)))
 	if err != nil {
-		return Answer{}, nil, err
+		return Answer{}, err
 	}
 	if _, is := w.served[e.Author]; is {
-		return Answer{Decision: Pass}, nil, nil
+		return Answer{Decision: Pass}, nil
 	}
 	e.Class = refplan.Relative
-	payers = w.payers(a)
-	if _, leaves := p.pending.announcement(a.Ref); leaves {
-		payers = append(payers, e.Author)
+	payer, listed := w.payer(a)
+	if !listed {
+		payer = e.Author
+		_, listed = p.pending.announcement(a.Ref) // which it replaces
 	}
-	if len(payers) == 0 {
+	if !listed {
 		p.report.drop("listed")
-		return Answer{Refused, reasonListed}, nil, nil
+		return Answer{Refused, reasonListed}, nil
 	}
-	return Answer{}, payers, nil
+	e.For = payer
+	return Answer{Decision: Held}, nil
 }
 
 // Staged reports that a push has staged data for events. One of the events may already be held.
@@ -231,7 +220,7 @@ func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 // revives softly expired ones.
 func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	identifier := state.Repos[0].Identifier
-	entries := p.pending.announcementsUnder(identifier)
+	entries := p.pending.named(identifier, ofClass(refplan.Announcement))
 	if len(entries) == 0 {
 		return
 	}
@@ -244,7 +233,7 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	for _, e := range entries {
 		waiting = append(waiting, e.Announces)
 	}
-	family, err := p.reader.family(ctx, identifier, served, waiting, p.pending.relatives(identifier))
+	family, err := p.reader.family(ctx, identifier, served, waiting, p.pending.named(identifier, ofClass(refplan.Relative)))
 	if err != nil {
 		p.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
 		family = p.cfg.Membership.Family(identifier, slices.Concat(served, waiting))
@@ -295,7 +284,6 @@ func (p *Purgatory) NotifyStored(ev graspsync.Event) {
 	}
 	switch ev.Kind {
 	case graspsync.KindDeletion, kindVanish:
-		p.pending.askAgain(ev.PubKey) // immediately, because a release may be running
 		offer(p.report, p.deleters, ev.PubKey)
 		p.inbox.tell(storedEvent{ev})
 	case graspsync.KindAnnouncement, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
@@ -312,7 +300,7 @@ func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
 		p.inbox.tell(storedEvent{ev}) // causes a release of its repository
 	case ev.Kind == graspsync.KindState:
 		if st, err := nip34.ParseState(ev); err == nil {
-			p.inbox.tell(surveyRequest{identifier: st.Ref.Identifier, why: refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{st.Ref.Owner: true}}})
+			p.inbox.tell(surveyRequest{identifier: st.Ref.Identifier, why: refplan.Reasons{Deleters: map[graspsync.PubKey]bool{st.Ref.Owner: true}}})
 		}
 	case ev.Kind == graspsync.KindPullRequest, ev.Kind == graspsync.KindPullRequestUpdate:
 		if pr, err := nip34.ParsePullRequest(ev); err == nil {
@@ -348,7 +336,6 @@ const (
 	reasonSuperseded = "duplicate: a newer version waits"
 	reasonOlder      = "duplicate: a newer version is served"
 	reasonExpired    = "blocked: its git data never came"
-	reasonAuthor     = "rate-limited: too many events of this author wait for git data"
 	reasonFull       = "error: too many events wait for git data"
 	reasonListed     = "rate-limited: too many are listed by announcements of this name that wait for git data"
 	reasonPulls      = "rate-limited: the refs of pull requests take up all the room in this repository. Try again later"

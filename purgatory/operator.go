@@ -32,7 +32,7 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 // those of the store. The other events were forgotten.
 func (p *Purgatory) ForgetExpired(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {
 	var errs []error
-	for _, s := range p.givenUp(ref) {
+	for _, s := range p.pending.givenUp(ref) {
 		id := s.ID
 		if err := p.pending.again(ctx, id); err != nil {
 			errs = append(errs, fmt.Errorf("forgetting that event %s waited in vain: %w", id, err))
@@ -55,8 +55,8 @@ func (p *Purgatory) RemovePull(ctx context.Context, ref graspsync.RepoRef, id gr
 // other events were dropped, and the call may be repeated.
 func (p *Purgatory) Drop(ctx context.Context, unwanted func(graspsync.Event) bool) (n int, err error) {
 	var errs []error
-	for _, e := range p.pending.all() {
-		if e.Event == nil || !unwanted(e.Signed()) {
+	for _, e := range p.pending.all(nil) {
+		if !unwanted(e.Signed()) {
 			continue
 		}
 		if err := p.dismiss(ctx, e); err != nil {

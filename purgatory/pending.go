@@ -2,6 +2,7 @@ package purgatory
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -21,14 +22,9 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-const (
-	// restartShare divides Hold. After a start, an overdue event is held for Hold/restartShare
-	// before it expires, because its data may be complete.
-	restartShare = 30
-	// maxDependents is the maximum number of events that are evicted with their announcement. The
-	// rest expires.
-	maxDependents = 100
-)
+// restartShare divides Hold. After a start, an overdue event is held for Hold/restartShare before it
+// expires, because its data may be complete.
+const restartShare = 30
 
 // pendingEvents are the held events, in memory and on the disk. An event is written to the disk
 // before its hold starts, and deleted from the disk before its hold ends.
@@ -48,31 +44,20 @@ type pendingEvents struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	events    map[graspsync.EventID]*pendingEvent
-	byRepo    map[graspsync.RepoRef]idSet
-	byName    map[string]idSet // announcements, relatives and states by identifier
-	byAuthor  map[graspsync.PubKey]idSet
-	announced map[graspsync.RepoRef]graspsync.EventID
-	known     *nip34.AuthorIndex   // authors and maintainers of announcements
-	lists     map[string]*nameList // by identifier; absent after a change
-	next      time.Time            // earliest time at which an event may be due; zero if unknown
-	deletions uint64               // number of calls of askAgain
-
-	// room contains each event. The value is true while the event is being written.
-	room    *limit.Table[graspsync.EventID, bool]
-	quotas  map[quotaKey]int // number of events in room
-	expired *limit.Table[graspsync.EventID, endedHold]
-
-	pinned map[graspsync.EventID]int // events that releases use
-	ending idSet                     // events whose expiry is under way
+	events    *limit.Table[graspsync.EventID, *pendingEvent]
+	byName    map[string]map[graspsync.EventID]*pendingEvent // by identifier
+	announced map[graspsync.RepoRef]*pendingEvent            // announcements and relatives
+	known     *nip34.AuthorIndex                             // authors and maintainers of announcements
+	lists     map[string]*nameList                           // by identifier; absent after a change
+	next      time.Time                                      // earliest time at which an event may be due; zero if unknown
+	expired   *limit.Table[graspsync.EventID, expiredRecord]
 }
 
 // pendingEvent is a held event. A returned [refplan.Entry] is a copy.
 type pendingEvent struct {
 	refplan.Entry
-	retry     backoff.Streak                 // failed expiries; Until is the earliest next one
-	undeleted bool                           // no deletion is stored, and none of its author was since
-	refIn     map[graspsync.RepoRef]struct{} // repositories that have its ref; nil unless it is stored
+	retry backoff.Streak                 // failed expiries; Until is the earliest next one
+	refIn map[graspsync.RepoRef]struct{} // repositories that have its ref; nil unless it is stored
 }
 
 // nameList holds the announcements with an identifier.
@@ -81,68 +66,33 @@ type nameList struct {
 	soft []*nip34.Announcement // all, and relatives
 }
 
-// endedHold is the record of an event that is no longer held.
-type endedHold struct {
-	until     time.Time // end of the record
-	withdrawn bool      // its author has withdrawn the repository, so a client must not submit it again
-}
-
-type idSet = map[graspsync.EventID]struct{}
-
-// quotaKey is the quota in which an event counts. States and relatives have separate quotas, so
-// that announcements do not wait for them.
-type quotaKey struct {
-	author    graspsync.PubKey
-	relatives bool
-	states    bool
-}
-
-func quotaOf(e *refplan.Entry) quotaKey {
-	return quotaKey{author: e.Owes(), relatives: e.Class == refplan.Relative, states: e.Class == refplan.State}
-}
-
 func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTable, sessions *fetchSessions, relay safeRelay, keep state.Store,
 	step func(name string),
 ) *pendingEvents {
 	return &pendingEvents{
 		cfg: cfg, report: report, inbox: inbox, table: table, relay: relay, keep: keep, step: step, sessions: sessions,
 		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
-		events: make(map[graspsync.EventID]*pendingEvent), byRepo: make(map[graspsync.RepoRef]idSet), byName: make(map[string]idSet),
-		byAuthor: make(map[graspsync.PubKey]idSet), announced: make(map[graspsync.RepoRef]graspsync.EventID),
+		events: limit.NewTable[graspsync.EventID, *pendingEvent](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
+		byName: make(map[string]map[graspsync.EventID]*pendingEvent), announced: make(map[graspsync.RepoRef]*pendingEvent),
 		known: nip34.NewAuthorIndex(), lists: make(map[string]*nameList),
-		room:    limit.NewTable[graspsync.EventID, bool](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
-		quotas:  make(map[quotaKey]int),
-		expired: limit.NewTable[graspsync.EventID, endedHold](cfg.fixed.MaxRemembered, 0),
-		pinned:  make(map[graspsync.EventID]int), ending: make(idSet),
+		expired: limit.NewTable[graspsync.EventID, expiredRecord](cfg.fixed.MaxRemembered, 0),
 	}
 }
 
 func (p *pendingEvents) get(id graspsync.EventID) (e refplan.Entry, waits bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.entry(id)
-}
-
-// entry is get with mu held.
-func (p *pendingEvents) entry(id graspsync.EventID) (refplan.Entry, bool) {
-	if h := p.events[id]; h != nil {
+	if h, waits := p.events.Get(id); waits {
 		return h.Entry, true
 	}
-	return refplan.Entry{}, false
+	return e, false
 }
 
-// all returns all events, by id.
-func (p *pendingEvents) all() []refplan.Entry {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.some(maps.Keys(p.events), nil)
-}
-
-// some returns the events of ids for which is returns true, or all if is is nil, by id. mu is held.
-func (p *pendingEvents) some(ids iter.Seq[graspsync.EventID], is func(*pendingEvent) bool) (out []refplan.Entry) {
+// some returns the events for which is returns true, or all if is is nil, by id. mu is held.
+func some(events iter.Seq2[graspsync.EventID, *pendingEvent], is func(*pendingEvent) bool) (out []refplan.Entry) {
 	var found []*pendingEvent // pointers are cheaper to sort
-	for id := range ids {
-		if h := p.events[id]; is == nil || is(h) {
+	for _, h := range events {
+		if is == nil || is(h) {
 			found = append(found, h)
 		}
 	}
@@ -153,43 +103,35 @@ func (p *pendingEvents) some(ids iter.Seq[graspsync.EventID], is func(*pendingEv
 	return out
 }
 
-// named returns the announcements, relatives and states with an identifier for which is returns
-// true.
+// all returns the events for which is returns true, or all if is is nil.
+func (p *pendingEvents) all(is func(*pendingEvent) bool) []refplan.Entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return some(p.events.All(), is)
+}
+
+// named returns the events with an identifier for which is returns true.
 func (p *pendingEvents) named(identifier string, is func(*pendingEvent) bool) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.some(maps.Keys(p.byName[identifier]), is)
+	return some(maps.All(p.byName[identifier]), is)
+}
+
+func ofClass(c refplan.Class) func(*pendingEvent) bool {
+	return func(h *pendingEvent) bool { return h.Class == c }
 }
 
 // of returns the events that name a repository, and all states with its identifier.
 func (p *pendingEvents) of(ref graspsync.RepoRef) []refplan.Entry {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ofRepo(ref)
-}
-
-// ofRepo is of with mu held.
-func (p *pendingEvents) ofRepo(ref graspsync.RepoRef) []refplan.Entry {
-	ids := maps.Clone(p.byRepo[ref])
-	for id := range p.byName[ref.Identifier] {
-		if p.events[id].Class == refplan.State {
-			into(&ids, id)
-		}
-	}
-	return p.some(maps.Keys(ids), nil)
-}
-
-// stateOf reports whether a state with the identifier of a repository is held.
-func (p *pendingEvents) stateOf(ref graspsync.RepoRef) bool {
-	return len(p.named(ref.Identifier, func(h *pendingEvent) bool { return h.Class == refplan.State })) > 0
+	return p.named(ref.Identifier, func(h *pendingEvent) bool {
+		return h.Class == refplan.State || h.Class != refplan.Relative && slices.Contains(h.Repos, ref)
+	})
 }
 
 // still returns the current entries of the events that are still held.
 func (p *pendingEvents) still(some []refplan.Entry) (out []refplan.Entry) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range some {
-		if e, waits := p.entry(some[i].ID); waits {
+	for _, e := range some {
+		if e, waits := p.get(e.ID); waits {
 			out = append(out, e)
 		}
 	}
@@ -197,71 +139,42 @@ func (p *pendingEvents) still(some []refplan.Entry) (out []refplan.Entry) {
 }
 
 func (p *pendingEvents) ofAuthor(author graspsync.PubKey) []refplan.Entry {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.some(maps.Keys(p.byAuthor[author]), nil)
-}
-
-// waitingUnder returns the announcements and relatives with an identifier that have not expired.
-func (p *pendingEvents) waitingUnder(identifier string) []refplan.Entry {
-	return p.named(identifier, func(h *pendingEvent) bool { return h.IsAnnouncement() && !h.Soft })
-}
-
-func (p *pendingEvents) announcementsUnder(identifier string) []refplan.Entry {
-	return p.named(identifier, func(h *pendingEvent) bool { return h.Class == refplan.Announcement })
-}
-
-// relatives returns the relatives with an identifier.
-func (p *pendingEvents) relatives(identifier string) []refplan.Entry {
-	return p.named(identifier, func(h *pendingEvent) bool { return h.Class == refplan.Relative })
+	return p.all(func(h *pendingEvent) bool { return h.Author == author })
 }
 
 // under returns the states and pull requests that a survey of a group must judge, and the
 // repositories with held pull requests. It skips pull requests without news, because thousands may
 // be held and each new one causes a survey. Such a pull request names one repository, is not fresh,
-// does not expire, and is known to be undeleted.
-func (p *pendingEvents) under(g *refplan.Group, fresh map[graspsync.EventID]bool) (out []refplan.Entry, pulled map[graspsync.RepoRef]struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	pulls := make(idSet)
+// does not expire, and its author has deleted nothing.
+func (p *pendingEvents) under(g *refplan.Group) (out []refplan.Entry, pulled map[graspsync.RepoRef]struct{}) {
 	pulled = make(map[graspsync.RepoRef]struct{})
 	ours := g.Ours()
-	for ref := range ours {
-		for id := range p.byRepo[ref] {
-			h := p.events[id]
-			if _, ending := p.ending[id]; ending || h.Class != refplan.PullRequest {
-				continue
-			}
-			pulled[ref] = struct{}{}
-			if _, isFresh := fresh[id]; isFresh || g.AskDeleted || !h.undeleted || h.Expires != 0 || len(h.Repos) > 1 {
-				pulls[id] = struct{}{}
+	if len(ours) == 0 {
+		return nil, pulled
+	}
+	out = p.named(g.Identifier, func(h *pendingEvent) bool {
+		if h.Class != refplan.PullRequest {
+			return h.Class == refplan.State
+		}
+		is := false
+		for _, ref := range h.Repos {
+			if _, ok := ours[ref]; ok {
+				pulled[ref], is = struct{}{}, true
 			}
 		}
-	}
-	if len(ours) > 0 {
-		out = p.some(maps.Keys(p.byName[g.Identifier]), func(h *pendingEvent) bool { return h.Class == refplan.State })
-	}
-	return append(out, p.some(maps.Keys(pulls), nil)...), pulled
+		_, fresh := g.Why.Fresh[h.ID]
+		return is && (fresh || g.Why.AsksOf(h.Author) || h.Expires != 0 || len(h.Repos) > 1)
+	})
+	return out, pulled
 }
 
 func (p *pendingEvents) announcement(ref graspsync.RepoRef) (refplan.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.events[p.announced[ref]]; h != nil && h.Class == refplan.Announcement {
+	if h := p.announced[ref]; h != nil && h.Class == refplan.Announcement {
 		return h.Entry, true
 	}
 	return refplan.Entry{}, false
-}
-
-// allAnnouncements implements [Purgatory.AllAnnouncements].
-func (p *pendingEvents) allAnnouncements() (out []*nip34.Announcement) {
-	for _, e := range p.all() {
-		if e.Class == refplan.Announcement && !e.Soft {
-			out = append(out, e.Announces)
-		}
-	}
-	slices.SortFunc(out, func(a, b *nip34.Announcement) int { return graspsync.RepoRef.Compare(a.Ref, b.Ref) })
-	return out
 }
 
 // announcements returns the announcements with an identifier, or nil. It returns the same list
@@ -273,7 +186,7 @@ func (p *pendingEvents) announcements(identifier string) *nameList {
 	if list != nil {
 		return list
 	}
-	for _, e := range p.some(maps.Keys(p.byName[identifier]), func(h *pendingEvent) bool { return h.IsAnnouncement() }) {
+	for _, e := range some(maps.All(p.byName[identifier]), func(h *pendingEvent) bool { return h.IsAnnouncement() }) {
 		if list == nil {
 			list = new(nameList)
 			p.lists[identifier] = list
@@ -283,19 +196,6 @@ func (p *pendingEvents) announcements(identifier string) *nameList {
 		}
 	}
 	return list
-}
-
-// stillWaits reports whether a repository without announcement in g has a held announcement whose
-// expiry is under way. Then only the expiry decides about the repository, because it may have data.
-func (p *pendingEvents) stillWaits(g *refplan.Group, ref graspsync.RepoRef) bool {
-	e, waits := p.announcement(ref)
-	return waits && !e.Soft && !slices.ContainsFunc(g.Over, func(o refplan.Ended) bool { return o.Entry.ID == e.ID })
-}
-
-func (p *pendingEvents) allWait(ids []graspsync.EventID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !slices.ContainsFunc(ids, func(id graspsync.EventID) bool { return p.events[id] == nil })
 }
 
 func (p *pendingEvents) waitsFor(id graspsync.EventID, ref graspsync.RepoRef) bool {
@@ -314,14 +214,9 @@ func (p *pendingEvents) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) 
 
 // held implements [Purgatory.Held].
 func (p *pendingEvents) held(filter nostr.Filter) (out []graspsync.EventKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id, h := range p.events {
-		if h.refIn == nil && filter.Matches(h.Event) {
-			out = append(out, graspsync.EventKey{CreatedAt: h.Event.CreatedAt, ID: id})
-		}
+	for _, e := range p.all(func(h *pendingEvent) bool { return h.refIn == nil && filter.Matches(h.Event) }) {
+		out = append(out, graspsync.EventKey{CreatedAt: e.Event.CreatedAt, ID: e.ID})
 	}
-	slices.SortFunc(out, func(a, b graspsync.EventKey) int { return a.ID.Compare(b.ID) })
 	return out
 }
 
@@ -332,52 +227,13 @@ func (p *pendingEvents) knows(identifier string, who graspsync.PubKey) bool {
 	return p.known.Has(identifier, who)
 }
 
-// toAsk returns the events that may be deleted.
-func (p *pendingEvents) toAsk(some []refplan.Entry) idSet {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := make(idSet)
-	for i := range some {
-		if h := p.events[some[i].ID]; h == nil || !h.undeleted {
-			out[some[i].ID] = struct{}{}
-		}
-	}
-	return out
-}
-
-// asking returns the number of deletions, which the caller passes to undeleted.
-func (p *pendingEvents) asking() (deletions uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.deletions
-}
-
-// undeleted records that the relay has no deletion of an event, unless a deletion arrived since
-// asking.
-func (p *pendingEvents) undeleted(id graspsync.EventID, deletions uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.events[id]; h != nil && p.deletions == deletions {
-		h.undeleted = true
-	}
-}
-
-func (p *pendingEvents) askAgain(author graspsync.PubKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.deletions++
-	for id := range p.byAuthor[author] {
-		p.events[id].undeleted = false
-	}
-}
-
 // noteServed records that a pull request is stored and whether a repository has its ref. It returns
 // all repositories with its ref.
 func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.events[id]
-	if h == nil {
+	h, waits := p.events.Get(id)
+	if !waits {
 		h = new(pendingEvent)
 	}
 	if h.refIn == nil {
@@ -393,52 +249,44 @@ func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, 
 func (p *pendingEvents) isServed(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.events[id]
-	return h != nil && h.refIn != nil
+	h, waits := p.events.Get(id)
+	return waits && h.refIn != nil
 }
 
 // sortByAge sorts restored events by age, because the oldest is evicted first.
 func (p *pendingEvents) sortByAge() {
+	all := p.all(nil)
+	slices.SortStableFunc(all, func(a, b refplan.Entry) int { return a.Seen.Compare(b.Seen) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := p.some(maps.Keys(p.events), nil)
-	slices.SortStableFunc(all, func(a, b refplan.Entry) int { return a.Seen.Compare(b.Seen) })
 	for _, e := range all {
-		p.room.Touch(e.ID)
+		p.events.Touch(e.ID)
 	}
 }
 
-// The following methods are called with mu held.
-//
-// add holds an event.
-func (p *pendingEvents) add(h *pendingEvent) {
-	p.events[h.ID] = h
-	p.quotas[quotaOf(&h.Entry)]++
-	intoKey(p.byAuthor, h.Author, h.ID)
+// index adds an event to the indexes. mu is held, as in the methods below.
+func (p *pendingEvents) index(h *pendingEvent) {
 	for _, ref := range h.Repos {
-		if h.Class != refplan.Relative {
-			intoKey(p.byRepo, ref, h.ID)
+		if p.byName[ref.Identifier] == nil {
+			p.byName[ref.Identifier] = make(map[graspsync.EventID]*pendingEvent)
 		}
-		if h.Class != refplan.PullRequest {
-			intoKey(p.byName, ref.Identifier, h.ID)
-		}
+		p.byName[ref.Identifier][h.ID] = h
 	}
 	if h.IsAnnouncement() {
-		p.announced[h.Repos[0]] = h.ID
+		p.announced[h.Repos[0]] = h
 		p.known.Add(h.Announces)
 		delete(p.lists, h.Repos[0].Identifier)
 	}
 	p.expect(h)
 }
 
-// drop ends the hold of an event, but keeps its place in room.
-func (p *pendingEvents) drop(h *pendingEvent) {
-	delete(p.events, h.ID)
-	p.uncount(&h.Entry)
-	outOf(p.byAuthor, h.Author, h.ID)
+// remove removes an event from the table and the indexes.
+func (p *pendingEvents) remove(h *pendingEvent) {
+	p.events.Delete(h.ID)
 	for _, ref := range h.Repos {
-		outOf(p.byRepo, ref, h.ID)
-		outOf(p.byName, ref.Identifier, h.ID)
+		if delete(p.byName[ref.Identifier], h.ID); len(p.byName[ref.Identifier]) == 0 {
+			delete(p.byName, ref.Identifier)
+		}
 	}
 	if h.IsAnnouncement() {
 		delete(p.announced, h.Repos[0])
@@ -447,46 +295,18 @@ func (p *pendingEvents) drop(h *pendingEvent) {
 	}
 }
 
-// remove ends the hold of an event and frees its place in room, unless it is being written.
-func (p *pendingEvents) remove(h *pendingEvent) {
-	p.drop(h)
-	if writing, _ := p.room.Get(h.ID); !writing {
-		p.room.Delete(h.ID)
-	}
-}
-
-func (p *pendingEvents) uncount(e *refplan.Entry) {
-	k := quotaOf(e)
-	if p.quotas[k]--; p.quotas[k] == 0 {
-		delete(p.quotas, k)
-	}
-}
-
-// full reports whether the quota of an event is full, without leave events that are about to leave
-// it.
-func (p *pendingEvents) full(e *refplan.Entry, leave int) bool {
-	return p.quotas[quotaOf(e)]-leave >= p.cfg.fixed.MaxPerAuthor
-}
-
 // check returns the reason why an event must not be held, or the zero Answer.
 func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
-	old := p.replacedBy(e)
+	old, is := p.replacedBy(e), p.expiredAt(now, e.ID)
 	switch {
-	case p.events[e.ID] != nil && p.events[e.ID].Class == e.Class:
+	case old != nil && old.ID == e.ID && old.Class == e.Class:
 		return Answer{Held, Message}
-	case p.isWithdrawn(e.ID, now):
+	case is.Withdrawn:
 		return Answer{Refused, reasonSuperseded}
-	case p.isExpired(e.ID, now) && !e.ByUser: // a client that has the data now may try again
+	case !is.Until.IsZero() && !e.ByUser: // a client that has the data now may try again
 		return Answer{Refused, reasonExpired}
 	case e.IsAnnouncement() && old != nil && !e.Version.Newer(old.Version):
 		return Answer{Refused, reasonSuperseded}
-	}
-	leave := 0
-	if old != nil && quotaOf(&old.Entry) == quotaOf(e) {
-		leave = 1
-	}
-	if p.full(e, leave) {
-		return Answer{Full, reasonAuthor}
 	}
 	return Answer{}
 }
@@ -494,96 +314,10 @@ func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
 // replacedBy returns the event whose place e takes: an older version, or e itself.
 func (p *pendingEvents) replacedBy(e *refplan.Entry) *pendingEvent {
 	if e.IsAnnouncement() {
-		return p.events[p.announced[e.Repos[0]]]
+		return p.announced[e.Repos[0]]
 	}
-	return p.events[e.ID]
-}
-
-// evictSoft evicts the oldest softly expired announcement of the author of e, for an announcement
-// or a pull request.
-func (p *pendingEvents) evictSoft(e *refplan.Entry) []refplan.Entry {
-	var oldest *pendingEvent
-	for id := range p.byAuthor[e.Author] {
-		if h := p.events[id]; h.Soft && !p.isKept(id) && (oldest == nil || h.Deadline.Before(oldest.Deadline)) {
-			oldest = h
-		}
-	}
-	if oldest == nil || e.Class == refplan.Relative || e.Class == refplan.State {
-		return nil
-	}
-	return p.evict(oldest)
-}
-
-// reserve makes room for an event before it is written. It returns the evicted events and the
-// events that depend on them. Evicted events may be submitted again.
-func (p *pendingEvents) reserve(e *refplan.Entry) (gone []refplan.Entry, ok bool) {
-	p.quotas[quotaOf(e)]++
-	if old := p.replacedBy(e); old != nil {
-		p.room.Delete(old.ID)
-	}
-	if gone, ok = p.place(e, true); !ok {
-		gone = append(gone, p.release(e)...)
-	}
-	return gone, ok
-}
-
-// release undoes reserve. It returns the events that are evicted because a replaced event returns
-// to its place.
-func (p *pendingEvents) release(e *refplan.Entry) []refplan.Entry {
-	p.uncount(e)
-	p.room.Delete(e.ID)
-	if old := p.replacedBy(e); old != nil {
-		return p.put(old)
-	}
-	return nil
-}
-
-// place adds an event to room. It returns the evicted events.
-func (p *pendingEvents) place(e *refplan.Entry, writing bool) (gone []refplan.Entry, ok bool) {
-	evicted, ok := p.room.PutKeeping(e.ID, strangerOf(e), e.Size, writing, func(id graspsync.EventID) bool {
-		return p.isKept(id) || needs(e, &p.events[id].Entry)
-	})
-	for _, x := range evicted {
-		if old := p.events[x.Key]; old != nil { // else it was evicted with its announcement
-			gone = append(gone, p.evict(old)...)
-		}
-	}
-	return gone, ok
-}
-
-// put is place for a held event, which is evicted itself if there is no room.
-func (p *pendingEvents) put(h *pendingEvent) []refplan.Entry {
-	gone, ok := p.place(&h.Entry, false)
-	if !ok {
-		gone = append(gone, p.evict(h)...)
-	}
-	return gone
-}
-
-// evict removes an event and, if it is an announcement, the events that depend on it.
-func (p *pendingEvents) evict(h *pendingEvent) []refplan.Entry {
-	gone := []refplan.Entry{h.Entry}
-	p.remove(h)
-	if h.Class != refplan.Announcement {
-		return gone
-	}
-	dependents := slices.Concat(p.some(maps.Keys(p.byRepo[h.Repos[0]]), func(o *pendingEvent) bool { return len(o.Repos) == 1 }),
-		p.some(maps.Keys(p.byName[h.Repos[0].Identifier]), func(o *pendingEvent) bool { return o.Class == refplan.Relative && o.For == h.Author }))
-	dependents = slices.DeleteFunc(dependents, func(e refplan.Entry) bool { return p.isKept(e.ID) })
-	for _, e := range dependents[:min(len(dependents), maxDependents)] {
-		p.remove(p.events[e.ID])
-		gone = append(gone, e)
-	}
-	return gone
-}
-
-// isKept reports whether an event must not be evicted, because it is being written, its expiry is
-// under way, or a release may move branches and tags for it. Pull requests in a release may be
-// evicted.
-func (p *pendingEvents) isKept(id graspsync.EventID) bool {
-	writing, _ := p.room.Get(id)
-	_, ending := p.ending[id]
-	return writing || ending || p.events[id].Class != refplan.PullRequest && p.pinned[id] > 0
+	h, _ := p.events.Get(e.ID)
+	return h
 }
 
 // strangerOf returns the stranger in whose share an event counts. Softly expired announcements
@@ -598,32 +332,44 @@ func strangerOf(e *refplan.Entry) limit.Stranger {
 	return limit.Stranger{ID: e.Owes().String()}
 }
 
-// needs reports whether e is useless without the announcement x.
-func needs(e, x *refplan.Entry) bool {
-	if x.Class != refplan.Announcement {
-		return false
+// put holds an event that is on the disk, unless a newer version is held or there is no room. It
+// returns the replaced version and the evicted events, which may be submitted again.
+func (p *pendingEvents) put(e refplan.Entry) (_ Answer, replaced, evicted []refplan.Entry) {
+	old := p.replacedBy(&e)
+	if old != nil && old.ID != e.ID && old.Version.Newer(e.Version) {
+		return Answer{Refused, reasonSuperseded}, nil, nil
 	}
-	ref := x.Repos[0]
-	return slices.Contains(e.Repos, ref) || e.Class == refplan.Relative && ref.Identifier == e.Repos[0].Identifier && e.For == x.Author
-}
-
-// fill holds an event that has a place. It returns the replaced events, or the event itself if a
-// newer version is held. It does not call check, because the event may come from the disk.
-func (p *pendingEvents) fill(e *refplan.Entry) (replaced []refplan.Entry) {
-	if old := p.replacedBy(e); old != nil && old.ID != e.ID {
-		if old.Version.Newer(e.Version) {
-			p.room.Delete(e.ID)
-			return []refplan.Entry{*e}
-		}
-		replaced = append(replaced, old.Entry)
+	if old != nil {
 		p.remove(old)
 	}
-	if old := p.events[e.ID]; old != nil {
-		p.drop(old)
+	gone, ok := p.place(&pendingEvent{Entry: e})
+	for _, x := range gone {
+		p.remove(x.Value)
+		evicted = append(evicted, x.Value.Entry)
 	}
-	h := &pendingEvent{Entry: *e}
-	p.add(h)
-	return append(replaced, p.put(h)...)
+	switch {
+	case !ok && old != nil: // it has just left its place
+		p.place(old)
+		fallthrough
+	case !ok:
+		return Answer{Full, reasonFull}, nil, evicted
+	case old != nil && old.ID != e.ID:
+		replaced = append(replaced, old.Entry)
+	}
+	return Answer{Held, Message}, replaced, evicted
+}
+
+// place adds an event to the table and the indexes. The announcement that an event needs is not
+// evicted for it.
+func (p *pendingEvents) place(h *pendingEvent) (gone []limit.Entry[graspsync.EventID, *pendingEvent], ok bool) {
+	gone, ok = p.events.PutKeeping(h.ID, strangerOf(&h.Entry), h.Size, h, func(id graspsync.EventID) bool {
+		o, _ := p.events.Get(id)
+		return o.Class == refplan.Announcement && slices.Contains(h.Repos, o.Repos[0])
+	})
+	if ok {
+		p.index(h)
+	}
+	return gone, ok
 }
 
 // expect records when an event is due.
@@ -644,9 +390,7 @@ func (p *pendingEvents) renew(h *pendingEvent) {
 	h.retry = backoff.Streak{}
 	p.expect(h)
 	delete(p.lists, h.Repos[0].Identifier)
-	if writing, has := p.room.Get(h.ID); has {
-		p.room.Put(h.ID, strangerOf(&h.Entry), h.Size, writing)
-	}
+	p.events.Put(h.ID, strangerOf(&h.Entry), h.Size, h)
 }
 
 // extended returns the deadline of an event after a sign of life.
@@ -654,14 +398,7 @@ func (p *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
 	if e.Soft {
 		return e.Deadline
 	}
-	d, most := now.Add(p.cfg.Times.Hold), e.Seen.Add(p.cfg.fixed.MaxHold)
-	if d.After(most) {
-		d = most
-	}
-	if d.Before(e.Deadline) {
-		return e.Deadline
-	}
-	return d
+	return backoff.Later(e.Deadline, backoff.Earlier(now.Add(p.cfg.Times.Hold), e.Seen.Add(p.cfg.fixed.MaxHold)))
 }
 
 // longest returns the maximum hold of a new event. A relative is held as long as an announcement
@@ -684,40 +421,16 @@ func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 	return e
 }
 
-// isExpired reports whether an event is remembered as expired.
-func (p *pendingEvents) isExpired(id graspsync.EventID, now time.Time) bool {
-	m, ok := p.expired.Get(id)
-	return ok && now.Before(m.until)
-}
-
-// isWithdrawn reports whether the author of an announcement has withdrawn its repository.
-func (p *pendingEvents) isWithdrawn(id graspsync.EventID, now time.Time) bool {
-	m, _ := p.expired.Get(id)
-	return m.withdrawn && now.Before(m.until)
+// expiredAt returns the record of an expired event, or the zero value.
+func (p *pendingEvents) expiredAt(now time.Time, id graspsync.EventID) expiredRecord {
+	if r, ok := p.expired.Get(id); ok && now.Before(r.Until) {
+		return r
+	}
+	return expiredRecord{}
 }
 
 // steady returns a time with the monotonic clock of now.
 func steady(now, at time.Time) time.Time { return now.Add(at.Sub(now)) }
-
-func into(m *idSet, id graspsync.EventID) {
-	if *m == nil {
-		*m = make(idSet)
-	}
-	(*m)[id] = struct{}{}
-}
-
-func intoKey[K comparable](m map[K]idSet, k K, id graspsync.EventID) {
-	ids := m[k]
-	into(&ids, id)
-	m[k] = ids
-}
-
-func outOf[K comparable](m map[K]idSet, k K, id graspsync.EventID) {
-	delete(m[k], id)
-	if len(m[k]) == 0 {
-		delete(m, k)
-	}
-}
 
 // errOver is returned by save for an event that is no longer held, because it was stored for another
 // repository or is unwanted.
@@ -737,14 +450,13 @@ func (p *pendingEvents) load(ctx context.Context) error {
 			p.cfg.Logger.Error("reading held events failed", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 			return nil
 		}
-		var gone []string
-		for _, old := range p.restore(now, e) {
-			gone = append(gone, keyEntry+old.ID.String())
+		if gone := p.restore(now, e); len(gone) > 0 {
+			err = p.keep.Delete(ctx, gone...)
 		}
 		if e.Class == refplan.Announcement && !e.Soft {
 			p.table.touch(e.Repos[0]) // its repository may not exist yet
 		}
-		return p.deleteAll(ctx, gone)
+		return err
 	})
 	if err != nil {
 		return err
@@ -753,9 +465,9 @@ func (p *pendingEvents) load(ctx context.Context) error {
 	return p.loadExpired(ctx, now)
 }
 
-// restore holds an event of a record. It returns the replaced events. A clock that was set back
-// cannot extend the hold beyond its maximum.
-func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (replaced []refplan.Entry) {
+// restore holds an event of a record. It returns the keys of events that are not held any more. A
+// clock that was set back cannot extend the hold beyond its maximum.
+func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (gone []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	most := p.longest(&e)
@@ -771,72 +483,62 @@ func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (replaced []refp
 		e.Seen = now
 	}
 	e.Seen, e.Deadline = steady(now, e.Seen), steady(now, e.Deadline)
-	return p.fill(&e)
+	answer, replaced, evicted := p.put(e)
+	if answer.Decision != Held {
+		evicted = append(evicted, e)
+	}
+	for _, old := range append(replaced, evicted...) {
+		gone = append(gone, keyEntry+old.ID.String())
+	}
+	return gone
 }
 
 func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
-	var told []EventState
-	err := readEach(ctx, p.keep, keyExpired, func(key string, value []byte) error {
+	return readEach(ctx, p.keep, keyExpired, func(key string, value []byte) error {
 		id, err := graspsync.ParseEventID(key)
-		v, verr := decodeExpired(value)
-		if err = errors.Join(err, verr); err != nil {
+		r, rerr := decodeExpired(value)
+		if err = errors.Join(err, rerr); err != nil {
 			p.report.unreadable.Add(1)
 			return p.keep.Delete(ctx, keyExpired+key) // losing the record costs little
 		}
-		n, is := v.ending(id, now)
-		if is {
-			told = append(told, n)
-		}
-		return p.forgetExpired(ctx, p.rememberExpired(now, id, n.Repos, endedHold{v.Until, v.Withdrawn}))
+		r.Seen, r.At = backoff.Past(r.Seen, now), backoff.Past(r.At, now)
+		return p.forgetExpired(ctx, p.rememberExpired(now, id, r)...)
 	})
-	p.report.restored(told)
-	return err
 }
 
 // rememberExpired records that an event has expired, for at most Remember, because a time on the
 // disk may be wrong. It returns the ids of evicted and lapsed records.
-func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, repos []graspsync.RepoRef, m endedHold) (forgotten []graspsync.EventID) {
-	if latest := now.Add(p.cfg.fixed.Remember); m.until.After(latest) {
-		m.until = latest
-	}
-	if !now.Before(m.until) {
-		return []graspsync.EventID{id}
-	}
+func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r expiredRecord) (forgotten []graspsync.EventID) {
+	r.Until = steady(now, backoff.Earlier(r.Until, now.Add(p.cfg.fixed.Remember)))
 	var owner limit.Stranger
-	if len(repos) > 0 {
-		owner.ID = repos[0].Owner.String()
+	if len(r.Repos) > 0 {
+		owner.ID = r.Repos[0].Owner.String()
 	}
-	m.until = steady(now, m.until)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	evicted, _ := p.expired.Displace(id, owner, 0, m)
-	for _, e := range evicted {
-		forgotten = append(forgotten, e.Key)
-	}
-	over := len(forgotten)
-	for id, m := range p.expired.All() {
-		if now.Before(m.until) {
+	evicted, _ := p.expired.Displace(id, owner, 0, r)
+	for id, r := range p.expired.All() {
+		if now.Before(r.Until) {
 			break
 		}
 		forgotten = append(forgotten, id)
 	}
-	for _, id := range forgotten[over:] {
+	for _, id := range forgotten {
 		p.expired.Delete(id)
+	}
+	for _, e := range evicted {
+		forgotten = append(forgotten, e.Key)
 	}
 	return forgotten
 }
 
-func (p *pendingEvents) forgetExpired(ctx context.Context, ids []graspsync.EventID) error {
+func (p *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.EventID) error {
+	if len(ids) == 0 {
+		return nil
+	}
 	var keys []string
 	for _, id := range ids {
 		keys = append(keys, keyExpired+id.String())
-	}
-	return p.deleteAll(ctx, keys)
-}
-
-func (p *pendingEvents) deleteAll(ctx context.Context, keys []string) error {
-	if len(keys) == 0 {
-		return nil
 	}
 	return p.keep.Delete(ctx, keys...)
 }
@@ -845,41 +547,55 @@ func (p *pendingEvents) deleteAll(ctx context.Context, keys []string) error {
 // A full disk is counted but is no error, because otherwise no hold could end and free space.
 func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, withdrawn bool) error {
 	now := time.Now()
-	until := now.Add(p.cfg.fixed.Remember)
-	data, err := encodeExpired(e, now, until, withdrawn)
+	r := expiredRecord{
+		Until: backoff.Saved(now.Add(p.cfg.fixed.Remember)), Class: e.Class, Repos: e.Repos[:min(len(e.Repos), mostExpiredRepos)],
+		ByUser: e.ByUser, Seen: backoff.Saved(e.Seen), At: backoff.Saved(now), Withdrawn: withdrawn,
+	}
+	data, err := json.Marshal(r)
 	if err == nil {
 		err = p.keep.Put(ctx, state.Record{Key: keyExpired + e.ID.String(), Value: data})
 	}
 	if errors.Is(err, state.ErrFull) {
 		p.report.drop("remembered")
 	} else if err != nil {
-		return err
+		return fmt.Errorf("recording an expired event: %w", err)
 	}
 	p.step("remembered")
-	p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, e.Repos, endedHold{until, withdrawn})))
+	p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, r)...))
 	return nil
 }
 
-func (p *pendingEvents) hasExpired(id graspsync.EventID) bool {
+// expiredState returns the state of an expired event that is still ignored.
+func (p *pendingEvents) expiredState(id graspsync.EventID) (EventState, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.isExpired(id, time.Now())
+	r := p.expiredAt(time.Now(), id)
+	return r.state(id), !r.Until.IsZero()
+}
+
+// givenUp returns the expired events of a repository that are still ignored, the newest first.
+func (p *pendingEvents) givenUp(ref graspsync.RepoRef) (out []EventState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for id, r := range p.expired.All() {
+		if now.Before(r.Until) && slices.Contains(r.Repos, ref) {
+			out = append(out, r.state(id))
+		}
+	}
+	slices.SortStableFunc(out, func(a, b EventState) int { return b.At.Compare(a.At) })
+	return out
 }
 
 // again deletes the record of an expired event.
 func (p *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
-	if err := p.forgetExpired(ctx, []graspsync.EventID{id}); err != nil {
+	if err := p.forgetExpired(ctx, id); err != nil {
 		return err
 	}
-	p.forgive(id)
-	return nil
-}
-
-// forgive is again in memory. It reports whether there was a record.
-func (p *pendingEvents) forgive(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.expired.Delete(id)
+	p.expired.Delete(id)
+	return nil
 }
 
 // nextDue returns the earliest time at which an event may be due. It returns false if that is
@@ -894,7 +610,7 @@ func (p *pendingEvents) nextDue() (time.Time, bool) {
 func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.events[id]; h != nil {
+	if h, waits := p.events.Get(id); waits {
 		h.retry.Again(now, expiryPause, expiryMost)
 	}
 }
@@ -904,7 +620,7 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 // yet (owed), because an owner of many repositories has to wait for turns, or may be complete while
 // our store, git or disk fails (kept).
 func (p *pendingEvents) due(
-	now time.Time, n int, kept func(entry refplan.Entry) bool, owed func(now time.Time, entry refplan.Entry) bool,
+	now time.Time, n int, kept, owed func(now time.Time, entry refplan.Entry) bool,
 ) (due, prolonged []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -912,7 +628,7 @@ func (p *pendingEvents) due(
 		return nil, nil
 	}
 	var over []*pendingEvent
-	for _, h := range p.events {
+	for _, h := range p.events.All() {
 		if !now.Before(h.due()) {
 			over = append(over, h)
 		}
@@ -927,7 +643,7 @@ func (p *pendingEvents) due(
 		if len(due) == n {
 			break
 		}
-		if kept(h.Entry) && p.await(now, h) || owed(now, h.Entry) && p.prolong(now, h) {
+		if kept(now, h.Entry) && p.await(now, h) || owed(now, h.Entry) && p.prolong(now, h) {
 			prolonged = append(prolonged, h.Entry)
 			continue
 		}
@@ -935,7 +651,7 @@ func (p *pendingEvents) due(
 		due = append(due, h.Entry)
 	}
 	p.next = time.Time{}
-	for _, h := range p.events {
+	for _, h := range p.events.All() {
 		p.expect(h)
 	}
 	return due, prolonged
@@ -961,21 +677,10 @@ func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 	return true
 }
 
-// overdue returns an event if it is overdue and no release uses it. Releases skip the event until
-// notEnding is called.
+// overdue returns an event if it is overdue.
 func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
-	is := func() (refplan.Entry, bool) {
-		e, waits := p.get(id)
-		return e, waits && !time.Now().Before(e.Deadline) && !p.fetchesFor(e)
-	}
-	e, over := is()
-	if !over || !p.end(id) {
-		return e, false
-	}
-	if e, over = is(); !over { // may have changed since
-		p.notEnding(id)
-	}
-	return e, over
+	e, waits := p.get(id)
+	return e, waits && !time.Now().Before(e.Deadline) && !p.fetchesFor(e)
 }
 
 // soften marks an announcement whose repository was removed as softly expired.
@@ -986,8 +691,8 @@ func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 	}
 	defer unlock()
 	p.mu.Lock()
-	h := p.events[e.ID]
-	if h == nil || h.Soft || h.Class != refplan.Announcement {
+	h, waits := p.events.Get(e.ID)
+	if !waits || h.Soft || h.Class != refplan.Announcement {
 		p.mu.Unlock()
 		return nil
 	}
@@ -1031,7 +736,7 @@ func (p *pendingEvents) store(ctx context.Context, e refplan.Entry) error {
 
 // pushing implements [Purgatory.Pushing].
 func (p *pendingEvents) pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
-	if slices.ContainsFunc(refs, refplan.IsState) && p.stateOf(ref) {
+	if slices.ContainsFunc(refs, refplan.IsState) && len(p.named(ref.Identifier, ofClass(refplan.State))) > 0 {
 		p.table.addPushed(ref, refs)
 	}
 }
@@ -1070,7 +775,7 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 		p.step(name)
 	}
 	p.mu.Lock()
-	if h := p.events[e.ID]; h != nil {
+	if h, waits := p.events.Get(e.ID); waits {
 		p.remove(h)
 	}
 	p.mu.Unlock()
@@ -1088,8 +793,8 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 // count adds the held events to a status.
 func (p *pendingEvents) count(st *Status) {
 	p.mu.Lock()
-	all := p.some(maps.Keys(p.events), nil)
-	st.Bytes = p.room.Bytes()
+	all := some(p.events.All(), nil)
+	st.Bytes = p.events.Bytes()
 	p.mu.Unlock()
 	for _, e := range all {
 		switch e.Class {
@@ -1121,72 +826,44 @@ func (p *pendingEvents) status(e refplan.Entry) EntryStatus {
 	return st
 }
 
-// admit writes an event to the disk and then holds it, unless refusal has a reason. Concurrent
-// calls with the same event all return after it is on the disk. Evicted events are removed from the
-// disk even if the write failed, so that after a crash there may be one event too many, but never
-// one too few. A relative counts for the first payer with room.
-func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry, payers []graspsync.PubKey) (_ refplan.Entry, refusal Answer, replaced, evicted []refplan.Entry, err error) {
+// admit writes an event to the disk and then holds it, unless the answer has another decision.
+// Concurrent calls with the same event all return after it is on the disk. The caller removes
+// replaced and evicted events from the disk. After a crash there may be one event too many, but
+// never one too few. If the event was held before, the returned entry has no times.
+func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry) (_ refplan.Entry, answer Answer, replaced, evicted []refplan.Entry, err error) {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
-		return e, refusal, nil, nil, err
+		return e, answer, nil, nil, err
 	}
 	defer unlock()
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
-	e, refusal, evicted = p.reserveFor(time.Now(), e, payers)
-	if refusal != (Answer{}) {
-		return e, refusal, nil, evicted, nil
+	now := time.Now()
+	p.mu.Lock()
+	if answer = p.check(now, &e); answer.Decision == 0 {
+		e = p.dated(now, e)
+	}
+	p.mu.Unlock()
+	if answer.Decision != 0 {
+		return e, answer, nil, nil, nil
 	}
 	if err = p.write(ctx, e); err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return e, refusal, nil, append(evicted, p.release(&e)...), err
+		return e, answer, nil, nil, err
 	}
-	replaced = p.filled(e)
-	if e.Class == refplan.Announcement {
+	p.mu.Lock()
+	answer, replaced, evicted = p.put(e)
+	again := answer.Decision == Held && p.expired.Delete(e.ID)
+	p.mu.Unlock()
+	switch {
+	case answer.Decision != Held:
+		p.warn(&e, "removing an event failed", p.keep.Delete(ctx, keyEntry+e.ID.String()))
+	case again: // after a failed write, a restart finds the event both held and expired, which does no harm
+		p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, e.ID))
+	}
+	if answer.Decision == Held && e.Class == refplan.Announcement {
 		p.table.touch(e.Repos[0])
 	}
-	if p.forgive(e.ID) { // after a failed write, a restart finds the event both held and expired, which does no harm
-		p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, []graspsync.EventID{e.ID}))
-	}
-	return e, refusal, replaced, evicted, nil
-}
-
-// reserveFor reserves a place for an event that may be held, until filled or release is called. It
-// returns the evicted events.
-func (p *pendingEvents) reserveFor(now time.Time, e refplan.Entry, payers []graspsync.PubKey) (_ refplan.Entry, refusal Answer, evicted []refplan.Entry) {
-	if e.Class != refplan.Relative {
-		payers = []graspsync.PubKey{e.For}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, e.For = range payers {
-		refusal = p.check(now, &e)
-		if refusal.Reason != reasonAuthor {
-			break
-		}
-		if evicted = p.evictSoft(&e); len(evicted) > 0 {
-			refusal = Answer{}
-			break
-		}
-	}
-	if refusal != (Answer{}) {
-		return e, refusal, evicted
-	}
-	e = p.dated(now, e)
-	gone, ok := p.reserve(&e)
-	if !ok {
-		refusal = Answer{Full, reasonFull}
-	}
-	return e, refusal, append(evicted, gone...)
-}
-
-// filled holds an event in its reserved place.
-func (p *pendingEvents) filled(e refplan.Entry) (replaced []refplan.Entry) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.uncount(&e)
-	return p.fill(&e)
+	return e, answer, replaced, evicted, nil
 }
 
 // outlasting returns a context that does not end when a client disconnects. Otherwise leftover
@@ -1277,7 +954,7 @@ func (p *pendingEvents) sign(ctx context.Context, ref graspsync.RepoRef, submitt
 func (p *pendingEvents) signed(now time.Time, ref graspsync.RepoRef, submitted bool) (e refplan.Entry, revived, changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.events[p.announced[ref]]
+	h := p.announced[ref]
 	if h == nil || h.Class != refplan.Announcement || h.Soft && !submitted {
 		return e, false, false
 	}
@@ -1326,75 +1003,4 @@ func (p *pendingEvents) fetchesFor(e refplan.Entry) bool {
 		began := p.sessions.since(ref)
 		return !began.IsZero() && began.Before(e.Deadline)
 	})
-}
-
-// lasting returns the events that have not expired softly and whose holds are not being ended.
-func (p *pendingEvents) lasting(some []refplan.Entry) []refplan.Entry {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.DeleteFunc(some, func(e refplan.Entry) bool {
-		_, ending := p.ending[e.ID]
-		return ending || e.Soft
-	})
-}
-
-// pin keeps the events of a release from expiring.
-func (p *pendingEvents) pin(g *refplan.Group, ref graspsync.RepoRef) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	hold := func(id graspsync.EventID) bool { return p.keepFor(g, id) }
-	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool { return !hold(h.ID) })
-	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool { return !hold(h.ID) })
-	if e, waits := g.Waiting[ref]; waits && !hold(e.ID) {
-		delete(g.Waiting, ref)
-	}
-}
-
-// pinRelatives is pin for the relatives of a survey.
-func (p *pendingEvents) pinRelatives(g *refplan.Group) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	g.Relatives = slices.DeleteFunc(g.Relatives, func(h refplan.Entry) bool { return !p.keepFor(g, h.ID) })
-}
-
-// keepFor pins an event. It returns false if the hold is being ended. mu is held.
-func (p *pendingEvents) keepFor(g *refplan.Group, id graspsync.EventID) bool {
-	if _, ending := p.ending[id]; ending {
-		return false
-	}
-	p.pinned[id]++
-	g.Pins = append(g.Pins, id)
-	return true
-}
-
-func (p *pendingEvents) unpin(g *refplan.Group) {
-	if g == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, id := range g.Pins {
-		if p.pinned[id]--; p.pinned[id] == 0 {
-			delete(p.pinned, id)
-		}
-	}
-	g.Pins = nil
-}
-
-// end keeps releases from using an event until notEnding is called. It returns false if a release
-// uses the event.
-func (p *pendingEvents) end(id graspsync.EventID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.pinned[id] > 0 {
-		return false
-	}
-	p.ending[id] = struct{}{}
-	return true
-}
-
-func (p *pendingEvents) notEnding(id graspsync.EventID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.ending, id)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/refupdate"
-	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
 // Limits of refs of pull requests by non-members. They exist because every client that fetches
@@ -235,11 +234,10 @@ func (x *prQuota) measure(ctx context.Context, r *repository, asking []*nip34.Pu
 // weigh returns the bytes that objects need and but does not. It returns more than the limit if
 // that takes too long, because an author can create objects for which it does.
 func (x *prQuota) weigh(ctx context.Context, r *repository, ids, but []nip34.ObjectID) (bytes int64, err error) {
-	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
-		bytes, err = x.git.DiskUsage(ctx, r.dir, ids, but)
-		return err
-	})
-	if errors.Is(err, errLong) {
+	walk, cancel := halfTime(ctx)
+	defer cancel()
+	bytes, err = x.git.DiskUsage(walk, r.dir, ids, but)
+	if err != nil && walk.Err() != nil && !errors.Is(err, gitops.ErrBusy) {
 		return x.cfg.Limits.MaxPullBytes + 1, nil
 	}
 	return bytes, err
@@ -290,11 +288,11 @@ func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string
 	if len(pulls) == 0 {
 		return nil, nil
 	}
-	g, err := x.reader.announced(ctx, ref.Identifier, false)
+	g, err := x.reader.announced(ctx, ref.Identifier, refplan.Reasons{})
 	if err != nil {
 		return nil, err
 	}
-	r := &repository{Repository: g.Repository(ref), dir: dir, until: pullsShare, watch: stopwatch.New(pullsShare, gitops.ErrBusy)}
+	r := &repository{Repository: g.Repository(ref), dir: dir}
 	if r.Refs, err = x.git.Refs(ctx, dir); err != nil {
 		return nil, err
 	}
@@ -306,7 +304,9 @@ func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string
 		}
 		return refused, nil
 	}
-	p, err := x.plan(ctx, r, pulls, func(*nip34.PullRequest) int64 { return bytes / int64(len(pulls)) })
+	short, stop := context.WithTimeout(ctx, pullsShare)
+	defer stop()
+	p, err := x.plan(short, r, pulls, func(*nip34.PullRequest) int64 { return bytes / int64(len(pulls)) })
 	if err != nil || len(pulls) == 0 {
 		return nil, err
 	}

@@ -202,8 +202,12 @@ func (p *Purgatory) EventsOf(author graspsync.PubKey) (out []graspsync.Event) {
 }
 
 // AllAnnouncements returns the held announcements that have not expired, by repository.
-func (p *Purgatory) AllAnnouncements() []*nip34.Announcement {
-	return p.pending.allAnnouncements()
+func (p *Purgatory) AllAnnouncements() (out []*nip34.Announcement) {
+	for _, e := range p.pending.all(func(h *pendingEvent) bool { return h.Class == refplan.Announcement && !h.Soft }) {
+		out = append(out, e.Announces)
+	}
+	slices.SortFunc(out, func(a, b *nip34.Announcement) int { return graspsync.RepoRef.Compare(a.Ref, b.Ref) })
+	return out
 }
 
 // Lacking returns the repositories that lack git data. The value is true if a git server may still
@@ -211,10 +215,8 @@ func (p *Purgatory) AllAnnouncements() []*nip34.Announcement {
 // announcement expired softly, or if no event names git data. It is true before the first release.
 func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 	out := make(map[graspsync.RepoRef]bool)
-	for _, e := range p.pending.all() {
-		if e.Class == refplan.Announcement {
-			out[e.Repos[0]] = false
-		}
+	for _, e := range p.pending.all(ofClass(refplan.Announcement)) {
+		out[e.Repos[0]] = false
 	}
 	p.table.addLacking(out)
 	return out
@@ -285,7 +287,7 @@ func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) 
 		p.touch(ref)
 		return nil, fmt.Errorf("repository %s is to be mended: %w", graspsync.Printable(ref.String()), ErrInUse)
 	}
-	g, err := p.reader.gather(ctx, ref, false)
+	g, err := p.reader.gather(ctx, ref, refplan.Reasons{})
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
 
 // A state is not held if a newer state of its author is served.
 func TestOlderThanServed(t *testing.T) {
-	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPerAuthor: 1}), func(t *testing.T, w *world) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		at := now()
 		served := says(alice, at, "main", 1)
 		w.relay.put(announce(alice, at-500), served)

@@ -2,17 +2,14 @@ package purgatory
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
@@ -22,8 +19,6 @@ type reader struct {
 	cfg     *Config
 	relay   safeRelay
 	pending *pendingEvents
-
-	families families
 }
 
 // known returns bounds for reading announcements of listed maintainers, with separate room for each
@@ -42,76 +37,57 @@ type listings struct {
 	by      map[graspsync.PubKey][]graspsync.PubKey // all owners of held announcements that list a key
 }
 
-// payers returns the owners in whose quota a relative may count, in order. It is empty if there is
-// no room. Owners who list its author and are listed back come first, because strangers cannot join
-// these.
-func (w listings) payers(a *nip34.Announcement) []graspsync.PubKey {
-	if _, is := w.waiting[a.Ref.Owner]; !is {
-		return nil
-	}
-	rank := func(owner graspsync.PubKey) int {
-		of := w.family.Announcement(owner)
-		switch {
-		case of == nil || !slices.Contains(of.Maintainers, a.Ref.Owner):
-			return 2
-		case !slices.Contains(a.Maintainers, owner):
-			return 1
+// payer returns the owner in whose share a relative counts, or false if no held announcement lists
+// its author. An owner who is listed back comes first, because strangers cannot join these.
+func (w listings) payer(a *nip34.Announcement) (owner graspsync.PubKey, listed bool) {
+	owner, listed = w.waiting[a.Ref.Owner]
+	for _, o := range w.by[a.Ref.Owner] {
+		if listed && slices.Contains(a.Maintainers, o) {
+			return o, true
 		}
-		return 0
 	}
-	out := slices.Clone(w.by[a.Ref.Owner])
-	slices.SortStableFunc(out, func(a, b graspsync.PubKey) int { return rank(a) - rank(b) })
-	return out
+	return owner, listed
 }
 
 // gather reads the events of a repository.
-func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, error) {
-	return d.gatherOf(ctx, ref, late, d.pending.of)
+func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (*refplan.Group, error) {
+	return d.gatherOf(ctx, ref, why, d.pending.of(ref))
 }
 
-// gatherAgain is gather for held events that were read before. Newer events have their own release.
-func (d *reader) gatherAgain(ctx context.Context, ref graspsync.RepoRef, late bool, known []refplan.Entry) (*refplan.Group, error) {
-	return d.gatherOf(ctx, ref, late, func(graspsync.RepoRef) []refplan.Entry { return d.pending.still(known) })
-}
-
-func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, late bool, of func(ref graspsync.RepoRef) []refplan.Entry) (*refplan.Group, error) {
-	g, err := d.announced(ctx, ref.Identifier, late)
+// gatherOf is gather for some held events.
+func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, held []refplan.Entry) (*refplan.Group, error) {
+	g, err := d.announced(ctx, ref.Identifier, why)
 	if err != nil {
 		return nil, err
 	}
 	r := g.Repository(ref)
-	err = d.sortAll(ctx, g, slices.DeleteFunc(of(ref), func(e refplan.Entry) bool {
+	err = d.sortAll(ctx, g, slices.DeleteFunc(held, func(e refplan.Entry) bool {
 		return e.Class == refplan.Announcement || (e.Class == refplan.State && !r.IsMember(e.Author))
 	}))
 	return g, err
 }
 
 // gatherAll reads the events of all repositories with an identifier for a survey, and those pull
-// requests that [pendingEvents.under] returns. A check asks the relay about the deletion of each
-// event.
+// requests that [pendingEvents.under] returns.
 func (d *reader) gatherAll(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
-	g, err := d.group(ctx, &refplan.Group{Identifier: identifier, AskDeleted: why.Check})
+	g, err := d.announced(ctx, identifier, why)
 	if err != nil {
 		return nil, err
 	}
 	var entries []refplan.Entry
-	entries, g.PullsFor = d.pending.under(g, why.Fresh)
+	entries, g.PullsFor = d.pending.under(g)
 	err = d.sortAll(ctx, g, entries)
 	return g, err
 }
 
 // announced reads the announcements with an identifier and the stored states.
-func (d *reader) announced(ctx context.Context, identifier string, late bool) (*refplan.Group, error) {
-	return d.group(ctx, &refplan.Group{Identifier: identifier, Late: late})
-}
-
-// group is announced for a group with its fields Identifier, Late and AskDeleted set.
-func (d *reader) group(ctx context.Context, g *refplan.Group) (*refplan.Group, error) {
-	identifier := g.Identifier
-	g.Accepted, g.Waiting = make(map[graspsync.RepoRef]*nip34.Announcement), make(map[graspsync.RepoRef]refplan.Entry)
+func (d *reader) announced(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
+	g := &refplan.Group{
+		Identifier: identifier, Why: why, Accepted: make(map[graspsync.RepoRef]*nip34.Announcement), Waiting: make(map[graspsync.RepoRef]refplan.Entry),
+	}
 	// Held events are read before stored ones. An event that is released in between is found twice,
 	// not missed.
-	waiting := d.pending.waitingUnder(identifier)
+	waiting := d.pending.named(identifier, func(h *pendingEvent) bool { return h.IsAnnouncement() })
 	announcements, err := d.relay.announcements(ctx, identifier)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
@@ -146,13 +122,14 @@ func (d *reader) group(ctx context.Context, g *refplan.Group) (*refplan.Group, e
 	return g, err
 }
 
-// sortAll adds held events to a group, without those whose expiry is under way.
+// sortAll adds held events to a group, without softly expired ones.
 func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refplan.Entry) error {
-	entries = d.pending.lasting(entries)
-	ask, now := d.pending.toAsk(entries), time.Now()
-	for i := range entries {
-		_, unknown := ask[entries[i].ID]
-		if err := d.sort(ctx, g, &entries[i], unknown || g.AskDeleted, now); err != nil {
+	now := time.Now()
+	for _, e := range entries {
+		if e.Soft {
+			continue
+		}
+		if err := d.sort(ctx, g, e, now); err != nil {
 			return err
 		}
 	}
@@ -161,13 +138,9 @@ func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refpla
 	return nil
 }
 
-// sort adds a held event to a group. ask means that the event may be deleted.
-func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entry, ask bool, now time.Time) error {
-	if entry.Event == nil {
-		return nil
-	}
-	e := *entry
-	if ask {
+// sort adds a held event to a group.
+func (d *reader) sort(ctx context.Context, g *refplan.Group, e refplan.Entry, now time.Time) error {
+	if g.Why.AsksOf(e.Author) {
 		deleted, err := d.deleted(ctx, e)
 		if err != nil {
 			return err
@@ -180,9 +153,6 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entr
 	if e.Expires != 0 && now.Unix() >= e.Expires {
 		g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.PastExpiration})
 		return nil
-	}
-	if e.Class != refplan.Announcement && !g.Late && !now.Before(e.Deadline) && !d.pending.fetchesFor(e) {
-		return nil // overdue; only the engine ends its hold
 	}
 	switch e.Class {
 	case refplan.Announcement:
@@ -204,18 +174,11 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entr
 	return nil
 }
 
-// deleted asks the relay whether an event is deleted. The result false is cached until its author
-// deletes an event.
+// deleted asks the relay whether an event is deleted.
 func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
-	asking := d.pending.asking()
 	deleted, err := d.relay.Deleted(ctx, e.Signed())
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, fmt.Errorf("asking for deletions: %w", err)
-	case deleted:
-		d.pending.askAgain(e.Author)
-	default:
-		d.pending.undeleted(e.ID, asking)
 	}
 	return deleted, nil
 }
@@ -228,7 +191,7 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 	for _, h := range relatives {
 		all = append(all, h.Announces)
 	}
-	f := d.families.of(d.cfg.Membership, identifier, all)
+	f := d.cfg.Membership.Family(identifier, all)
 	asked := make(map[graspsync.PubKey]struct{})
 	now := time.Now()
 	for step := range nip34.MaxGenerations { // each step is a query
@@ -268,16 +231,15 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 		if len(all) == before {
 			break
 		}
-		f = d.families.of(d.cfg.Membership, identifier, all)
+		f = d.cfg.Membership.Family(identifier, all)
 	}
 	return f, nil
 }
 
 // wanting returns the listings. Softly expired announcements count, because they may be revived.
 func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34.Announcement, relatives []refplan.Entry) (w listings, err error) {
-	entries := d.pending.announcementsUnder(identifier)
 	var waiting []*nip34.Announcement
-	for _, e := range entries {
+	for _, e := range d.pending.named(identifier, ofClass(refplan.Announcement)) {
 		waiting = append(waiting, e.Announces)
 	}
 	if w.family, err = d.family(ctx, identifier, served, waiting, relatives); err != nil {
@@ -294,7 +256,7 @@ func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34
 func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
 	defer cancel()
-	waiting := d.pending.all() // first, so that an event released in between is in both
+	waiting := d.pending.all(nil) // first, so that an event released in between is in both
 	out, err := d.relay.announcedRefs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
@@ -309,7 +271,7 @@ func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool,
 
 // namedBy returns the objects that held events of maintainers name, and the newest stored state.
 func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip34.ObjectID, err error) {
-	g, err := d.announced(ctx, ref.Identifier, false)
+	g, err := d.announced(ctx, ref.Identifier, refplan.Reasons{})
 	if err != nil {
 		return nil, err
 	}
@@ -352,7 +314,7 @@ func (d *reader) lackRef(ctx context.Context, r *repository, h refplan.Entry, ha
 
 // announcement implements [Purgatory.Announced].
 func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
-	g, err := d.gather(ctx, ref, false)
+	g, err := d.gather(ctx, ref, refplan.Reasons{})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -408,55 +370,4 @@ func hasExpired(ev *nostr.Event, now time.Time) bool {
 	}
 	at, expires := nip34.Expiration(ev)
 	return expires && now.Unix() >= int64(at)
-}
-
-// maxFamilies is the maximum number of cached families, maxFamilyListings that of their
-// announcements and listed maintainers together. The limits of package nip34 allow one family about
-// half of that.
-const (
-	maxFamilies       = 64
-	maxFamilyListings = 500_000
-)
-
-// families is a cache of the announcement sets that were used last. All repositories with the same
-// identifier share a set, and each state event needs it. The zero value is ready.
-type families struct {
-	mu   sync.Mutex
-	kept *limit.Table[familyKey, *nip34.AnnouncementSet] // guarded by mu
-}
-
-type familyKey struct {
-	identifier string
-	of         [sha256.Size]byte
-}
-
-// of returns the set of the announcements in all, which have the given identifier.
-func (f *families) of(rule nip34.Membership, identifier string, all []*nip34.Announcement) *nip34.AnnouncementSet {
-	ids, listings := make([]graspsync.EventID, len(all)), len(all)
-	for i, a := range all {
-		ids[i] = a.ID
-		listings += len(a.Maintainers)
-	}
-	slices.SortFunc(ids, graspsync.EventID.Compare)
-	sum := sha256.New()
-	for _, id := range ids {
-		sum.Write(id[:])
-	}
-	key := familyKey{identifier: identifier}
-	sum.Sum(key.of[:0])
-	f.mu.Lock()
-	if f.kept == nil {
-		f.kept = limit.NewTable[familyKey, *nip34.AnnouncementSet](maxFamilies, maxFamilyListings)
-	}
-	family, known := f.kept.Get(key)
-	f.kept.Touch(key)
-	f.mu.Unlock()
-	if known {
-		return family
-	}
-	family = rule.Family(identifier, all)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.kept.Put(key, limit.Stranger{}, int64(listings), family)
-	return family
 }

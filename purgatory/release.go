@@ -13,44 +13,27 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
-	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
-	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
 )
 
 // lockShare divides Timeout. The quotient is the wait of a release for the lock of its repository,
-// because pushes may take long, and its time budget. leastLockWait is the wait for the lock of
-// another repository that may have objects. If a lock is busy, the release is repeated soon.
+// because pushes may take long, and the time of its first attempt. leastLockWait is the wait for the
+// lock of another repository that may have objects.
 const (
 	lockShare     = 60
 	leastLockWait = 20 * time.Millisecond
 )
 
-// crowdShare is the number of time budgets for which a release waits for busy git slots, while its
-// repository is locked.
-const crowdShare = 6
-
-// quickMoves is the maximum number of refs that a release in the quick lane moves, which takes
-// about 0.1 s. For thousands of refs git writes as many files, which takes seconds.
-const quickMoves = 100
-
-type budget struct {
-	share time.Duration // time of git in the repository, without waits for other releases
-	moves int           // refs in one transaction; 0: any number
-}
-
-func budgetOf(in workqueue.Lane, timeout time.Duration) budget {
-	if in == workqueue.Quick {
-		return budget{share: timeout / lockShare, moves: quickMoves}
-	}
-	return budget{share: timeout}
+// releaseTime returns the time limit of a release after failures. It doubles, so that a repository
+// with a long history does not delay others, and is released in the end.
+func (p *Purgatory) releaseTime(failures int) time.Duration {
+	return min(p.cfg.fixed.Timeout, p.cfg.fixed.Timeout/lockShare<<min(failures, 10))
 }
 
 // release moves the refs of a repository to the newest authorized state with complete objects,
 // stores the events that need nothing any more, and returns the missing data. It may be called at
-// any time and after any failure, because it skips finished steps. The error wraps errLong if the
-// budget was too small.
-func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most budget) (_ releaseResult, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
+// any time and after any failure, because it skips finished steps. most is its time limit.
+func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (_ releaseResult, err error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	done, err := p.releasing.Lock(ctx, ref)
 	if err != nil {
@@ -59,20 +42,14 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 	defer done()
 	number := p.table.beginRelease(ref)
 	defer func() { p.table.endRelease(ref, number, err) }()
-	g, r, err := p.openRepository(ctx, ref, why.Late)
+	g, r, err := p.openRepository(ctx, ref, why)
 	if err != nil {
 		p.table.touch(ref) // waiting events may be released without it
 		return releaseResult{}, err
 	}
-	defer p.pending.unpin(g)
 	if r == nil {
-		if p.pending.stillWaits(g, ref) {
-			p.table.touch(ref)
-			return releaseResult{}, fmt.Errorf("repository %s: its announcement may be about to expire: %w", graspsync.Printable(ref.String()), ErrInUse)
-		}
 		return p.noteGone(ref, number), p.leaves(ctx, g, ref)
 	}
-	r.watch, r.until, r.moves = stopwatch.New(crowdShare*most.share, gitops.ErrBusy), most.share, most.moves
 	f, err := p.releaseLocked(ctx, g, r, number)
 	r.unlock()
 	err = errors.Join(err, p.endElsewhere(ctx, g))
@@ -87,15 +64,12 @@ type releaseResult struct {
 	whole  bool // nothing is missing any more
 	gained bool // missing objects were imported
 	again  bool // objects may be in other repositories, whose locks were busy
-	walked bool // the budget sufficed for the histories of states
 }
 
 // releaseLocked is release with the repository locked.
 func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (releaseResult, error) {
 	errs := []error{p.endOver(ctx, g, r)}
-	walked := false
 	if r.failed = p.findAndMove(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
-		walked = !errors.Is(r.trouble, errLong) && !errors.Is(r.trouble, gitops.ErrBusy)
 		p.moveOthers(ctx, g, r)
 		errs = append(errs, p.releaseStates(ctx, g, r))
 		r.failed = p.movePulls(ctx, g, r)
@@ -113,21 +87,21 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 		errs = append(errs, fmt.Errorf("repository %s: %w", graspsync.Printable(r.Ref.String()), err))
 	}
 	f := p.table.note(g, r, n, number)
-	f.walked, f.again = walked, r.occupied && len(n.IDs) > 0
+	f.again = r.occupied && len(n.IDs) > 0
 	return f, errors.Join(errs...)
 }
 
 // openRepository locks a repository, creates it if necessary, and reads its events and refs. They
 // are read under the lock, because a push may have changed them. The repository is nil if it is not
-// hosted. Until unpin, only the caller may end the holds of the events.
-func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, *repository, error) {
+// hosted.
+func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (*refplan.Group, *repository, error) {
 	for range 3 {
 		dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 		absent := errors.Is(err, ErrNoRepository)
 		if err != nil && !absent {
 			return nil, nil, err
 		}
-		g, r, err := p.readRepository(ctx, ref, dir, late)
+		g, r, err := p.readRepository(ctx, ref, dir, why)
 		if err == nil && r != nil && !absent && r.As(g) {
 			r.unlock = unlock
 			return g, r, nil
@@ -139,9 +113,7 @@ func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, l
 			return g, nil, err
 		}
 		format, _ := g.FormatOf(r.Repository)
-		err = p.makeFor(ctx, ref, format, absent)
-		p.pending.unpin(g) // not earlier, because its announcement could expire and remove the repository
-		if err != nil {
+		if err := p.makeFor(ctx, ref, format, absent); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -149,12 +121,11 @@ func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, l
 }
 
 // readRepository reads the events of a repository, and its refs if it exists.
-func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, dir string, late bool) (*refplan.Group, *repository, error) {
-	g, err := p.reader.gather(ctx, ref, late)
+func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, dir string, why refplan.Reasons) (*refplan.Group, *repository, error) {
+	g, err := p.reader.gather(ctx, ref, why)
 	if err != nil {
 		return nil, nil, err
 	}
-	p.pending.pin(g, ref)
 	r := &repository{Repository: g.Repository(ref)}
 	if !g.IsOurs(ref) {
 		return g, nil, nil
@@ -164,7 +135,6 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 		return g, r, nil
 	}
 	if r.Refs, err = p.git.Refs(ctx, dir); err != nil {
-		p.pending.unpin(g)
 		return nil, nil, err
 	}
 	r.dir = dir
@@ -342,9 +312,21 @@ func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *reposito
 	if len(sets) == 0 {
 		return nil
 	}
-	states := r.until
-	r.until = min(states, r.watch.Worked()+pullsShare)
-	defer func() { r.until = states }()
+	short, cancel := context.WithTimeout(ctx, pullsShare)
+	defer cancel()
+	err := p.findPulls(short, g, r, sets)
+	if short.Err() != nil && ctx.Err() == nil {
+		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull requests: %w", err))
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	return p.rereadAndMove(ctx, g, r)
+}
+
+// findPulls finds or imports the objects of pull requests, and decides about their refs.
+func (p *Purgatory) findPulls(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	if err := p.findObjects(ctx, g, r, sets); err != nil {
 		return err
 	}
@@ -352,10 +334,7 @@ func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *reposito
 	if err := p.share(ctx, g, r, sets); err != nil {
 		return err
 	}
-	if err := p.quota.ration(ctx, g, r); err != nil {
-		return err
-	}
-	return p.rereadAndMove(ctx, g, r)
+	return p.quota.ration(ctx, g, r)
 }
 
 // readAgain rereads maintainers, stored events and deletions, because walking histories may have
@@ -371,7 +350,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 			known = append(known, h)
 		}
 	}
-	now, err := p.reader.gatherAgain(ctx, r.Ref, g.Late, known)
+	now, err := p.reader.gatherOf(ctx, r.Ref, g.Why, p.pending.still(known))
 	if err != nil {
 		return err
 	}
@@ -379,10 +358,6 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 		g.Pulls = now.Pulls
 	}
 	g.Accepted, g.Waiting, g.All, g.Family, g.Stored = now.Accepted, now.Waiting, now.All, now.Family, now.Stored
-	if e, waits := g.Waiting[r.Ref]; waits && !slices.Contains(g.Pins, e.ID) {
-		p.table.touch(r.Ref)
-		delete(g.Waiting, r.Ref)
-	}
 	fresh := g.Repository(r.Ref)
 	r.Members, r.Active = fresh.Members, fresh.Active
 	return nil
@@ -395,7 +370,8 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 	deleted := func(e refplan.Entry) bool {
 		is, err := p.reader.deleted(ctx, e)
 		if errs = append(errs, err); is { // the next release ends its hold
-			p.touch(r.Ref)
+			p.table.touch(r.Ref)
+			p.inbox.tell(surveyRequest{r.Ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{e.Author: true}}})
 		}
 		return is
 	}
@@ -426,9 +402,6 @@ func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repositor
 		before := r.Active
 		r.Decides = g.Authoritative(r.Repository)
 		changes, head := g.Changes(r.Repository)
-		if r.moves > 0 && len(changes) > r.moves {
-			return fmt.Errorf("moving %d refs: %w", len(changes), errLong)
-		}
 		if len(changes) > 0 || !head.IsZero() {
 			err := p.refUpdater.Move(ctx, r.Ref, r.dir, r.Refs, changes, head)
 			if errors.Is(err, gitops.ErrInvalidRefs) && r.Decides != nil {
@@ -472,46 +445,44 @@ func (p *Purgatory) moveOthers(ctx context.Context, g *refplan.Group, r *reposit
 	if !slices.ContainsFunc(g.States, r.Releases) {
 		return
 	}
-	until := time.Now().Add(othersShare)
+	short, cancel := context.WithTimeout(ctx, othersShare)
+	defer cancel()
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
 		o := g.Repository(ref)
 		follows := slices.ContainsFunc(g.States, func(h refplan.Entry) bool {
 			return r.Releases(h) && o.IsMember(h.Author)
 		})
-		if !follows || !time.Now().Before(until) {
+		if !follows || short.Err() != nil {
 			continue
 		}
-		if err := p.moveOther(ctx, g, ref, r); err != nil {
+		if err := p.moveOther(ctx, short, ref, r); err != nil {
 			p.cfg.Logger.Debug("ref update postponed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 }
 
-// moveOther aligns another repository, with objects of r.
-func (p *Purgatory) moveOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, r *repository) error {
+// moveOther aligns another repository, with objects of r. short limits the time of its walks.
+func (p *Purgatory) moveOther(ctx, short context.Context, ref graspsync.RepoRef, r *repository) error {
 	dir, unlock, err := p.refUpdater.Enter(ctx, ref, othersLockWait())
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	g, o, err := p.readRepository(ctx, ref, dir, by.Late)
-	defer p.pending.unpin(g) // its events are pinned even if it has no announcement
+	g, o, err := p.readRepository(ctx, ref, dir, refplan.Reasons{})
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
-	o.watch, o.until, o.moves = stopwatch.New(othersShare, gitops.ErrBusy), othersShare, quickMoves
 	sets := g.Decided(o.Repository)
-	if err := p.findObjects(ctx, g, o, sets); err != nil {
+	if err := p.findObjects(short, g, o, sets); err != nil {
 		return err
 	}
 	ids := slices.DeleteFunc(o.MissingOf(sets), r.Lacks)
 	if len(ids) > 0 {
-		err := o.work(ctx, o.left(), func(ctx context.Context) error { return p.git.CopyObjects(ctx, r.dir, dir, ids) })
-		if err != nil {
+		if err := p.git.CopyObjects(short, r.dir, dir, ids); err != nil {
 			return err
 		}
 		p.step("shared")
-		if err := p.findObjects(ctx, g, o, sets); err != nil {
+		if err := p.findObjects(short, g, o, sets); err != nil {
 			return err
 		}
 	}
@@ -541,12 +512,7 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 			continue
 		}
 		if err != nil {
-			// A failure in another owner's repository must not block this one. Objects that only
-			// pull requests name must not make it slow (errLong), because anyone can write pull
-			// requests.
-			if !slices.ContainsFunc(sets, func(set refplan.Objects) bool { return set.State != nil }) {
-				err = errors.New(err.Error())
-			}
+			// A failure in another owner's repository must not block this one.
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
 			continue
 		}
@@ -590,8 +556,7 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	if len(ids) == 0 || err != nil {
 		return false, err
 	}
-	err = r.work(ctx, r.left(), func(ctx context.Context) error { return p.git.CopyObjects(ctx, dir, r.dir, ids) })
-	if err != nil {
+	if err = p.git.CopyObjects(ctx, dir, r.dir, ids); err != nil {
 		return false, err
 	}
 	p.step("shared")
@@ -612,10 +577,9 @@ func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repositor
 	if err != nil {
 		return nil, 0, err
 	}
-	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
-		bytes, err = p.git.DiskUsage(ctx, dir, without(ids, out), both)
-		return err
-	})
+	walk, cancel := halfTime(ctx)
+	defer cancel()
+	bytes, err = p.git.DiskUsage(walk, dir, without(ids, out), both)
 	if ctx.Err() != nil || errors.Is(err, gitops.ErrBusy) {
 		return nil, 0, err
 	}
@@ -651,9 +615,6 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 		}
 		if err != nil {
 			// The import is retried and blocks nothing else.
-			if errors.Is(err, errLong) { // a slow pull request does not make the repository slow
-				err = errors.New(err.Error())
-			}
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("importing staged data: %w", err))
 			continue
 		}
@@ -679,13 +640,12 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 				return err
 			}
 		}
-		err := r.work(ctx, r.left()/2, func(ctx context.Context) error { // staged bytes are in no quota yet
-			return p.repos.Reserve(ctx, r.Ref, true, u.Bytes, p.quota.ofOwner)
-		})
-		if err != nil {
+		if err := p.repos.Reserve(ctx, r.Ref, true, u.Bytes, p.quota.ofOwner); err != nil { // staged bytes are in no quota yet
 			return err
 		}
-		err = r.work(ctx, r.left()/2, func(ctx context.Context) error { return p.git.ImportPacks(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
+		work, cancel := halfTime(ctx)
+		err := p.git.ImportPacks(work, r.dir, u.Dir, []nip34.ObjectID{tip})
+		cancel()
 		switch {
 		case err == nil:
 			p.step("taken")
@@ -775,7 +735,7 @@ func (p *Purgatory) takeBack(ctx context.Context, g *refplan.Group, r *repositor
 	errs := []error{p.takeBackHere(ctx, g, r, refused)}
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
 		if slices.ContainsFunc(refused, func(h refplan.Entry) bool { return g.Repository(ref).IsMember(h.Author) }) {
-			errs = append(errs, p.takeBackOther(ctx, g, ref, refused, r.moves))
+			errs = append(errs, p.takeBackOther(ctx, ref, refused))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -826,7 +786,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repos
 }
 
 // takeBackOther is takeBackHere for another repository.
-func (p *Purgatory) takeBackOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, refused []refplan.Entry, moves int) error {
+func (p *Purgatory) takeBackOther(ctx context.Context, ref graspsync.RepoRef, refused []refplan.Entry) error {
 	dir, unlock, err := p.refUpdater.Enter(ctx, ref, othersLockWait())
 	if errors.Is(err, ErrNoRepository) {
 		return nil
@@ -835,12 +795,10 @@ func (p *Purgatory) takeBackOther(ctx context.Context, by *refplan.Group, ref gr
 		return err
 	}
 	defer unlock()
-	g, o, err := p.readRepository(ctx, ref, dir, by.Late)
-	defer p.pending.unpin(g)
+	g, o, err := p.readRepository(ctx, ref, dir, refplan.Reasons{})
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
-	o.watch, o.until, o.moves = stopwatch.New(othersShare, gitops.ErrBusy), othersShare, moves
 	return p.takeBackHere(ctx, g, o, refused)
 }
 
@@ -945,14 +903,14 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 	for _, ref := range refs {
 		err := p.refUpdater.Repair(ctx, ref)
 		if err == nil {
-			_, err = p.release(ctx, ref, refplan.Reasons{Late: true}, budgetOf(workqueue.Slow, p.cfg.fixed.Timeout))
+			_, err = p.release(ctx, ref, refplan.Reasons{}, p.cfg.fixed.Timeout)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
 			p.table.touch(ref)
-			p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Late: true}})
+			p.inbox.tell(surveyRequest{identifier: ref.Identifier})
 			p.cfg.Logger.Error("repairing a repository failed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
@@ -965,13 +923,10 @@ type repository struct {
 
 	dir      string
 	unlock   func()
-	watch    *stopwatch.Watch // of the release, which may cover other repositories
-	until    time.Duration    // end of the time budget on watch
-	moves    int              // maximum number of refs in one transaction; 0: any number
-	gained   bool             // objects were imported in this release
-	occupied bool             // a repository that may have objects was locked by others
-	failed   error            // failure of the release, which is repeated
-	trouble  error            // failure of a part of the release, which is repeated
+	gained   bool  // objects were imported in this release
+	occupied bool  // a repository that may have objects was locked by others
+	failed   error // failure of the release, which is repeated
+	trouble  error // failure of a part of the release, which is repeated
 }
 
 func endReasonOf(f refplan.EndReason) EndReason {
@@ -986,24 +941,18 @@ func endReasonOf(f refplan.EndReason) EndReason {
 	return NotStored
 }
 
-// left returns the rest of the time budget.
-func (r *repository) left() time.Duration { return r.until - r.watch.Worked() }
+// halfTime returns a context with half of the time that is left until the deadline of ctx.
+func halfTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, limited := ctx.Deadline()
+	if !limited {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(end)/2)
+}
 
-// work calls do with a limit of most for its work. The error wraps errLong if the time was up, and
-// gitops.ErrBusy if all git slots were busy for too long, which is not the fault of the repository.
-func (r *repository) work(ctx context.Context, most time.Duration, do func(ctx context.Context) error) error {
-	working, cancel := r.watch.Limit(ctx, most, errLong)
-	defer cancel()
-	err := do(working)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	for _, reason := range []error{gitops.ErrBusy, errLong} {
-		if errors.Is(err, reason) || errors.Is(context.Cause(working), reason) {
-			return fmt.Errorf("%w: %s", reason, graspsync.Printable(err.Error()))
-		}
-	}
-	return err
+// tookLong reports whether git was too slow or too busy, and has not failed.
+func tookLong(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, gitops.ErrBusy)
 }
 
 func setOf[K comparable](ids []K) map[K]struct{} {
@@ -1020,7 +969,12 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	// The table is read before the events, because a later event causes a survey of its own.
-	v := p.table.beginSurvey(identifier, why, func(n refplan.Need) bool { return !p.pending.allWait(n.Entries) })
+	v := p.table.beginSurvey(identifier, func(n refplan.Need) bool {
+		return slices.ContainsFunc(n.Entries, func(id graspsync.EventID) bool {
+			_, waits := p.pending.get(id)
+			return !waits
+		})
+	})
 	g, err := p.reader.gatherAll(ctx, identifier, why)
 	if err != nil {
 		return refplan.AffectedRepos{}, err
@@ -1055,17 +1009,14 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 	if err != nil {
 		return err
 	}
-	p.pending.pinRelatives(g)
-	defer p.pending.unpin(g)
 	var errs []error
 	for _, h := range g.Relatives {
-		payers := w.payers(h.Announces)
+		_, listed := w.payer(h.Announces)
 		_, is := w.served[h.Author]
 		switch {
 		case is:
 			errs = append(errs, p.releaseListed(ctx, h))
-		case len(payers) == 0 && h.For == h.Author: // stays held until it expires
-		case len(payers) == 0:
+		case !listed && h.For != h.Author: // else it stays held until it expires
 			errs = append(errs, p.pending.forget(ctx, h, Unwanted))
 		}
 	}
@@ -1091,10 +1042,6 @@ func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
 		return err
 	}
 }
-
-// errLong is wrapped if a walk exceeds the time budget of a release, or a release would move too
-// many refs.
-var errLong = errors.New("takes longer than a look may")
 
 // pullsShare is the maximum time of one release for histories of pull requests. It is short because
 // anyone can write pull requests, and the lock delays pushes.
@@ -1141,20 +1088,14 @@ func (p *Purgatory) findSet(ctx context.Context, r *repository, set refplan.Obje
 		}
 		return nil
 	}
-	var missing []nip34.ObjectID
-	err := r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
-		missing, err = p.git.Missing(ctx, r.dir, set.IDs)
-		return err
-	})
+	walk, cancel := halfTime(ctx)
+	defer cancel()
+	missing, err := p.git.Missing(walk, r.dir, set.IDs)
 	if err != nil {
-		switch {
-		case set.State == nil: // slow pull requests do not make the repository slow
-			r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %s", err.Error()))
-		case errors.Is(err, errLong):
-			r.trouble = errors.Join(r.trouble, err)
-		default:
+		if set.State != nil && (ctx.Err() != nil || !tookLong(err)) {
 			return err
 		}
+		r.trouble = errors.Join(r.trouble, fmt.Errorf("walking a history: %w", err))
 		return nil
 	}
 	lacks := setOf(missing)

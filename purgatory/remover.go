@@ -110,9 +110,8 @@ func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	defer cancel()
 	e, due := p.pending.overdue(id)
 	if !due {
-		return nil // or a release uses it, and it is due again soon
+		return nil
 	}
-	defer p.pending.notEnding(id)
 	if e.Class == refplan.Announcement && !e.Soft {
 		return p.expireSoftly(ctx, e)
 	}
@@ -120,7 +119,7 @@ func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	if err != nil {
 		return err
 	}
-	if has || p.pending.isServed(id) { // stored before a crash, or held for another repository
+	if has { // stored before a crash, or held for another repository
 		return p.pending.forget(ctx, e, Released)
 	}
 	if err := p.dropPull(ctx, e); err != nil {
@@ -133,6 +132,11 @@ func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 // has brought branches or tags. Pull requests do not count, because anyone can write them.
 func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 	ref := e.Repos[0]
+	done, free := p.releasing.TryLock(ref)
+	if !free {
+		return fmt.Errorf("removing a repository: a release is under way: %w", ErrInUse)
+	}
+	defer done()
 	served, err := p.reader.accepted(ctx, ref) // a crash may have prevented the end of the hold
 	if err != nil {
 		return err

@@ -209,14 +209,6 @@ func (s *report) ended(e refplan.Entry, why EndReason) {
 	s.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why, Waited: time.Since(e.Seen)})
 }
 
-// restored adds the events that expired in earlier processes.
-func (s *report) restored(ended []EventState) {
-	slices.SortFunc(ended, func(a, b EventState) int { return a.At.Compare(b.At) }) // the newest stay if there are too many
-	for _, e := range ended {
-		s.addEnding(e)
-	}
-}
-
 // byName returns copies of the counters by name.
 func (s *report) byName() (dropped, panics map[string]uint64) {
 	s.mu.Lock()
@@ -327,11 +319,6 @@ type replyKey struct {
 func (s *report) addEnding(e EventState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.Is == EventCode(Expired.String()) {
-		e.gaveUp = e.At
-	} else if before, ok := s.endings.Get(e.ID); ok {
-		e.gaveUp = before.gaveUp
-	}
 	who := limit.Stranger{}
 	if len(e.Repos) > 0 {
 		who.ID = e.Repos[0].Owner.String()

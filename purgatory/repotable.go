@@ -2,7 +2,6 @@ package purgatory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,11 +35,12 @@ type repoState struct {
 	orphans   map[graspsync.EventID]time.Time // refs of pull requests without event, with the time of discovery
 	pulls     *prUsage                        // nil: not measured
 	pushes    int                             // number of pushes and fetches since the last maintenance
+	fault     time.Time                       // last failure of our store, git or disk, until a release succeeds
 }
 
 func (s *repoState) isEmpty() bool {
 	return len(s.need.IDs) == 0 && s.touched == 0 && len(s.waiters) == 0 && !s.releasing && len(s.pushed) == 0 &&
-		len(s.unfit) == 0 && len(s.orphans) == 0 && s.pulls == nil && s.pushes == 0
+		len(s.unfit) == 0 && len(s.orphans) == 0 && s.pulls == nil && s.pushes == 0 && s.fault.IsZero()
 }
 
 func newRepoTable() *repoTable {
@@ -112,12 +112,14 @@ func (t *repoTable) beginRelease(ref graspsync.RepoRef) (number uint64) {
 	return number
 }
 
-// endRelease records the end of a release. After errLong the wait of callers goes on, because the
-// release is repeated soon.
+// endRelease records the end of a release. If it took too long, the wait of callers goes on, because
+// the release is repeated soon.
 func (t *repoTable) endRelease(ref graspsync.RepoRef, number uint64, err error) {
 	t.change(ref, func(s *repoState) {
-		s.releasing = false
-		if err != nil && !errors.Is(err, errLong) {
+		if s.releasing = false; err == nil && time.Since(s.fault) > time.Hour { // a fetch may still fail
+			s.fault = time.Time{}
+		}
+		if err != nil && !tookLong(err) {
 			s.wake(number)
 		}
 	})
@@ -252,9 +254,9 @@ func (t *repoTable) lacking(identifier string, is func(ref graspsync.RepoRef, n 
 
 // beginSurvey returns the input of a survey of an identifier. isStale reports whether a need is for
 // events that are not all held any more.
-func (t *repoTable) beginSurvey(identifier string, why refplan.Reasons, isStale func(refplan.Need) bool) *refplan.Survey {
+func (t *repoTable) beginSurvey(identifier string, isStale func(refplan.Need) bool) *refplan.Survey {
 	v := &refplan.Survey{
-		Why: why, Touched: make(map[graspsync.RepoRef]uint64), Releasing: make(map[graspsync.RepoRef]struct{}),
+		Touched: make(map[graspsync.RepoRef]uint64), Releasing: make(map[graspsync.RepoRef]struct{}),
 		Lacking: make(map[graspsync.RepoRef]bool), Stale: make(map[graspsync.RepoRef]bool),
 	}
 	needs := make(map[graspsync.RepoRef]refplan.Need)
@@ -369,6 +371,17 @@ func (t *repoTable) usages() map[graspsync.RepoRef]prUsage {
 		}
 	}
 	return out
+}
+
+// failed records a failure of our store, git or disk.
+func (t *repoTable) failed(ref graspsync.RepoRef) {
+	t.change(ref, func(s *repoState) { s.fault = time.Now() })
+}
+
+// hasFailed reports whether our store, git or disk has failed since a time.
+func (t *repoTable) hasFailed(ref graspsync.RepoRef, since time.Time) (failed bool) {
+	t.change(ref, func(s *repoState) { failed = s.fault.After(since) })
+	return failed
 }
 
 // addPush counts a push or a fetch, and returns their number since the last maintenance.

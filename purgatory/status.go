@@ -113,8 +113,6 @@ type EventState struct {
 	// Data are the states of the repositories of a held event. For an expired event they contain
 	// only the servers.
 	Data []DataState `json:"data,omitempty"`
-
-	gaveUp time.Time // its last expiry, which need not be its last change
 }
 
 // DataState lists the git data that a repository lacks, and the attempts to fetch it.
@@ -197,8 +195,8 @@ func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (Event
 		}
 	} else if last, ok := p.report.ending(id); ok {
 		out = last
-	} else if p.pending.hasExpired(id) {
-		out.Is = EventCode(Expired.String())
+	} else if last, ok := p.pending.expiredState(id); ok {
+		out = last
 	}
 	out.Now, out.Repos = time.Now(), slices.Clone(out.Repos)
 	expired := out.Is == EventCode(Expired.String())
@@ -238,7 +236,7 @@ func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataS
 	}
 	out.Ended = p.report.endingsOf(func(s EventState) bool { return slices.Contains(s.Repos, ref) })
 	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
-	out.GivenUp = p.givenUp(ref)
+	out.GivenUp = p.pending.givenUp(ref)
 	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
 	about, err := p.ask(ctx, ref)
 	if err != nil && !errors.Is(err, errNotRunning) {
@@ -303,15 +301,4 @@ func (p *Purgatory) names(entries []refplan.Entry) map[string][]string {
 		}
 	}
 	return out
-}
-
-// givenUp returns the expired events of a repository that are still ignored.
-func (p *Purgatory) givenUp(ref graspsync.RepoRef) []EventState {
-	all := p.report.endingsOf(func(s EventState) bool {
-		return !s.gaveUp.IsZero() && slices.Contains(s.Repos, ref) && p.pending.hasExpired(s.ID)
-	})
-	for i := range all {
-		all[i].Is, all[i].Reason, all[i].At = EventCode(Expired.String()), "", all[i].gaveUp
-	}
-	return all
 }

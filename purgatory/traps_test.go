@@ -126,7 +126,7 @@ func TestTrapP8_Updates(t *testing.T) {
 
 // One author cannot fill purgatory.
 func TestTrapP10_Quotas(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 2}}.With(purgatory.Fixed{MaxPerAuthor: 3}), func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 2}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.held(says(alice, now(), "main", 99))
 		w.held(says(alice, now()+1, "main", 99))
@@ -134,15 +134,6 @@ func TestTrapP10_Quotas(t *testing.T) {
 		require.Equal(t, uint64(1), w.p.Status().Displaced, "of who has two the older")
 		require.Equal(t, purgatory.Full, w.submit(says(carol, now(), "main", 99), false))
 		require.Equal(t, uint64(1), w.p.Status().Dropped["full"])
-	})
-	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPerAuthor: 3}), func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500))
-		for i := range 3 {
-			w.held(says(alice, now()+nostrTime(i), "main", 99))
-		}
-		require.Equal(t, purgatory.Full, w.submit(says(alice, now()+3, "main", 99), false))
-		require.Equal(t, uint64(1), w.p.Status().Dropped["author"])
-		w.held(says(bob, now(), "main", 99))
 	})
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
-	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
 // ErrGit is wrapped by errors about the git program.
@@ -128,7 +127,7 @@ func (g *program) run(ctx context.Context, c child) ([]byte, error) {
 	defer release()
 	ran := time.Now()
 	out, err := g.runNow(ctx, c)
-	if _, limited := stopwatch.Left(ctx); !limited && err != nil && ctx.Err() != nil && ran.Sub(began) > time.Since(ran) { // most of its time was spent waiting
+	if err != nil && ctx.Err() != nil && ran.Sub(began) > time.Since(ran) { // most of its time was spent waiting
 		err = fmt.Errorf("%w: %w", gitops.ErrBusy, err)
 	}
 	return out, err
@@ -141,12 +140,9 @@ const longAfter = 10 * time.Second
 // acquire waits for a slot to run a child, with owners in rotation. A walk needs a long slot too
 // unless its context ends soon.
 func (g *program) acquire(ctx context.Context, dir string, walk bool) (release func(), err error) {
-	if left, limited := stopwatch.Left(ctx); limited {
-		walk = walk && left > longAfter
-	} else if end, ok := ctx.Deadline(); ok && time.Until(end) <= longAfter {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= longAfter {
 		walk = false
 	}
-	defer stopwatch.Waits(ctx)()
 	who := limit.Stranger{ID: ownerOf(dir)}
 	places := []*limit.Slots{g.children}
 	if walk {
@@ -217,7 +213,6 @@ func (g *program) take(ctx context.Context, c *child) (*limit.Slot, error) {
 	if c.memory == 0 {
 		c.memory = g.memory.Walk(c.dir)
 	}
-	defer stopwatch.Waits(ctx)()
 	slot, err := g.memory.Acquire(ctx, limit.Stranger{}, c.memory)
 	if err != nil {
 		return nil, fmt.Errorf("waiting for memory to run git: %w: %w", gitops.ErrBusy, err)

@@ -403,7 +403,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a user may not try again", "purgatory/pending.go",
-		"p.isExpired(e.ID, now) && !e.ByUser:", "p.isExpired(e.ID, now):", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
+		"case !is.Until.IsZero() && !e.ByUser:", "case !is.Until.IsZero():", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
 	},
 	{
 		"who has a part of the history may not push", "purgatory/gitserve/pushrequest.go",

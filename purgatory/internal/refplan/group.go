@@ -20,10 +20,8 @@ type Group struct {
 	PullsFor   map[graspsync.RepoRef]struct{} // in a survey: repositories with held pull requests, in Pulls or not
 	Relatives  []Entry                        // held announcements of listed maintainers
 	Stored     []*nip34.State
-	Over       []Ended             // events whose holds end
-	Pins       []graspsync.EventID // ids of entries whose holds only this group may end
-	Late       bool                // expired events count as well, because a crash may have prevented their release
-	AskDeleted bool                // ask the relay about the deletion of each event
+	Over       []Ended // events whose holds end
+	Why        Reasons // why the events were read
 }
 
 // EndReason is the reason why a hold ends before its data arrives.

@@ -20,17 +20,20 @@ type Reasons struct {
 	Gained map[graspsync.RepoRef]bool
 	// Left are repositories that may have lost their announcement.
 	Left map[graspsync.RepoRef]bool
-	// Unsaid are authors whose state may be deleted, so that another state may decide.
-	Unsaid map[graspsync.PubKey]bool
-	Check  bool // hourly check, which includes stored events
-	Late   bool // see Group.Late
+	// Deleters are authors whose events may be deleted. The relay is asked about them. Another state
+	// may decide.
+	Deleters map[graspsync.PubKey]bool
+	Check    bool // hourly check, which includes stored events
 }
+
+// AsksOf reports whether the relay is asked for deletions of the events of an author.
+func (c Reasons) AsksOf(author graspsync.PubKey) bool { return c.Check || c.Deleters[author] }
 
 // And returns the union of two sets of reasons.
 func (c Reasons) And(o Reasons) Reasons {
 	return Reasons{
 		Fresh: joined(c.Fresh, o.Fresh), Owners: joined(c.Owners, o.Owners), Gained: joined(c.Gained, o.Gained), Left: joined(c.Left, o.Left),
-		Unsaid: joined(c.Unsaid, o.Unsaid), Check: c.Check || o.Check, Late: c.Late || o.Late,
+		Deleters: joined(c.Deleters, o.Deleters), Check: c.Check || o.Check,
 	}
 }
 
@@ -46,7 +49,6 @@ func joined[K comparable, V any](a, b map[K]V) map[K]V {
 // Survey is the input of AffectedRepos.
 type Survey struct {
 	*Group
-	Why       Reasons
 	Touched   map[graspsync.RepoRef]uint64   // number of the last touch
 	Lacking   map[graspsync.RepoRef]bool     // repositories that lack data
 	Stale     map[graspsync.RepoRef]bool     // repositories that lack data for events no longer held
@@ -113,7 +115,7 @@ func (v *Survey) concerns(r *Repository) bool {
 	}
 	_, touched := v.Touched[r.Ref]
 	_, looks := v.Releasing[r.Ref]
-	touched = touched || looks || v.Lacking[r.Ref] || v.answered(r.Ref) || v.unsaid(r)
+	touched = touched || looks || v.Lacking[r.Ref] || v.answered(r.Ref) || v.deleted(r)
 	_, waits := v.Waiting[r.Ref]
 	return v.affects(r) && (v.WaitsFor(r) || touched && (waits || v.NewestStored(r) != nil))
 }
@@ -126,7 +128,7 @@ func (v *Survey) serves(r *Repository) bool {
 
 // affects reports whether the reasons concern a repository.
 func (v *Survey) affects(r *Repository) bool {
-	if _, touched := v.Touched[r.Ref]; touched || v.Stale[r.Ref] || v.answered(r.Ref) || v.unsaid(r) {
+	if _, touched := v.Touched[r.Ref]; touched || v.Stale[r.Ref] || v.answered(r.Ref) || v.deleted(r) {
 		return true
 	}
 	for member := range r.Members {
@@ -149,10 +151,10 @@ func (v *Survey) affects(r *Repository) bool {
 	}) || slices.ContainsFunc(v.Over, func(o Ended) bool { return slices.Contains(o.Entry.Repos, r.Ref) })
 }
 
-// unsaid reports whether a state of a maintainer may be deleted, and its author has no other stored
+// deleted reports whether a state of a maintainer may be deleted, and its author has no other stored
 // state.
-func (v *Survey) unsaid(r *Repository) bool {
-	for author := range v.Why.Unsaid {
+func (v *Survey) deleted(r *Repository) bool {
+	for author := range v.Why.Deleters {
 		if r.IsMember(author) && !slices.ContainsFunc(v.Stored, func(s *nip34.State) bool { return s.Ref.Owner == author }) {
 			return true
 		}
