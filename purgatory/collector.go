@@ -19,7 +19,6 @@ var metrics = [][]string{
 	{"maintenance_due", "Number of repositories that wait for maintenance."},
 	{"maintenance_runs_total", "Total maintenance runs by result.", "result"},
 	{"packs", "Number of packs in all repositories after the last complete round of maintenance."},
-	{"loose_refs", "Number of loose refs in all repositories after the last complete round of maintenance."},
 }
 
 type collector struct {
@@ -61,7 +60,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send("maintenance_runs_total", counter, float64(m.Runs-m.Failed), "success")
 	send("maintenance_runs_total", counter, float64(m.Failed), "failure")
 	send("packs", gauge, float64(m.Packs))
-	send("loose_refs", gauge, float64(m.LooseRefs))
 	for class, n := range map[string]int{
 		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "relative": st.Relatives,
 	} {

@@ -55,7 +55,7 @@ type maintenance struct {
 	// guarded by mu
 	due    map[graspsync.RepoRef]struct{}
 	status MaintenanceStatus
-	pass   struct{ packs, looseRefs int } // sums of the current pass over all repositories
+	pass   struct{ packs int } // sums of the current pass over all repositories
 }
 
 type maintenanceTurn struct {
@@ -99,8 +99,7 @@ func (m *maintenance) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.due) == 0 { // else the last pass goes on
-		m.status.Packs, m.status.LooseRefs = m.pass.packs, m.pass.looseRefs
-		m.pass.packs, m.pass.looseRefs = 0, 0
+		m.status.Packs, m.pass.packs = m.pass.packs, 0
 	}
 }
 
@@ -111,9 +110,7 @@ type MaintenanceStatus struct {
 	Failed uint64 `json:"failed"` // failed runs
 	Pruned uint64 `json:"pruned"` // runs that searched unnamed objects
 	Freed  int64  `json:"freed_bytes"`
-	// Packs and LooseRefs are the sums over all repositories in the last complete pass.
-	Packs     int `json:"packs"`
-	LooseRefs int `json:"loose_refs"`
+	Packs  int    `json:"packs"` // in all repositories, in the last complete pass
 }
 
 func (m *maintenance) snapshot() MaintenanceStatus {
@@ -185,7 +182,6 @@ func (p *Purgatory) maintainNext(ctx context.Context, ref graspsync.RepoRef) (to
 	done, err := p.maintain(ctx, ref, false)
 	m.mu.Lock()
 	m.pass.packs += done.Packs
-	m.pass.looseRefs += done.LooseRefs
 	m.mu.Unlock()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRepository) && m.lines.May(ref, time.Now()) {
 		p.cfg.Logger.Warn("maintaining a repository failed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))

@@ -73,7 +73,7 @@ func (r *runs) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Mai
 	if r.takes != nil {
 		time.Sleep(r.takes(dir))
 	}
-	return gitops.Maintained{Packs: 2, LooseRefs: 1, Removed: 3, Freed: 100, Pruned: true, Locked: time.Second}, nil
+	return gitops.Maintained{Packs: 2, Removed: 3, Freed: 100, Pruned: true, Locked: time.Second}, nil
 }
 
 // If one key has 40 repositories that take an hour each, another owner's repository waits for one

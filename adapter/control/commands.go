@@ -205,14 +205,13 @@ func (c *Control) maintain(ctx context.Context, ref graspsync.RepoRef) (any, err
 		return nil, err
 	}
 	return maintained{
-		done.Packs, done.Removed, done.LooseRefs, done.Freed, done.Pruned, done.Unnamed, done.Locked.Seconds(),
+		done.Packs, done.Removed, done.Freed, done.Pruned, done.Unnamed, done.Locked.Seconds(),
 	}, nil
 }
 
 type maintained struct {
 	Packs             int     `json:"packs"`
 	RemovedPacks      int     `json:"removed_packs"`
-	LooseRefs         int     `json:"loose_refs"`
 	FreedBytes        int64   `json:"freed_bytes"`
 	Pruned            bool    `json:"pruned"`
 	UnreferencedBytes int64   `json:"unreferenced_bytes"`

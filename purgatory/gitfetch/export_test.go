@@ -54,17 +54,16 @@ func (f *Fetcher) Synced() *func(path string) { return &f.disk.synced }
 // Placed returns a pointer to the function called before f renames a file into a repository.
 func (f *Fetcher) Placed() *func(path string) { return &f.disk.placed }
 
-func (f *Fetcher) Open(dir string) (*Quarantine, error) { return f.quarantines.open(dir) }
+func (f *Fetcher) Open(dir string) (*Quarantine, error) { return f.open(dir) }
 
 // Fetch is [Fetcher.Fetch] into q. It returns the number of received bytes.
 func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
 	var received atomic.Int64
-	f := Fetcher{quarantines: q.quarantines}
-	err := f.Fetch(ctx, purgatory.FetchRequest{From: from, Want: ids, Dir: q.dir, Quarantine: q.Folder(), Received: &received})
+	err := q.f.Fetch(ctx, purgatory.FetchRequest{From: from, Want: ids, Dir: q.dir, Quarantine: q.Folder(), Received: &received})
 	return received.Load(), err
 }
 
-func (q *Quarantine) Path() string { return q.path() }
+func (q *Quarantine) Path() string { return q.Folder() }
 
 func (q *Quarantine) Packs() string { return q.packs() }
 
@@ -76,7 +75,7 @@ func (f *Fetcher) Children() int {
 
 // HoldChild takes a slot of a git child for the owner of dir until release is called.
 func (f *Fetcher) HoldChild(ctx context.Context, dir string) (release func(), err error) {
-	return f.git.acquire(ctx, dir, false)
+	return f.git.acquire(ctx, dir)
 }
 
 // Watch returns a context that ends like that of a fetch measured by the meter.
@@ -92,12 +91,12 @@ func Watch(ctx context.Context) (context.Context, upload.Meter, func()) {
 // is lost.
 func (f *Fetcher) Idle(t testing.TB) {
 	t.Helper()
-	for _, places := range []*limit.Slots{f.git.children, f.git.long, f.quarantines.receiver.fetching, f.maintainer.places} {
+	for _, places := range []*limit.Slots{f.git.children, f.receiver.fetching, f.maintained} {
 		used, waiting := places.Stats()
 		require.Zero(t, used)
 		require.Zero(t, waiting)
 	}
-	f.maintainer.mu.Lock()
-	defer f.maintainer.mu.Unlock()
-	require.Empty(t, f.maintainer.busy)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	require.Empty(t, f.busy)
 }

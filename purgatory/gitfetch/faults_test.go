@@ -64,13 +64,6 @@ func (f *faultyFiles) step(op, name string) error {
 	return &os.PathError{Op: op, Path: name, Err: syscall.EIO}
 }
 
-func (f *faultyFiles) Stat(name string) (os.FileInfo, error) {
-	if err := f.step("stat", name); err != nil {
-		return nil, err
-	}
-	return f.openFiles.Stat(name)
-}
-
 func (f *faultyFiles) Lstat(name string) (os.FileInfo, error) {
 	if err := f.step("lstat", name); err != nil {
 		return nil, err
@@ -205,8 +198,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 			}
 			return q.Promote(t.Context())
 		},
-		"take":  func(f *gitfetch.Fetcher, here string) error { return f.ImportPacks(t.Context(), here, aside, ids[2:]) },
-		"share": func(f *gitfetch.Fetcher, here string) error { return f.CopyObjects(t.Context(), there, here, ids[2:]) },
+		"take": func(f *gitfetch.Fetcher, here string) error { return f.ImportPacks(t.Context(), here, aside, ids[2:]) },
 		"link": func(f *gitfetch.Fetcher, here string) error {
 			return f.CopyObjects(t.Context(), inPacks, here, ids[2:])
 		},

@@ -60,8 +60,8 @@ func (f *Fetcher) Fetch(ctx context.Context, request purgatory.FetchRequest) err
 	if len(request.Want) == 0 {
 		return errNothing
 	}
-	q := &Quarantine{quarantines: f.quarantines, dir: request.Dir, name: filepath.Base(request.Quarantine)}
-	if err := q.disk.check(q.dir); err != nil {
+	q := &Quarantine{f: f, dir: request.Dir, name: filepath.Base(request.Quarantine)}
+	if err := f.disk.check(q.dir, 0); err != nil {
 		return err
 	}
 	before, err := q.content()
@@ -69,7 +69,7 @@ func (f *Fetcher) Fetch(ctx context.Context, request purgatory.FetchRequest) err
 		return err
 	}
 	m := &meter{total: request.Received}
-	ctx, stop := q.receiver.watch(ctx, m, q.dir)
+	ctx, stop := f.receiver.watch(ctx, m, q.dir)
 	err = q.fetch(ctx, request.From, request.Want, m)
 	if err == nil {
 		err = q.useful(ctx, before, request.Want)
@@ -88,11 +88,15 @@ func (f *Fetcher) Fetch(ctx context.Context, request purgatory.FetchRequest) err
 // occupy a git child, because git runs only after the pack arrived. Waiting for other fetches does
 // not count toward the time limit.
 func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants []nip34.ObjectID, m *meter) error {
-	haves, format, err := q.haves(ctx)
+	format, err := q.f.format(ctx, q.dir)
 	if err != nil {
 		return err
 	}
-	pack, err := newSpool(q.disk.files, filepath.Join(q.path(), "spool-"+rand.Text()))
+	haves, err := q.f.haves(ctx, q.dir)
+	if err != nil {
+		return err
+	}
+	pack, err := newSpool(q.f.disk.files, filepath.Join(q.Folder(), "spool-"+rand.Text()))
 	if err != nil {
 		return err
 	}
@@ -100,7 +104,7 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 	if err := q.receive(ctx, pack, from, wants, haves, format, m); err != nil {
 		return err
 	}
-	release, err := q.git.acquire(ctx, q.dir, true)
+	release, err := q.f.git.acquire(ctx, q.dir)
 	if err != nil {
 		return err
 	}
@@ -109,19 +113,9 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 	return q.index(ctx, pack)
 }
 
-// haves returns complete objects of the repository, and its object format.
-func (q *Quarantine) haves(ctx context.Context) ([]nip34.ObjectID, nip34.ObjectFormat, error) {
-	tips, format, err := q.tips(ctx, q.dir)
-	if err != nil {
-		return nil, 0, err
-	}
-	parts, _, err := q.present(ctx, q.dir, "", q.parts.promoted(q.dir)) // the repository may be new
-	return append(tips, parts...), format, err
-}
-
 // receive writes the pack of the server to a file.
 func (q *Quarantine) receive(ctx context.Context, to *spool, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
-	r := q.receiver
+	r := q.f.receiver
 	place, err := r.fetching.Acquire(ctx, limit.Stranger{ID: ownerOf(q.dir)}, 1)
 	if err != nil {
 		return fmt.Errorf("waiting for a fetch slot: %w", err)
@@ -129,10 +123,15 @@ func (q *Quarantine) receive(ctx context.Context, to *spool, from graspsync.Clon
 	defer place.Release()
 	m.run()
 	defer m.pause()
-	ctx = m.trace(ctx)
+	var peer string // IPv4 address of the server, or its IPv6 /64, because one host may own a /64
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+		if at, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
+			peer = limit.Client(at.Addr()).ID
+		}
+	}})
 	defer func() {
-		if at := m.address(); at != "" {
-			r.received.Add(at, m.bytes.Load())
+		if peer != "" {
+			r.received.Add(peer, m.bytes.Load())
 		}
 	}()
 	server, err := r.client.Discover(ctx, from, m)
@@ -142,7 +141,7 @@ func (q *Quarantine) receive(ctx context.Context, to *spool, from graspsync.Clon
 	requests := maxRequests - server.Requests
 	left := slices.DeleteFunc(slices.Clone(wants), func(id nip34.ObjectID) bool { return !server.Serves(id) })
 	switch {
-	case r.received.Today(m.address()).Units >= r.cfg.MaxAddressDay:
+	case r.received.Today(peer).Units >= r.cfg.MaxAddressDay:
 		return &LimitError{Limit: "bytes of one address a day", Most: r.cfg.MaxAddressDay}
 	case server.Format != format:
 		return fmt.Errorf("%w: %s, ours %s", ErrFormat, server.Format, format)
@@ -203,7 +202,7 @@ func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.C
 			if seen = append(seen, bytes); !m.sending.Load() {
 				seen = nil
 			}
-			err := r.disk.check(dir)
+			err := r.disk.check(dir, 0)
 			if took >= r.cfg.earned(bytes) {
 				err = fmt.Errorf("%w: %w", purgatory.ErrSlow, &LimitError{Limit: "seconds", Most: int64(took / time.Second)})
 			}
@@ -229,7 +228,6 @@ type meter struct {
 	bytes   atomic.Int64
 	total   *atomic.Int64 // of FetchRequest
 	sending atomic.Bool   // the server is sending
-	peer    atomic.Value  // string, the address of the server
 
 	mu    sync.Mutex
 	since time.Time     // guarded by mu; zero: paused
@@ -267,20 +265,4 @@ func (m *meter) took() time.Duration {
 		return m.spent
 	}
 	return m.spent + time.Since(m.since)
-}
-
-// trace records the address that the requests of a context connect to.
-func (m *meter) trace(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
-		if at, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
-			m.peer.Store(limit.Client(at.Addr()).ID)
-		}
-	}})
-}
-
-// address returns the IPv4 address of the server, or its IPv6 /64, because one host may own a /64.
-// It is "" before a connection.
-func (m *meter) address() string {
-	at, _ := m.peer.Load().(string)
-	return at
 }

@@ -2,10 +2,13 @@ package gitfetch
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,16 +24,24 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Fetcher fetches from git servers, and performs the git operations on bare repositories. Make one with [New]. It is safe for
-// concurrent use. Purgatory holds the lock of the repository, except during Quarantine, DiskUsage and
-// Fetch.
+// Fetcher fetches from git servers, and performs the git operations on bare repositories. Make one
+// with [New]. It is safe for concurrent use. Purgatory holds the lock of the repository, except
+// during Quarantine, DiskUsage and Fetch.
 type Fetcher struct {
 	// set by New, read-only
-	*store
-	version     string
-	http        *http.Client
-	quarantines *quarantines
-	maintainer  *maintainer
+	version    string
+	http       *http.Client
+	git        *program
+	disk       *storage
+	receiver   *receiver
+	checks     *checks
+	maintained *limit.Slots // maintenance runs
+	epoch      string       // part of the names of quarantines of this process
+
+	names atomic.Uint64 // quarantines made
+
+	mu   sync.Mutex
+	busy map[string]bool // guarded by mu: folders being maintained
 }
 
 var (
@@ -57,17 +68,16 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	if weakHash(build) {
 		cfg.Logger.Warn("git does not detect SHA-1 collisions", "version", version)
 	}
-	s := &store{
-		git: &program{
-			path: cfg.Git, memory: cfg.Memory, children: halves(cfg.MaxChildren), long: halves(max(1, cfg.MaxChildren/4)),
-		},
-		disk: &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk},
-	}
 	client := cfg.Dialer.HTTPClient(0)
-	return &Fetcher{
-		store: s, version: version, http: client, maintainer: newMaintainer(s),
-		quarantines: newQuarantines(s, newReceiver(cfg, faults, client, s.disk)),
-	}, nil
+	f := &Fetcher{
+		version: version, http: client,
+		git:    &program{path: cfg.Git, memory: cfg.Memory, children: halves(cfg.MaxChildren)},
+		disk:   &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk},
+		checks: newChecks(), maintained: limit.NewSlots(maxMaintained, maxMaintained),
+		epoch: rand.Text(), busy: make(map[string]bool),
+	}
+	f.receiver = newReceiver(cfg, faults, client, f.disk)
+	return f, nil
 }
 
 // halves returns slots of which one owner may hold half.
@@ -89,69 +99,73 @@ func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// Stat implements [gitops.Operations].
+// Stat implements [gitops.Operations]. It runs git only if the repository has changed.
 func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	return f.kinds(ctx, dir, "", ids)
+	now, err := f.stamp(ctx, dir)
+	if err != nil {
+		return nil, fmt.Errorf("looking up objects: %w", err)
+	}
+	kinds, unknown := f.checks.kinds(dir, now, ids)
+	if len(unknown) == 0 {
+		return kinds, nil
+	}
+	if kinds, err = f.kinds(ctx, dir, "", ids); err != nil {
+		return nil, err
+	}
+	f.checks.add(dir, now, ids, kinds, nil)
+	return kinds, nil
 }
 
 // Missing implements [gitops.Operations]. Git walks all objects that the ids reach, because a
-// repository may contain a commit without its history. Objects that no ref reaches are protected
-// from garbage collection until Cleanup, because the caller will move refs to them.
+// repository may contain a commit without its history.
 func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	ids, err := f.unproven(ctx, dir, ids)
+	now, err := f.stamp(ctx, dir)
 	if err != nil {
 		return nil, fmt.Errorf("looking up objects: %w", err)
 	}
-	if len(ids) == 0 {
+	if ids = f.checks.unproven(dir, now, ids); len(ids) == 0 {
 		return nil, nil
 	}
-	kept, err := f.kept(dir, len(ids[0].String())/2)
+	kept, err := f.kept(dir, idLen(ids))
 	if err != nil {
 		return nil, fmt.Errorf("looking up objects: %w", err)
 	}
-	missing, unheld, err := f.missing(ctx, dir, "", ids, kept)
-	if err != nil || unheld == 0 {
-		return missing, err
-	}
-	q, err := f.quarantines.open(dir)
+	defer kept.close()
+	found, err := f.closure(ctx, dir, "", ids, kept)
 	if err != nil {
 		return nil, err
 	}
-	q.complete = without(ids, missing)
-	if err := q.Promote(ctx); err != nil {
+	if found.unheld == 0 {
+		f.checks.add(dir, now, nil, nil, without(ids, found.missing))
+		return found.missing, nil
+	}
+	q, err := f.open(dir)
+	if err != nil {
+		return nil, err
+	}
+	q.complete, q.needed = without(ids, found.missing), found.needed
+	if _, err = q.pack(ctx, nil, true); err == nil {
+		err = q.Promote(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("keeping objects: %w", err), q.Discard())
 	}
-	return missing, nil
-}
-
-// unproven returns the ids that must be walked. Ids of the last promotion need no walk while the
-// repository is unchanged.
-func (f *Fetcher) unproven(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	proven, then := f.quarantines.parts.proven(dir)
-	if len(proven) == 0 || then == "" {
-		return ids, nil
-	}
-	now, err := f.stamp(ctx, dir)
-	if err != nil || now != then {
-		return ids, err
-	}
-	return without(ids, proven), nil
+	return found.missing, nil
 }
 
 // Quarantine implements [gitops.Operations].
 func (f *Fetcher) Quarantine(_ context.Context, dir string) (gitops.Quarantine, error) {
-	return f.quarantines.open(dir)
+	return f.open(dir)
 }
 
 // Cleanup implements [gitops.Operations]. It keeps locks younger than a minute, because an
 // operator may hold them.
 func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	_, err := barerepo.RemoveOldLocks(f.disk.files, dir, staleAfter, staleAfter)
-	f.quarantines.parts.letGo(dir)
-	if err := errors.Join(err, f.quarantines.sweep(dir), sweepObjects(f.disk.files, dir, time.Now()), unmark(f.disk.files, dir, time.Time{})); err != nil {
+	if err := errors.Join(err, f.sweep(dir), sweepObjects(f.disk.files, dir, time.Now()), unmark(f.disk.files, dir, time.Time{})); err != nil {
 		return fmt.Errorf("cleaning up a repository: %w", err)
 	}
 	return nil
@@ -161,7 +175,7 @@ func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 // lock of the repository.
 func (f *Fetcher) Repair(ctx context.Context, dir string) error {
 	err := barerepo.RemoveLocks(ctx, f.disk.files, dir)
-	if err := errors.Join(err, f.quarantines.sweep(dir), sweepObjects(f.disk.files, dir, time.Now())); err != nil {
+	if err := errors.Join(err, f.sweep(dir), sweepObjects(f.disk.files, dir, time.Now())); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 
 // files is the file system for quarantines, promotion and maintenance.
 type files interface {
-	Stat(name string) (os.FileInfo, error)
 	Lstat(name string) (os.FileInfo, error)
 	ReadDir(name string) ([]os.DirEntry, error)
 	ReadFile(name string) ([]byte, error)
@@ -27,7 +26,6 @@ type files interface {
 
 type osFiles struct{}
 
-func (osFiles) Stat(name string) (os.FileInfo, error)      { return os.Stat(name) }
 func (osFiles) Lstat(name string) (os.FileInfo, error)     { return os.Lstat(name) }
 func (osFiles) ReadDir(name string) ([]os.DirEntry, error) { return os.ReadDir(name) }
 func (osFiles) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }
@@ -36,7 +34,6 @@ func (osFiles) Link(from, to string) error                 { return os.Link(from
 func (osFiles) Rename(from, to string) error               { return os.Rename(from, to) }
 func (osFiles) Remove(name string) error                   { return os.Remove(name) }
 func (osFiles) RemoveAll(name string) error                { return os.RemoveAll(name) }
-func (osFiles) Sync(name string) error                     { return syncPath(name) }
 func (osFiles) OpenFile(name string, flag int, mode os.FileMode) (*os.File, error) {
 	return os.OpenFile(name, flag, mode)
 }
@@ -45,32 +42,12 @@ func (osFiles) WriteFile(name string, data []byte, mode os.FileMode) error {
 	return os.WriteFile(name, data, mode)
 }
 
-// walk is [filepath.WalkDir] on files.
-func walk(on files, root string, do fs.WalkDirFunc) error {
-	return fs.WalkDir(tree{on, root}, ".", func(path string, d fs.DirEntry, err error) error {
-		return do(filepath.Join(root, path), d, err)
-	})
-}
-
-// tree is a folder as a file system for [fs.WalkDir].
-type tree struct {
-	files
-	root string
-}
-
-var (
-	_ fs.StatFS    = tree{}
-	_ fs.ReadDirFS = tree{}
-)
-
-// Open implements [fs.FS]. It is never called.
-func (t tree) Open(name string) (fs.File, error) { return os.Open(filepath.Join(t.root, name)) }
-
-// Stat implements [fs.StatFS]. It does not follow symbolic links.
-func (t tree) Stat(name string) (fs.FileInfo, error) { return t.Lstat(filepath.Join(t.root, name)) }
-
-func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
-	return t.files.ReadDir(filepath.Join(t.root, name))
+func (osFiles) Sync(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // storage is the disk of the repositories. It is safe for concurrent use.
@@ -82,14 +59,6 @@ type storage struct {
 	// called by sync and before a file is moved into a repository; only tests set them
 	synced func(path string)
 	placed func(path string)
-}
-
-func (d *storage) exists(path string) (bool, error) {
-	_, err := d.files.Stat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 func (d *storage) writeKeep(path string) error {
@@ -122,40 +91,29 @@ func (d *storage) sync(path string) error {
 	return d.files.Sync(path)
 }
 
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-func (d *storage) check(dir string) error {
+// check returns an error if less than the minimum would be free after bytes more.
+func (d *storage) check(dir string, bytes int64) error {
 	free, err := d.free(dir)
 	if err != nil {
 		return fmt.Errorf("checking the disk: %w", err)
 	}
-	if free < d.least {
+	if free < d.least+uint64(bytes) {
 		return fmt.Errorf("%w: %d bytes", ErrDisk, free)
 	}
 	return nil
 }
 
-// objectBytes returns the size of the objects of a repository. Files may be removed concurrently.
-func objectBytes(on files, dir string) (sum int64, err error) {
-	err = walk(on, dir, func(_ string, d fs.DirEntry, err error) error {
+// fileBytes returns the size of all files below a folder. Files may be removed concurrently.
+func fileBytes(folder string) (sum int64, err error) {
+	err = filepath.WalkDir(folder, func(_ string, d fs.DirEntry, err error) error {
+		var info fs.FileInfo
+		if err == nil && d.Type().IsRegular() {
+			if info, err = d.Info(); err == nil {
+				sum += info.Size()
+			}
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
-		}
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err == nil {
-			sum += info.Size()
 		}
 		return err
 	})

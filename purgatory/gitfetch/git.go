@@ -90,15 +90,11 @@ type child struct {
 	extra []string // environment: object directories relative to dir
 	args  []string // constants only
 	stdin io.Reader
-	// each, if not nil, is called for each output line. The output is then not kept.
-	each func(line []byte)
 	// out and said, if not nil, receive standard output and standard error.
 	out, said io.Writer
-	// long marks runs whose duration the authors of the objects control.
-	long   bool
-	file   int64 // maximum size of a written file, in bytes; zero: no limit
-	nice   bool  // low priority
-	memory int64 // bytes; zero: enough to walk the repository
+	file      int64 // maximum size of a written file, in bytes; zero: no limit
+	nice      bool  // low priority
+	memory    int64 // bytes; zero: enough to walk the repository
 }
 
 // Limits of the kept output of a child, in bytes.
@@ -112,7 +108,6 @@ type program struct {
 	path     string
 	memory   *gitrun.Memory
 	children *limit.Slots // slots for children, by owner
-	long     *limit.Slots // slots for walks that may take longer than longAfter, a quarter of children
 	// started is called before a child starts. Only tests set it.
 	started func(cmd *exec.Cmd)
 }
@@ -120,7 +115,7 @@ type program struct {
 // run runs git and returns its output. When ctx ends, the process group is killed.
 func (g *program) run(ctx context.Context, c child) ([]byte, error) {
 	began := time.Now()
-	release, err := g.acquire(ctx, c.dir, c.long)
+	release, err := g.acquire(ctx, c.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -133,36 +128,13 @@ func (g *program) run(ctx context.Context, c child) ([]byte, error) {
 	return out, err
 }
 
-// longAfter is the duration after which a walk counts as long. The owner of a repository controls
-// the duration of walks.
-const longAfter = 10 * time.Second
-
-// acquire waits for a slot to run a child, with owners in rotation. A walk needs a long slot too
-// unless its context ends soon.
-func (g *program) acquire(ctx context.Context, dir string, walk bool) (release func(), err error) {
-	if end, ok := ctx.Deadline(); ok && time.Until(end) <= longAfter {
-		walk = false
+// acquire waits for a slot to run a child, with owners in rotation.
+func (g *program) acquire(ctx context.Context, dir string) (release func(), err error) {
+	slot, err := g.children.Acquire(ctx, limit.Stranger{ID: ownerOf(dir)}, 1)
+	if err != nil {
+		return nil, fmt.Errorf("waiting to run git: %w: %w", gitops.ErrBusy, err)
 	}
-	who := limit.Stranger{ID: ownerOf(dir)}
-	places := []*limit.Slots{g.children}
-	if walk {
-		places = []*limit.Slots{g.long, g.children}
-	}
-	var held []*limit.Slot
-	release = func() {
-		for _, slot := range held {
-			slot.Release()
-		}
-	}
-	for _, of := range places {
-		slot, err := of.Acquire(ctx, who, 1)
-		if err != nil {
-			release()
-			return nil, fmt.Errorf("waiting to run git: %w: %w", gitops.ErrBusy, err)
-		}
-		held = append(held, slot)
-	}
-	return release, nil
+	return slot.Release, nil
 }
 
 // ownerOf returns the parent folder of a repository, because package gitserve keeps one folder per
@@ -171,9 +143,12 @@ func ownerOf(dir string) string { return filepath.Dir(dir) }
 
 // runNow runs git. The caller holds a slot.
 func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
-	memory, err := g.take(outer, &c)
+	if c.memory == 0 {
+		c.memory = g.memory.Walk(c.dir)
+	}
+	memory, err := g.memory.Acquire(outer, limit.Stranger{}, c.memory)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("waiting for memory to run git: %w: %w", gitops.ErrBusy, err)
 	}
 	defer memory.Release()
 	ctx, cancel := context.WithCancel(outer)
@@ -182,25 +157,19 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 	gitrun.Guard(cmd, gitrun.Limits{Memory: c.memory, File: c.file})
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	in := &input{from: c.stdin}
-	if c.stdin != nil {
-		cmd.Stdin = in
-	}
 	start := cmd.Start
 	if c.nice {
 		start = func() error { return gitrun.StartNice(cmd) }
 	}
-	if err := start(); err != nil && outer.Err() != nil { // not an error of git
-		return nil, fmt.Errorf("running git %s: %w", c.args[0], context.Cause(outer))
-	} else if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrGit, err)
+	started := start()
+	if err = started; err == nil {
+		err = cmd.Wait()
 	}
-	err = cmd.Wait()
 	switch {
-	case err != nil && outer.Err() != nil:
+	case err != nil && outer.Err() != nil: // not an error of git
 		return nil, fmt.Errorf("running git %s: %w", c.args[0], context.Cause(outer))
-	case in.err != nil: // a truncated input must not count as complete, even if git succeeds
-		return nil, in.err
+	case started != nil:
+		return nil, fmt.Errorf("%w: %w", ErrGit, started)
 	case err != nil:
 		return nil, &childError{command: c.args[0], err: err, stderr: errs.b.String()}
 	case out.over:
@@ -209,31 +178,17 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 	return out.b.Bytes(), nil
 }
 
-func (g *program) take(ctx context.Context, c *child) (*limit.Slot, error) {
-	if c.memory == 0 {
-		c.memory = g.memory.Walk(c.dir)
-	}
-	slot, err := g.memory.Acquire(ctx, limit.Stranger{}, c.memory)
-	if err != nil {
-		return nil, fmt.Errorf("waiting for memory to run git: %w: %w", gitops.ErrBusy, err)
-	}
-	return slot, nil
-}
-
 // command returns a command that was not started. Git runs inside the repository, because the path
 // may contain untrusted text.
 func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, errs *capped) {
 	cmd = exec.CommandContext(ctx, g.path, append(append([]string{"--git-dir=."}, settings...), c.args...)...)
-	cmd.Dir = c.dir
+	cmd.Dir, cmd.Stdin = c.dir, c.stdin
 	cmd.Env = append(append([]string{gitrun.AllocLimit(uint64(c.memory / 2))}, environment...), c.extra...)
 	gitrun.Group(cmd)
 	out, errs = &capped{most: maxOutput}, &capped{most: maxErrors}
 	cmd.Stdout, cmd.Stderr = out, errs
 	if c.said != nil {
 		cmd.Stderr = io.MultiWriter(errs, c.said)
-	}
-	if c.each != nil {
-		cmd.Stdout = &splitter{each: c.each}
 	}
 	if c.out != nil {
 		cmd.Stdout = c.out
@@ -242,19 +197,6 @@ func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, err
 		g.started(cmd)
 	}
 	return cmd, out, errs
-}
-
-// input is the input of a child. It keeps a failure to read it.
-type input struct {
-	from io.Reader
-	err  error
-}
-
-func (i *input) Read(p []byte) (n int, err error) {
-	if n, err = i.from.Read(p); err != nil && !errors.Is(err, io.EOF) {
-		i.err = err
-	}
-	return n, err
 }
 
 type childError struct {
@@ -273,15 +215,11 @@ func (e *childError) Unwrap() error { return e.err }
 // verdict reports whether git completed its check. It did not if it was killed or out of memory.
 func (e *childError) verdict() bool {
 	var exit *exec.ExitError
-	if !errors.As(e.err, &exit) || e.outOfMemory() {
+	if !errors.As(e.err, &exit) || gitrun.OutOfMemory(e.stderr) {
 		return false
 	}
 	code := exit.ExitCode()
 	return code > 0 && (code < 125 || code > 127) // else the shell did not start git
-}
-
-func (e *childError) outOfMemory() bool {
-	return gitrun.OutOfMemory(e.stderr)
 }
 
 // fileTooLarge reports whether git exceeded its file size limit. Normally SIGXFSZ kills git, but a
@@ -309,6 +247,7 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// splitter calls each for each line.
 type splitter struct {
 	each func([]byte)
 	rest []byte

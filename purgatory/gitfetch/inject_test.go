@@ -56,7 +56,9 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	inside := filepath.Join(root, "zQ7 -c x:y\";'$(touch pwned)ä\n--git-dir=.git")
 	there := bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 3)
-	require.NoError(t, os.CopyFS(inside, os.DirFS(sample(t))))
+	from := sample(t)
+	git(t, from, "repack", "-adq") // CopyObjects copies packs only
+	require.NoError(t, os.CopyFS(inside, os.DirFS(from)))
 	outside := func() string {
 		var names []string
 		entries, err := os.ReadDir(root)
@@ -131,6 +133,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	require.NoError(t, f.CopyObjects(t.Context(), beside, inside, ids[:1]))
 	complete(t, f, beside, ids)
 	require.NoError(t, f.Cleanup(t.Context(), beside))
+	complete(t, f, beside, ids) // no ref protects them
 
 	seen, err := os.ReadFile(log)
 	require.NoError(t, err)

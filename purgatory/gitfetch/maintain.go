@@ -3,15 +3,14 @@ package gitfetch
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync/limit"
@@ -25,44 +24,28 @@ const (
 	// maxMaintained is the maximum number of concurrent maintenance runs: one scheduled, and one
 	// that an operator requested. Their children do not count toward MaxChildren.
 	maxMaintained = 2
-	// fewPacks and fewRefs are the numbers below which readers notice no delay.
+	// fewPacks is the number below which readers notice no delay.
 	fewPacks = 8
-	fewRefs  = 64
-	// pruneEvery is the minimum time between two full repacks of a repository. Full repacks also
-	// take at most 1/pruneShare of the time.
+	// pruneEvery is the minimum time between two searches for unnamed objects.
 	pruneEvery = 7 * 24 * time.Hour
-	pruneShare = 100
 	// lockMost is the maximum time that the lock is held.
 	lockMost = 20 * time.Second
-	// leftAfter is the age after which a temporary file is abandoned. Pushes, fetches and repacks
-	// write more often.
-	leftAfter = time.Hour
 )
 
-// maintainer maintains repositories with git's own commands. It is safe for concurrent use.
-type maintainer struct {
-	// set by newMaintainer, read-only
-	*store
-	places *limit.Slots // one per maintained repository
-
-	mu   sync.Mutex
-	busy map[string]bool // guarded by mu: folders being maintained
-}
-
-func newMaintainer(s *store) *maintainer {
-	return &maintainer{store: s, places: limit.NewSlots(maxMaintained, maxMaintained), busy: make(map[string]bool)}
-}
+// recordName is the file with the time of the last search for unnamed objects. Losing it costs a
+// full repack.
+const recordName = "graspsync-maintenance"
 
 // Maintain implements [gitops.Operations] with git's repack, reflog expire and pack-refs. These
 // commands keep young objects, so they need no lock. Expired objects are removed under the lock,
 // after a check that no ref has named them in between.
 func (f *Fetcher) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Maintained, error) {
-	place, err := f.maintainer.places.Acquire(ctx, limit.Stranger{}, 1)
+	place, err := f.maintained.Acquire(ctx, limit.Stranger{}, 1)
 	if err != nil {
 		return gitops.Maintained{}, fmt.Errorf("waiting to run git: %w", err)
 	}
 	defer place.Release()
-	m := &maintenance{maintainer: f.maintainer, how: how, now: time.Now()}
+	m := &maintenance{Fetcher: f, how: how, now: time.Now()}
 	defer m.leave()
 	if err := m.run(ctx); err != nil {
 		return m.done, fmt.Errorf("maintaining a repository: %w", err)
@@ -71,53 +54,42 @@ func (f *Fetcher) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.
 }
 
 type maintenance struct {
-	*maintainer // read-only
-	how         gitops.Maintenance
-	dir         string // folder of the repository at the start; empty: not yet known
-	now         time.Time
-	idLen       int
-	done        gitops.Maintained
+	*Fetcher
+	how   gitops.Maintenance
+	dir   string // folder of the repository at the start; empty: not yet known
+	now   time.Time
+	idLen int
+	done  gitops.Maintained
 
-	// result of the last look
-	packs  map[string]packFile // by name without extension
+	packs  map[string]packFile // by name without extension, as last listed
 	first  map[string]packFile // packs at the start
-	loose  int                 // number of loose objects
 	chosen []nip34.ObjectID    // result of how.Choose
 }
 
 type packFile struct {
-	size   int64
-	kept   bool // has a keep file
-	marked bool // has our keep file
-	cruft  bool // contains unreferenced objects
+	size  int64
+	kept  bool // has a keep file
+	cruft bool // contains unreferenced objects
 }
-
-// record is the saved state of maintenance. A lost record costs a full repack.
-type record struct {
-	Began time.Time     `json:"began"` // start of the last full repack
-	Took  time.Duration `json:"took"`
-	State string        `json:"state"` // hash of packs and refs after the repack
-}
-
-const recordName = "graspsync-maintenance"
 
 func (m *maintenance) run(ctx context.Context) error {
-	var last record
 	prune := false
 	err := m.locked(ctx, func(ctx context.Context) (err error) {
 		if err := m.begin(ctx); err != nil {
 			return err
 		}
-		last, prune, err = m.due(ctx)
+		prune, err = m.due()
 		return err
 	})
 	switch {
 	case err != nil:
 		return err
 	case prune:
-		return m.prune(ctx, last)
+		return m.prune(ctx)
+	case len(m.names(func(p packFile) bool { return !p.kept && !p.cruft })) >= fewPacks:
+		return m.repack(ctx, "--geometric=2", "--write-midx") // removes no object, so it needs no lock
 	}
-	return m.gather(ctx)
+	return nil
 }
 
 // locked calls do under the lock of the repository. It fails if the repository has moved.
@@ -143,16 +115,13 @@ var errLong = errors.New("the lock was held too long")
 // enter reserves the repository. Two concurrent maintenance runs would take each other's changes
 // for the initial state.
 func (m *maintenance) enter(dir string) error {
-	switch {
-	case m.dir == dir:
+	if m.dir == dir {
 		return nil
-	case m.dir != "":
-		return fmt.Errorf("%w: it has moved", purgatory.ErrInUse)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.busy[dir] {
-		return fmt.Errorf("%w: it is being maintained", purgatory.ErrInUse)
+	if m.dir != "" || m.busy[dir] {
+		return fmt.Errorf("%w: it has moved or is being maintained", purgatory.ErrInUse)
 	}
 	m.busy[dir] = true
 	m.dir = dir
@@ -165,16 +134,13 @@ func (m *maintenance) leave() {
 	delete(m.busy, m.dir)
 }
 
-// begin removes abandoned files, packs refs if there are many, and lists the packs.
+// begin removes abandoned files, packs refs, and lists the packs.
 func (m *maintenance) begin(ctx context.Context) error {
 	format, err := m.format(ctx, m.dir)
 	if err != nil {
 		return err
 	}
-	m.idLen = 20
-	if format == nip34.SHA256 {
-		m.idLen = 32
-	}
+	m.idLen = len(barerepo.Null(format)) / 2
 	_, err = barerepo.RemoveOldLocks(m.disk.files, m.dir, staleAfter, staleAfter)
 	if err := errors.Join(err, sweepObjects(m.disk.files, m.dir, m.now)); err != nil {
 		return fmt.Errorf("sweeping: %w", err)
@@ -184,33 +150,19 @@ func (m *maintenance) begin(ctx context.Context) error {
 			return fmt.Errorf("removing marks: %w", err)
 		}
 	}
-	if err := errors.Join(m.packRefs(ctx, fewRefs), m.look()); err != nil {
-		return err
-	}
-	m.first = m.packs
-	return nil
+	return errors.Join(m.packRefs(ctx), m.look())
 }
 
-// packRefs packs the refs if at least many of them are loose.
-func (m *maintenance) packRefs(ctx context.Context, many int) (err error) {
-	if m.done.LooseRefs, err = looseRefs(m.disk.files, m.dir); err != nil || m.done.LooseRefs < many {
-		return err
-	}
+func (m *maintenance) packRefs(ctx context.Context) error {
 	if _, err := m.child(ctx, nil, "pack-refs", "--all", "--prune"); err != nil {
 		return fmt.Errorf("packing refs: %w", err)
 	}
-	m.done.LooseRefs, err = looseRefs(m.disk.files, m.dir)
-	return err
+	return nil
 }
 
-// look lists the packs.
+// look lists the packs and updates the result.
 func (m *maintenance) look() error {
-	folder := m.path("")
-	entries, err := m.disk.files.ReadDir(folder)
-	if err != nil {
-		return err
-	}
-	ours, err := marks(m.disk.files, m.dir)
+	entries, err := m.disk.files.ReadDir(m.path(""))
 	if err != nil {
 		return err
 	}
@@ -226,21 +178,22 @@ func (m *maintenance) look() error {
 			continue
 		}
 		p := m.packs[base]
-		switch ext {
-		case "pack":
+		if ext == "pack" || ext == "idx" {
 			p.size += info.Size()
-		case "idx":
-			p.size += info.Size()
-		case "keep":
-			p.kept, p.marked = true, slices.Contains(ours, filepath.Join(folder, base))
-		case "mtimes":
-			p.cruft = true
 		}
+		p.kept, p.cruft = p.kept || ext == "keep", p.cruft || ext == "mtimes"
 		m.packs[base] = p
 	}
-	m.done.Packs = len(m.packs)
-	m.loose, err = looseObjects(m.disk.files, m.dir)
-	return err
+	if m.first == nil {
+		m.first = m.packs
+	}
+	m.done.Packs, m.done.Removed, m.done.Freed = len(m.packs), 0, size(m.first)-size(m.packs)
+	for base := range m.first {
+		if _, there := m.packs[base]; !there {
+			m.done.Removed++
+		}
+	}
+	return nil
 }
 
 func size(packs map[string]packFile) (sum int64) {
@@ -250,50 +203,38 @@ func size(packs map[string]packFile) (sum int64) {
 	return sum
 }
 
-// due reads the record and reports whether a full repack is due.
-func (m *maintenance) due(ctx context.Context) (last record, prune bool, err error) {
-	data, err := m.disk.files.ReadFile(filepath.Join(m.dir, recordName))
-	if err == nil {
-		err = json.Unmarshal(data, &last)
-	}
-	if err != nil || last.Began.After(m.now) {
-		last = record{} // missing or invalid
-	}
+// due reports whether unnamed objects must be searched. They can exist only if a pack has come or
+// gone since the last search, or if objects expire with time.
+func (m *maintenance) due() (bool, error) {
 	if m.how.Now || m.how.Prune {
-		return last, true, nil
+		return true, nil
 	}
-	if m.now.Sub(last.Began) < max(pruneEvery, pruneShare*last.Took) {
-		return last, false, nil
+	var last time.Time
+	data, err := m.disk.files.ReadFile(filepath.Join(m.dir, recordName))
+	if err != nil || last.UnmarshalText(data) != nil || last.After(m.now) {
+		return true, nil //nolint:nilerr // missing or invalid
 	}
-	state, err := m.state(ctx)
-	if err != nil || state == "" || state != last.State {
-		return last, err == nil, err
+	if m.now.Sub(last) < pruneEvery {
+		return false, nil
 	}
-	last.Began = m.now
-	return last, false, m.write(last)
+	packs, err := m.disk.files.Lstat(m.path(""))
+	if err != nil {
+		return false, err
+	}
+	if packs.ModTime().After(last) || len(m.names(func(p packFile) bool { return p.cruft })) > 0 {
+		return true, nil
+	}
+	logs, err := fileBytes(filepath.Join(m.dir, "logs"))
+	return logs > 0, err
 }
 
-// state returns a hash of packs and refs. If it is unchanged, nothing can be pruned. It is "" if
-// objects may expire with time alone.
-func (m *maintenance) state(ctx context.Context) (string, error) {
-	logs := false
-	err := walk(m.disk.files, filepath.Join(m.dir, "logs"), func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			logs = true
-			return fs.SkipAll
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+// searched records the time of a search.
+func (m *maintenance) searched() error {
+	text, err := time.Now().MarshalText()
+	if err != nil {
 		return err
-	})
-	if err != nil || logs {
-		return "", err
 	}
-	if len(m.names(func(p packFile) bool { return p.cruft })) > 0 {
-		return "", nil
-	}
-	return m.stamp(ctx, m.dir)
+	return m.disk.files.WriteFile(filepath.Join(m.dir, recordName), text, 0o600)
 }
 
 func (m *maintenance) names(is func(p packFile) bool) (bases []string) {
@@ -306,63 +247,25 @@ func (m *maintenance) names(is func(p packFile) bool) (bases []string) {
 	return bases
 }
 
-func (m *maintenance) write(last record) error {
-	data, err := json.Marshal(last)
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(m.dir, recordName)
-	if err := m.disk.files.WriteFile(path+".new", data, 0o600); err != nil {
-		return err
-	}
-	return m.disk.files.Rename(path+".new", path)
-}
-
-// gather combines the smallest packs if there are too many. It removes no object, so it needs no
-// lock.
-func (m *maintenance) gather(ctx context.Context) error {
-	few := m.names(func(p packFile) bool { return !p.kept && !p.cruft })
-	if len(few)+m.loose/fewPacks < fewPacks {
-		return nil
-	}
-	return m.repack(ctx, "--geometric=2", "--write-midx")
-}
-
 func (m *maintenance) repack(ctx context.Context, args ...string) error {
-	if err := m.room(); err != nil {
+	if err := m.disk.check(m.dir, size(m.packs)); err != nil { // for a copy of all packs
 		return err
 	}
 	args = append([]string{"repack", "-d", "-n", "--quiet", "--threads=1"}, args...)
 	if _, err := m.child(ctx, nil, args...); err != nil {
 		return fmt.Errorf("packing: %w", err)
 	}
-	return m.again()
-}
-
-// again lists the packs again and updates the result.
-func (m *maintenance) again() error {
-	if err := m.look(); err != nil {
-		return err
-	}
-	m.done.Removed, m.done.Freed = 0, size(m.first)-size(m.packs)
-	for base := range m.first {
-		if _, there := m.packs[base]; !there {
-			m.done.Removed++
-		}
-	}
-	return nil
+	return m.look()
 }
 
 // prune packs all objects that refs and reflogs reach, and puts the rest in a cruft pack. This
 // removes nothing and needs no lock. Then it removes expired cruft under the lock, unless a ref has
 // named some of it in between.
-func (m *maintenance) prune(ctx context.Context, last record) error {
-	last.Began, last.Took, last.State = m.now, max(last.Took, time.Minute), ""
-	if err := m.write(last); err != nil { // avoids a retry each time after a failure
+func (m *maintenance) prune(ctx context.Context) (err error) {
+	if err := m.searched(); err != nil { // avoids a retry each time after a failure
 		return err
 	}
 	if m.how.Choose != nil {
-		var err error
 		if m.chosen, err = m.how.Choose(ctx, m.dir); err != nil {
 			return err
 		}
@@ -397,20 +300,17 @@ func (m *maintenance) prune(ctx context.Context, last record) error {
 				return err
 			}
 		}
-		if err := m.again(); err != nil {
+		ours, err := marks(m.disk.files, m.dir)
+		if err := errors.Join(err, m.look(), m.searched()); err != nil {
 			return err
 		}
 		m.done.Pruned = true
-		for _, p := range m.packs {
-			if p.cruft || p.marked { // finding their reachable part would cost a walk
+		for base, p := range m.packs {
+			if p.cruft || slices.Contains(ours, base) { // finding their reachable part would cost a walk
 				m.done.Unnamed += p.size
 			}
 		}
-		last.Took = time.Since(m.now)
-		if last.State, err = m.state(ctx); err != nil {
-			return err
-		}
-		return m.write(last)
+		return nil
 	})
 }
 
@@ -425,9 +325,6 @@ func (m *maintenance) expireLogs(ctx context.Context) error {
 		at = "all"
 	}
 	if _, err := m.child(ctx, nil, "reflog", "expire", "--all", "--expire="+at, "--expire-unreachable="+at); err != nil {
-		return fmt.Errorf("expiring logs: %w", err)
-	}
-	if err := removeEmpty(m.disk.files, filepath.Join(m.dir, "logs")); err != nil {
 		return fmt.Errorf("expiring logs: %w", err)
 	}
 	return nil
@@ -459,9 +356,11 @@ func (m *maintenance) hold(ctx context.Context) error {
 		}
 		wanted[name] = true
 	}
-	incomplete, _, err := m.missing(ctx, m.dir, "", fresh, nil)
-	if err != nil {
-		return err
+	found := closure{}
+	if len(fresh) > 0 {
+		if found, err = m.closure(ctx, m.dir, "", fresh, &packIndexes{}); err != nil {
+			return err
+		}
 	}
 	var in bytes.Buffer
 	for name := range held {
@@ -469,15 +368,16 @@ func (m *maintenance) hold(ctx context.Context) error {
 			fmt.Fprintf(&in, "delete %s\n", name)
 		}
 	}
-	for _, id := range without(fresh, incomplete) {
+	for _, id := range without(fresh, found.missing) {
 		fmt.Fprintf(&in, "create %s%s %s\n", heldRefs, id, id)
 	}
-	if in.Len() > 0 {
-		if _, err := m.child(ctx, &in, "-c", "core.logAllRefUpdates=false", "update-ref", "--stdin"); err != nil {
-			return fmt.Errorf("protecting objects of events: %w", err)
-		}
+	if in.Len() == 0 {
+		return nil
 	}
-	return m.packRefs(ctx, 1)
+	if _, err := m.child(ctx, &in, "-c", "core.logAllRefUpdates=false", "update-ref", "--stdin"); err != nil {
+		return fmt.Errorf("protecting objects of events: %w", err)
+	}
+	return m.packRefs(ctx)
 }
 
 const heldRefs = barerepo.HiddenRefs + "held/"
@@ -511,43 +411,35 @@ func (m *maintenance) young(ctx context.Context, old []string) (string, error) {
 // of the young pack, was named after the refs in before were read, or if a pack was marked while
 // git repacked it.
 func (m *maintenance) unnamed(ctx context.Context, before []byte, old []string, young string) error {
-	marked, err := marks(m.disk.files, m.dir)
-	if err != nil {
-		return err
-	}
-	for _, base := range marked {
-		if _, there := m.packs[filepath.Base(base)]; !there && len(old) > 0 {
-			return fmt.Errorf("%w: %s was marked during maintenance", purgatory.ErrInUse, filepath.Base(base))
-		}
-	}
-	goes, err := m.indexes(old...)
+	ours, err := marks(m.disk.files, m.dir)
 	if err != nil || len(old) == 0 {
 		return err
 	}
-	stays, err := m.indexes(young)
+	for _, base := range ours {
+		if _, there := m.packs[base]; !there {
+			return fmt.Errorf("%w: %s was marked during maintenance", purgatory.ErrInUse, base)
+		}
+	}
+	goes, err := m.indexes(m.path(""), old, m.idLen)
 	if err != nil {
 		return err
 	}
+	defer goes.close()
+	stays, err := m.indexes(m.path(""), slices.DeleteFunc([]string{young}, func(base string) bool { return base == "" }), m.idLen)
+	if err != nil {
+		return err
+	}
+	defer stays.close()
 	var needed error
 	_, err = m.git.runNow(ctx, child{
 		dir: m.dir, stdin: bytes.NewReader(before), args: []string{"rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--stdin"},
-		each: func(line []byte) {
+		out: &splitter{each: func(line []byte) {
 			if needed == nil && goes.has(line) && !stays.has(line) {
 				needed = fmt.Errorf("%w: %s was needed meanwhile", purgatory.ErrInUse, line)
 			}
-		},
+		}},
 	})
-	return errors.Join(err, needed)
-}
-
-func (m *maintenance) indexes(bases ...string) (packIndexes, error) {
-	names := make(map[string]bool)
-	for _, base := range bases {
-		if base != "" {
-			names[base+".idx"] = true
-		}
-	}
-	return m.readIndexes(m.path(""), names, m.idLen)
+	return errors.Join(err, needed, goes.err, stays.err)
 }
 
 // child runs git at low priority, outside of MaxChildren.
@@ -555,145 +447,111 @@ func (m *maintenance) child(ctx context.Context, in io.Reader, args ...string) (
 	return m.git.runNow(ctx, child{dir: m.dir, stdin: in, nice: true, args: args})
 }
 
-// room returns an error if another copy of all packs does not fit.
-func (m *maintenance) room() error {
-	free, err := m.disk.free(m.dir)
-	if err != nil {
-		return fmt.Errorf("checking the disk: %w", err)
-	}
-	if more := uint64(size(m.packs)); free < m.disk.least || free-m.disk.least < more {
-		return fmt.Errorf("%w: %d bytes", ErrDisk, free)
-	}
-	return nil
-}
-
 func (m *maintenance) path(name string) string { return filepath.Join(m.dir, "objects", "pack", name) }
 
 // drop removes packs and multi-pack indexes. It removes the pack file first: git ignores an index
 // without a pack, but the next repack would fail on a pack without an index.
 func (m *maintenance) drop(bases ...string) error {
-	together, err := filepath.Glob(m.path("multi-pack-index*"))
-	errs := []error{err}
-	remove := func(name string) (gone bool) {
-		err := m.disk.files.Remove(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		errs = append(errs, err)
-		return err == nil
-	}
-	for _, name := range together {
-		remove(name)
-	}
-	for _, base := range bases {
-		if !remove(m.path(base + ".pack")) {
-			continue
-		}
-		for _, ext := range []string{".idx", ".bitmap", ".rev", ".mtimes"} {
-			remove(m.path(base + ext))
+	names, err := filepath.Glob(m.path("multi-pack-index*"))
+	for _, ext := range []string{".pack", ".idx", ".bitmap", ".rev", ".mtimes"} {
+		for _, base := range bases {
+			names = append(names, m.path(base+ext))
 		}
 	}
-	return errors.Join(append(errs, m.disk.sync(m.path("")))...)
+	for _, name := range names {
+		if rerr := m.disk.files.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			return errors.Join(err, rerr)
+		}
+	}
+	return errors.Join(err, m.disk.sync(m.path("")))
 }
 
-// sweepObjects removes files that killed processes left: partial packs, temporary folders of
-// pushes, and their keep files. The caller holds the lock of the repository.
+// leftAfter is the age after which a temporary file is abandoned. Pushes, fetches and repacks write
+// more often.
+const leftAfter = time.Hour
+
+// sweepObjects removes files that killed processes left: partial packs, temporary files and
+// folders, and the keep files of pushes. The caller holds the lock of the repository.
 func sweepObjects(on files, dir string, now time.Time) error {
-	var errs []error
-	left := func(d fs.DirEntry) bool {
-		info, err := d.Info()
-		return err == nil && now.Sub(info.ModTime()) >= leftAfter
-	}
-	folder := filepath.Join(dir, "objects", "pack")
-	entries, err := on.ReadDir(folder)
-	if err != nil {
-		return err
-	}
-	names := make(map[string]bool)
-	for _, e := range entries {
-		names[e.Name()] = true
-	}
-	for _, e := range entries {
-		base, ext, _ := strings.Cut(e.Name(), ".")
-		half := strings.HasPrefix(base, "pack-") && !(names[base+".idx"] && names[base+".pack"]) &&
-			slices.Contains([]string{"pack", "idx", "rev", "mtimes", "bitmap"}, ext)
-		if (half || strings.HasPrefix(base, "tmp_") || strings.HasPrefix(e.Name(), ".tmp-")) && left(e) {
-			errs = append(errs, on.Remove(filepath.Join(folder, e.Name())))
-		}
-		if ext == "keep" && left(e) {
-			errs = append(errs, sweepNote(on, filepath.Join(folder, e.Name())))
-		}
-	}
 	objects := filepath.Join(dir, "objects")
-	if entries, err = on.ReadDir(objects); err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "tmp_objdir-") && left(e) {
-			errs = append(errs, on.RemoveAll(filepath.Join(objects, e.Name())))
+	var errs []error
+	for _, folder := range []string{objects, filepath.Join(objects, "pack")} {
+		entries, err := on.ReadDir(folder)
+		if err != nil {
+			return err
+		}
+		names := make(map[string]bool)
+		for _, e := range entries {
+			names[e.Name()] = true
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil || now.Sub(info.ModTime()) < leftAfter {
+				continue
+			}
+			path, base, ext := filepath.Join(folder, e.Name()), strings.TrimSuffix(e.Name(), filepath.Ext(e.Name())), filepath.Ext(e.Name())
+			half := strings.HasPrefix(base, "pack-") && !(names[base+".idx"] && names[base+".pack"])
+			switch {
+			case ext == ".keep":
+				note, err := on.ReadFile(path)
+				half = err == nil && strings.HasPrefix(string(note), barerepo.PushNote)
+			case strings.HasPrefix(e.Name(), "tmp_"), strings.HasPrefix(e.Name(), ".tmp-"):
+				half = true
+			}
+			if half {
+				errs = append(errs, on.RemoveAll(path))
+			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// sweepNote removes a keep file that a push created.
-func sweepNote(on files, name string) error {
-	note, err := on.ReadFile(name)
-	if err == nil && strings.HasPrefix(string(note), barerepo.PushNote) {
-		err = on.Remove(name)
+// unmark removes the keep files that Promote wrote before a time, or all if the time is zero.
+func unmark(on files, dir string, before time.Time) error {
+	bases, err := marks(on, dir)
+	errs := []error{err}
+	for _, base := range bases {
+		name := filepath.Join(dir, "objects", "pack", base+".keep")
+		info, err := on.Lstat(name)
+		if err == nil && (before.IsZero() || info.ModTime().Before(before)) {
+			err = on.Remove(name)
+		}
+		errs = append(errs, err)
 	}
-	if errors.Is(err, fs.ErrNotExist) { // the push ended
-		return nil
-	}
-	return err
+	return errors.Join(errs...)
 }
 
-// looseRefs counts loose refs, up to fewRefs.
-func looseRefs(on files, dir string) (n int, err error) {
-	err = walk(on, filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+// marks returns the names of packs with our keep files, without extension.
+func marks(on files, dir string) (bases []string, err error) {
+	folder := filepath.Join(dir, "objects", "pack")
+	entries, err := on.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		base, ok := strings.CutSuffix(e.Name(), ".keep")
+		if !ok {
+			continue
 		}
-		if err != nil {
-			return err
+		if note, err := on.ReadFile(filepath.Join(folder, e.Name())); err == nil && string(note) == keepNote {
+			bases = append(bases, base)
 		}
-		if d.Type().IsRegular() && !strings.HasSuffix(path, ".lock") {
-			if n++; n >= fewRefs {
-				return fs.SkipAll
-			}
-		}
-		return nil
+	}
+	return bases, nil
+}
+
+const keepNote = "graspsync\n"
+
+// kept opens the indexes of packs with our keep files.
+func (f *Fetcher) kept(dir string, idLen int) (*packIndexes, error) {
+	folder := filepath.Join(dir, "objects", "pack")
+	bases, err := marks(f.disk.files, dir)
+	if err != nil {
+		return nil, err
+	}
+	bases = slices.DeleteFunc(bases, func(base string) bool {
+		_, err := f.disk.files.Lstat(filepath.Join(folder, base+".idx"))
+		return errors.Is(err, os.ErrNotExist) // a crash may leave a keep file alone
 	})
-	return n, err
-}
-
-// looseObjects counts loose objects. Only operators create them.
-func looseObjects(on files, dir string) (n int, err error) {
-	folders, err := filepath.Glob(filepath.Join(dir, "objects", "[0-9a-f][0-9a-f]"))
-	for _, folder := range folders {
-		entries, err := on.ReadDir(folder)
-		if err != nil {
-			return n, err
-		}
-		n += len(entries)
-	}
-	return n, err
-}
-
-// removeEmpty removes empty reflogs. Git creates them again.
-func removeEmpty(on files, folder string) error {
-	err := walk(on, folder, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		info, err := d.Info()
-		if err == nil && info.Size() == 0 {
-			err = on.Remove(path)
-		}
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // no logs exist
-	}
-	return err
+	return f.indexes(folder, bases, idLen)
 }

@@ -117,7 +117,7 @@ func TestWhatNothingNamesGoesAfterItsGrace(t *testing.T) {
 				}
 				k.how.Grace = 10 * 365 * 24 * time.Hour
 				require.NoError(t, os.WriteFile(filepath.Join(dir, recordName),
-					fmt.Appendf(nil, `{"began":%q}`, time.Now().Format(time.RFC3339)), 0o600))
+					[]byte(time.Now().Format(time.RFC3339)), 0o600))
 				done := k.maintain()
 				require.False(t, done.Pruned)
 				require.Equal(t, 1, done.Packs)
@@ -146,7 +146,7 @@ func TestWhatNothingNamesGoesAfterItsGrace(t *testing.T) {
 			require.NoError(t, os.WriteFile(log, line(time.Now().Add(-31*24*time.Hour)), 0o600))
 			require.True(t, k.maintain().Pruned)
 			require.False(t, k.has(logged))
-			require.NoFileExists(t, log)
+			require.Empty(t, readFile(t, log))
 			git(t, dir, "fsck", "--strict", "--connectivity-only")
 			require.Len(t, k.packs(), 1)
 		})
@@ -174,7 +174,6 @@ func takeDown(t *testing.T, format nip34.ObjectFormat) {
 	k.how.Now = true
 	done := k.maintain()
 	require.True(t, done.Pruned)
-	require.Zero(t, done.LooseRefs)
 	require.Equal(t, 1, done.Packs)
 	require.Equal(t, 3, done.Removed)
 	require.Positive(t, done.Freed)
@@ -270,7 +269,6 @@ func TestMaintenanceThatIsKilled(t *testing.T) {
 			k.how.Now = true
 			done := k.maintain()
 			require.Equal(t, 1, done.Packs)
-			require.Zero(t, done.LooseRefs)
 			git(t, dir, "fsck", "--strict")
 		})
 	}
@@ -333,7 +331,7 @@ func TestPruneTakesWhatGaveWay(t *testing.T) {
 		old := time.Now().Add(-2 * time.Hour)
 		require.NoError(t, os.Chtimes(keep, old, old))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, recordName), fmt.Appendf(nil, `{"began":%q}`, time.Now().Format(time.RFC3339)), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, recordName), []byte(time.Now().Format(time.RFC3339)), 0o600))
 	require.False(t, k.maintain().Pruned)
 	k.how.Prune, k.how.Grace = true, time.Hour
 	done := k.maintain()
@@ -378,7 +376,7 @@ func TestWhatIsLeftGoesAfterAnHour(t *testing.T) {
 		"pack/pack-1.pack": true, "pack/pack-1.rev": true, "pack/pack-1.mtimes": true, "pack/pack-1.bitmap": true, "pack/pack-1.keep": false,
 		"pack/pack-2.idx": false, "pack/pack-2.pack": false, "pack/pack-2.rev": false, "pack/pack-3.idx": true,
 		"pack/tmp_pack_1": true, "pack/.tmp-2-pack-1.pack": true, "pack/other.pack": false, "pack/multi-pack-index": false,
-		"tmp_objdir-1/x": true, "12/3": false, "tmp_other/x": false,
+		"tmp_objdir-1/x": true, "12/3": false, "tmp_other/x": true,
 	}
 	for age, old := range map[time.Duration]bool{59 * time.Minute: false, time.Hour: true} {
 		dir := bare(t, nip34.SHA1)

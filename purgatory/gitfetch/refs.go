@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"iter"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,14 +22,12 @@ import (
 
 // Refs implements [gitops.Operations]. It runs git only if necessary.
 func (f *Fetcher) Refs(ctx context.Context, dir string) (refs refplan.Refs, err error) {
-	var all map[string]nip34.ObjectID
-	from, err := f.reader(ctx, dir)
-	if err == nil {
-		refs.Format = from.Format()
-		all, err = from.Refs()
+	if refs.Format, err = f.format(ctx, dir); err != nil {
+		return refs, err
 	}
+	all, err := barerepo.AllRefs(f.disk.files, dir)
 	if errors.Is(err, barerepo.ErrAskGit) {
-		refs.Format, all, err = f.gitRead(ctx, dir)
+		all, err = f.gitRefs(ctx, dir)
 	}
 	if err != nil {
 		return refs, fmt.Errorf("reading refs: %w", err)
@@ -47,22 +47,16 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (refs refplan.Refs, err 
 	return refs, nil
 }
 
-func (o *store) gitRead(ctx context.Context, dir string) (format nip34.ObjectFormat, all map[string]nip34.ObjectID, err error) {
-	if format, err = o.format(ctx, dir); err != nil {
-		return 0, nil, err
-	}
-	out, err := o.git.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
-	if err != nil {
-		return 0, nil, err
-	}
-	all = make(map[string]nip34.ObjectID)
+func (f *Fetcher) gitRefs(ctx context.Context, dir string) (map[string]nip34.ObjectID, error) {
+	out, err := f.git.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
+	all := make(map[string]nip34.ObjectID)
 	for line := range strings.Lines(string(out)) {
 		text, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		if id, err := nip34.ParseObjectID(text); err == nil {
 			all[name] = id
 		}
 	}
-	return format, all, nil
+	return all, err
 }
 
 // refName parses a ref name that our repositories use.
@@ -97,7 +91,7 @@ func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.
 		return fmt.Errorf("setting refs: %w", err)
 	}
 	if !head.IsZero() {
-		if err := f.despiteLocks(ctx, dir, func() error { return f.setHead(dir, head) }); err != nil {
+		if err := f.setHead(dir, head); err != nil {
 			return fmt.Errorf("setting HEAD: %w", err)
 		}
 	}
@@ -106,11 +100,11 @@ func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.
 
 // checkChanges refuses null ids, which would delete refs, and ids of another format, which git
 // would look up as names.
-func (o *store) checkChanges(ctx context.Context, dir string, changes []refplan.RefChange) error {
+func (f *Fetcher) checkChanges(ctx context.Context, dir string, changes []refplan.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	format, err := o.format(ctx, dir)
+	format, err := f.format(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -130,16 +124,16 @@ func (o *store) checkChanges(ctx context.Context, dir string, changes []refplan.
 // inTheWay divides deletes into refs that conflict with a set ref, because one name is a folder of
 // the other, and the rest.
 func inTheWay(sets, deletes []refplan.RefChange) (first, rest []refplan.RefChange) {
-	names, folders := make(map[string]bool), make(map[string]bool)
+	names, above := make(map[string]bool), make(map[string]bool)
 	for _, c := range sets {
 		names[c.Name.String()] = true
-		addFolders(folders, c.Name.String())
+		for folder := range folders(c.Name) {
+			above[folder] = true
+		}
 	}
 	for _, c := range deletes {
-		own := make(map[string]bool)
-		addFolders(own, c.Name.String())
-		conflict := folders[c.Name.String()]
-		for folder := range own {
+		conflict := above[c.Name.String()]
+		for folder := range folders(c.Name) {
 			conflict = conflict || names[folder]
 		}
 		if conflict {
@@ -151,17 +145,17 @@ func inTheWay(sets, deletes []refplan.RefChange) (first, rest []refplan.RefChang
 	return first, rest
 }
 
-func addFolders(to map[string]bool, name string) {
-	for i := range len(name) {
-		if name[i] == '/' {
-			to[name[:i]] = true
+// folders yields the folders that contain a ref.
+func folders(name nip34.RefName) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for at := path.Dir(name.String()); at != "." && yield(at); at = path.Dir(at) {
 		}
 	}
 }
 
 // remove deletes refs. It first writes their old values to the reflog of HEAD, because git deletes
 // the reflog of a ref with the ref.
-func (o *store) remove(ctx context.Context, dir string, changes []refplan.RefChange) error {
+func (f *Fetcher) remove(ctx context.Context, dir string, changes []refplan.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -169,10 +163,10 @@ func (o *store) remove(ctx context.Context, dir string, changes []refplan.RefCha
 	for i, c := range changes {
 		refs[i] = barerepo.Moved{Name: c.Name, Old: c.Old}
 	}
-	if err := barerepo.LogRemoved(o.disk.files, dir, refs, time.Now()); err != nil {
+	if err := barerepo.LogRemoved(f.disk.files, dir, refs, time.Now()); err != nil {
 		return fmt.Errorf("logging deleted refs: %w", err)
 	}
-	if err := o.transact(ctx, dir, changes); err != nil {
+	if err := f.transact(ctx, dir, changes); err != nil {
 		return fmt.Errorf("deleting refs: %w", err)
 	}
 	return nil
@@ -180,7 +174,7 @@ func (o *store) remove(ctx context.Context, dir string, changes []refplan.RefCha
 
 // transact applies all changes in one run of update-ref, atomically, and makes them durable. An
 // event must not be stored without its refs.
-func (o *store) transact(ctx context.Context, dir string, changes []refplan.RefChange) error {
+func (f *Fetcher) transact(ctx context.Context, dir string, changes []refplan.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -197,100 +191,68 @@ func (o *store) transact(ctx context.Context, dir string, changes []refplan.RefC
 		}
 	}
 	b.WriteString("prepare\x00commit\x00")
-	err := o.despiteLocks(ctx, dir, func() error {
-		_, err := o.git.run(ctx, child{
-			dir: dir, stdin: bytes.NewReader(b.Bytes()),
-			args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
-		})
-		var failed *childError
-		switch {
-		case errors.As(err, &failed) && unfit(failed.stderr):
-			return fmt.Errorf("%w: %w", gitops.ErrInvalidRefs, err)
-		case errors.As(err, &failed) && changed(failed.stderr):
-			return fmt.Errorf("%w: %w", gitops.ErrChanged, err)
-		}
-		return err
+	_, err := f.git.run(ctx, child{
+		dir: dir, stdin: &b, args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
 	})
-	if err != nil {
+	var failed *childError
+	switch {
+	case errors.As(err, &failed) && failed.says(unfit):
+		return fmt.Errorf("%w: %w", gitops.ErrInvalidRefs, err)
+	case errors.As(err, &failed) && failed.says(changed):
+		return fmt.Errorf("%w: %w", gitops.ErrChanged, err)
+	case err != nil:
 		return err
 	}
 	names := make([]nip34.RefName, len(changes))
 	for i, c := range changes {
 		names[i] = c.Name
 	}
-	if err := barerepo.SyncRefs(dir, names, o.disk.sync); err != nil {
+	if err := barerepo.SyncRefs(dir, names, f.disk.sync); err != nil {
 		return fmt.Errorf("syncing refs: %w", err)
 	}
 	return nil
 }
 
-// despiteLocks repeats do after a failure if it can remove old lock files. The caller holds the
-// lock of the repository, so old lock files belong to killed processes. Young lock files may belong
-// to an operator.
-func (o *store) despiteLocks(ctx context.Context, dir string, do func() error) error {
-	err := do()
-	if err == nil || ctx.Err() != nil || errors.Is(err, gitops.ErrChanged) || errors.Is(err, gitops.ErrInvalidRefs) {
-		return err
-	}
-	removed, lerr := barerepo.RemoveOldLocks(o.disk.files, dir, staleAfter, staleAfter)
-	if removed == 0 || lerr != nil {
-		return errors.Join(err, lerr)
-	}
-	return do()
-}
-
+// staleAfter is the age at which a lock belongs to a killed process, not to an operator.
 const staleAfter = time.Minute
 
-// changed reports whether git failed because a ref has another value, or because a conflicting ref
-// exists. Ref names contain no spaces, so they cannot contain these phrases.
-func changed(stderr string) bool {
-	for _, phrase := range []string{"but expected", "reference already exists", "unable to resolve reference", "exists; cannot create"} {
-		if strings.Contains(stderr, phrase) {
-			return true
-		}
-	}
-	return false
-}
-
-// unfit reports whether git can never set these refs: one name is a folder of another, a branch is
-// no commit, the file system does not support a name, or an object is unreadable.
-func unfit(stderr string) bool {
-	for _, phrase := range []string{
+// Phrases of git. Ref names contain no spaces, so they cannot contain these phrases.
+var (
+	// changed are phrases about another value of a ref, or a conflicting ref.
+	changed = []string{"but expected", "reference already exists", "unable to resolve reference", "exists; cannot create"}
+	// unfit are phrases about refs that git can never set: one name is a folder of another, a
+	// branch is no commit, the file system does not support a name, or an object is unreadable.
+	unfit = []string{
 		"at the same time", "non-commit object", "File name too long", "nonexistent object", "refusing to update ref with bad name",
-	} {
-		if strings.Contains(stderr, phrase) {
-			return true
-		}
 	}
-	return false
+)
+
+func (e *childError) says(phrases []string) bool {
+	return slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(e.stderr, p) })
 }
 
 // setHead points HEAD to a branch through a lock file, like git. It does not run git, because the
 // name is untrusted.
-func (o *store) setHead(dir string, head nip34.RefName) (err error) {
+func (f *Fetcher) setHead(dir string, head nip34.RefName) (err error) {
 	if !strings.HasPrefix(head.String(), "refs/heads/") {
 		return fmt.Errorf("%s is no branch", head)
 	}
 	want := "ref: " + head.String() + "\n"
-	path := filepath.Join(dir, "HEAD")
-	if now, err := o.disk.files.ReadFile(path); err == nil && string(now) == want {
+	at := filepath.Join(dir, "HEAD")
+	if now, err := f.disk.files.ReadFile(at); err == nil && string(now) == want {
 		return nil
 	}
-	mode := fs.FileMode(0o644)
-	if info, err := o.disk.files.Lstat(path); err == nil && info.Mode().IsRegular() {
-		mode = info.Mode().Perm()
-	}
-	lock := path + ".lock"
-	file, err := o.disk.files.OpenFile(lock, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	lock := at + ".lock"
+	file, err := f.disk.files.OpenFile(lock, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
 	_, err = file.WriteString(want)
-	if err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close()); err != nil {
-		return errors.Join(err, o.disk.files.Remove(lock))
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = f.disk.files.Rename(lock, at)
 	}
-	if err := o.disk.files.Rename(lock, path); err != nil {
-		return errors.Join(err, o.disk.files.Remove(lock))
+	if err != nil {
+		return errors.Join(err, f.disk.files.Remove(lock))
 	}
-	return o.disk.sync(dir)
+	return f.disk.sync(dir)
 }

@@ -124,41 +124,6 @@ func age(t testing.TB, path string, by time.Duration) {
 	require.NoError(t, os.Chtimes(path, at, at))
 }
 
-// Locks of a running garbage collection stay. Locks of a dead one are removed, and so are locks of
-// one that is older than 12 hours, because its process id may have been reused.
-func TestTidyAndGarbageCollection(t *testing.T) {
-	here := sample(t)
-	f := fetcher(t)
-	host, err := os.Hostname()
-	require.NoError(t, err)
-	lock := here + "/packed-refs.lock"
-	alive := fmt.Sprintf("%d %s", os.Getpid(), host)
-	for _, c := range []struct {
-		note  string
-		age   time.Duration
-		stays bool
-	}{
-		{alive, 0, true},
-		{alive, 11 * time.Hour, true},
-		{alive, 13 * time.Hour, false},
-		{fmt.Sprintf("%d elsewhere.x", os.Getpid()), 0, false},
-		{"999999999 " + host, 0, false},
-		{"-1 " + host, 0, false},
-		{"\x00", 0, false},
-	} {
-		require.NoError(t, os.WriteFile(here+"/gc.pid", []byte(c.note), 0o600))
-		age(t, here+"/gc.pid", c.age)
-		for name, clear := range map[string]func(context.Context, string) error{"Cleanup": f.Cleanup, "Repair": f.Repair} {
-			require.NoError(t, os.WriteFile(lock, nil, 0o600))
-			age(t, lock, 2*staleAfter)
-			require.NoError(t, clear(t.Context(), here))
-			_, err := os.Stat(lock)
-			require.Equal(t, c.stays, err == nil, "%s: %s", name, c.note)
-		}
-	}
-	require.Error(t, f.Cleanup(t.Context(), here+"/nowhere"))
-}
-
 // An operator's pack-refs takes only the lock of packed-refs. Cleanup after a push removed that
 // lock, and refs were lost.
 func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
@@ -194,20 +159,16 @@ func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
 func TestPromiseP34_Head(t *testing.T) {
 	here := sample(t)
 	f := fetcher(t)
-	require.NoError(t, os.Chmod(here+"/HEAD", 0o664))
 	other := ref(t, "refs/heads/other")
 	require.NoError(t, f.UpdateRefs(t.Context(), here, nil, other))
 	require.Equal(t, "ref: refs/heads/other\n", readFile(t, here+"/HEAD"))
-	info, err := os.Stat(here + "/HEAD")
-	require.NoError(t, err)
-	require.EqualValues(t, 0o664, info.Mode())
 	require.NoError(t, os.WriteFile(here+"/HEAD.lock", nil, 0o600))
 	require.NoError(t, f.UpdateRefs(t.Context(), here, nil, other), "it is there already")
 	require.Error(t, f.UpdateRefs(t.Context(), here, nil, ref(t, "refs/heads/main")))
 	require.Equal(t, "ref: refs/heads/other\n", readFile(t, here+"/HEAD"))
 	require.Error(t, f.UpdateRefs(t.Context(), here, nil, ref(t, "refs/tags/x")), "no branch")
 	require.NoError(t, os.Remove(here+"/HEAD"))
-	_, err = f.Refs(t.Context(), here)
+	_, err := f.Refs(t.Context(), here)
 	require.Error(t, err)
 	_, err = f.Refs(context.Background(), here+"/nowhere")
 	require.Error(t, err)

@@ -5,7 +5,6 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"hash/crc32"
@@ -97,6 +96,10 @@ func (k *kept) pass(by time.Duration) {
 	k.t.Helper()
 	files, err := filepath.Glob(filepath.Join(k.dir, "objects", "pack", "*"))
 	require.NoError(k.t, err)
+	folder := filepath.Join(k.dir, "objects", "pack")
+	info, err := os.Stat(folder)
+	require.NoError(k.t, err)
+	defer func() { require.NoError(k.t, os.Chtimes(folder, info.ModTime().Add(-by), info.ModTime().Add(-by))) }()
 	for _, path := range files {
 		info, err := os.Stat(path)
 		require.NoError(k.t, err)
@@ -119,12 +122,9 @@ func (k *kept) pass(by time.Duration) {
 	if err != nil {
 		return
 	}
-	var book map[string]any
-	require.NoError(k.t, json.Unmarshal(data, &book))
-	began, err := time.Parse(time.RFC3339, fmt.Sprint(book["began"]))
-	require.NoError(k.t, err)
-	book["began"] = began.Add(-by)
-	data, err = json.Marshal(book)
+	var last time.Time
+	require.NoError(k.t, last.UnmarshalText(data))
+	data, err = last.Add(-by).MarshalText()
 	require.NoError(k.t, err)
 	require.NoError(k.t, os.WriteFile(path, data, 0o600))
 }
@@ -202,7 +202,6 @@ func year(t *testing.T, pushes int) {
 			done := k.maintain()
 			runs++
 			mostPacks, locked = max(mostPacks, done.Packs), max(locked, done.Locked)
-			require.Less(t, done.LooseRefs, fewRefs)
 			k.pass(365 * 24 * time.Hour * upkeepPushes / time.Duration(pushes))
 		}
 	}

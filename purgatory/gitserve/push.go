@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -438,16 +437,14 @@ func (h *Handler) found(pack string, list *os.File) (n int, err error) {
 	var index *barerepo.Index
 	for lines.Scan() {
 		hexID, _, _ := strings.Cut(lines.Text(), " ")
-		id, err := hex.DecodeString(hexID)
-		if err == nil && index == nil {
-			if index, err = barerepo.OpenIndex(h.repos.root, filepath.FromSlash(pack)+".idx", len(id)); err == nil {
-				defer index.Close()
+		if index == nil {
+			var err error
+			if index, err = barerepo.OpenIndex(h.repos.root, filepath.FromSlash(pack)+".idx", len(hexID)/2); err != nil {
+				return 0, fmt.Errorf("reading needed objects: %w", err)
 			}
+			defer index.Close()
 		}
-		if err != nil {
-			return 0, fmt.Errorf("reading needed objects: %w", err)
-		}
-		has, err := index.Has(id)
+		has, err := index.Has([]byte(hexID))
 		if err != nil {
 			return 0, fmt.Errorf("reading needed objects: %w", err)
 		}

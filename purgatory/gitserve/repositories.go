@@ -742,12 +742,12 @@ func (r *Repositories) shown(at string) (refs map[string]nip34.ObjectID, head st
 
 // refs returns all refs. The error wraps [barerepo.ErrAskGit] if only git can read them.
 func (r *Repositories) refs(at string) (map[string]nip34.ObjectID, nip34.ObjectFormat, error) {
-	from, err := barerepo.Read(r.root, filepath.FromSlash(at))
+	format, err := barerepo.Format(r.root, filepath.FromSlash(at))
 	if err != nil {
 		return nil, 0, err
 	}
-	refs, err := from.Refs()
-	return refs, from.Format(), err
+	refs, err := barerepo.AllRefs(r.root, filepath.FromSlash(at))
+	return refs, format, err
 }
 
 // Staged implements [purgatory.Repositories].

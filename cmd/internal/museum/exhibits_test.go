@@ -311,7 +311,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what nothing names stays", "purgatory/gitfetch/maintain.go",
-		"	case prune:\n		return m.prune(ctx, last)\n", "	case prune:\n		_, m.done.Pruned = last, true\n		return nil\n", "./purgatory/gitfetch", "TestWhatNothingNamesGoesAfterItsGrace", nil, "Should be false",
+		"	case prune:\n		return m.prune(ctx)\n", "	case prune:\n		m.done.Pruned = true\n		return nil\n", "./purgatory/gitfetch", "TestWhatNothingNamesGoesAfterItsGrace", nil, "Should be false",
 	},
 	{
 		"what a push has moved may not be on the disk", "purgatory/gitserve/push.go",
@@ -319,7 +319,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what we have moved may not be on the disk", "purgatory/gitfetch/refs.go",
-		"if err := barerepo.SyncRefs(dir, names, o.disk.sync); err != nil {", "if err := barerepo.SyncRefs(dir, names, func(string) error { return nil }); err != nil {", "./purgatory/gitfetch", "TestRefsAreOnTheDisk", nil, "elements differ",
+		"if err := barerepo.SyncRefs(dir, names, f.disk.sync); err != nil {", "if err := barerepo.SyncRefs(dir, names, func(string) error { return nil }); err != nil {", "./purgatory/gitfetch", "TestRefsAreOnTheDisk", nil, "elements differ",
 	},
 	{
 		"what is shared is copied", "purgatory/gitfetch/files.go",

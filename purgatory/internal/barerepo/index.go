@@ -3,6 +3,7 @@ package barerepo
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,7 @@ type Index struct {
 	file  *os.File
 	idLen int
 	fan   [256]uint32 // numbers of ids whose first byte is at most i
-	near  []byte      // read buffer of Find
+	near  []byte      // read buffer of Has
 }
 
 // The header of a pack index, version 2: signature, version, and 256 cumulative counts of ids by
@@ -39,7 +40,7 @@ func OpenIndex(on Disk, path string, idLen int) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Index{file: file, idLen: idLen}
+	x := &Index{file: file, idLen: idLen, near: make([]byte, NearIDs*idLen)}
 	head := make([]byte, IndexFanout)
 	if _, err = io.ReadFull(file, head); err == nil && string(head[:len(IndexMark)]) != IndexMark {
 		err = ErrIndex
@@ -59,15 +60,15 @@ func (x *Index) Close() { _ = x.file.Close() } // read only
 // Len returns the number of ids.
 func (x *Index) Len() int { return int(x.fan[255]) }
 
-// Has reports whether the index contains a binary id.
-func (x *Index) Has(id []byte) (bool, error) {
-	_, found, err := x.Find(id)
-	return found, err
-}
-
-// Find returns the position of a binary id. It starts at the expected position, and continues by
-// bisection, because a pusher can choose unevenly distributed ids.
-func (x *Index) Find(id []byte) (at int, found bool, err error) {
+// Has reports whether the index contains an id in hex. It starts at the expected position, and
+// continues by bisection, because a pusher can choose unevenly distributed ids.
+func (x *Index) Has(hexID []byte) (bool, error) {
+	var buf [32]byte
+	n, err := hex.Decode(buf[:], hexID[:min(len(hexID), 2*len(buf))])
+	if err != nil || n != x.idLen {
+		return false, err
+	}
+	id := buf[:n]
 	lo, hi := 0, int(x.fan[id[0]])
 	if id[0] > 0 {
 		lo = int(x.fan[id[0]-1])
@@ -76,12 +77,9 @@ func (x *Index) Find(id []byte) (at int, found bool, err error) {
 	for lo < hi {
 		n := min(NearIDs, hi-lo)
 		from := min(max(lo, guess-n/2), hi-n)
-		if x.near == nil {
-			x.near = make([]byte, NearIDs*x.idLen)
-		}
 		near := x.near[:n*x.idLen]
 		if _, err := x.file.ReadAt(near, int64(IndexFanout)+int64(from)*int64(x.idLen)); err != nil {
-			return 0, false, err
+			return false, err
 		}
 		at := func(i int) []byte { return near[i*x.idLen : (i+1)*x.idLen] }
 		switch {
@@ -90,30 +88,9 @@ func (x *Index) Find(id []byte) (at int, found bool, err error) {
 		case bytes.Compare(id, at(n-1)) > 0:
 			lo = from + n
 		default:
-			i := sort.Search(n, func(i int) bool { return bytes.Compare(at(i), id) >= 0 })
-			return from + i, bytes.Equal(at(i), id), nil
+			return bytes.Equal(at(sort.Search(n, func(i int) bool { return bytes.Compare(at(i), id) >= 0 })), id), nil
 		}
 		guess = lo + (hi-lo)/2
 	}
-	return 0, false, nil
-}
-
-// largeOffset is the flag of an offset above 2 GiB, which is stored in a second table.
-const largeOffset = 1 << 31
-
-func (x *Index) offset(at int) (int64, error) {
-	n := int64(x.Len())
-	offsets := int64(IndexFanout) + n*int64(x.idLen) + 4*n // after ids and checksums
-	var b [8]byte
-	if _, err := x.file.ReadAt(b[:4], offsets+4*int64(at)); err != nil {
-		return 0, err
-	}
-	small := binary.BigEndian.Uint32(b[:4])
-	if small < largeOffset {
-		return int64(small), nil
-	}
-	if _, err := x.file.ReadAt(b[:], offsets+4*n+8*int64(small-largeOffset)); err != nil {
-		return 0, err
-	}
-	return int64(binary.BigEndian.Uint64(b[:])), nil
+	return false, nil
 }

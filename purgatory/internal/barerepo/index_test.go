@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -84,14 +85,14 @@ func TestIndexHas(t *testing.T) {
 				defer x.Close()
 				require.Equal(t, n, x.Len())
 				for i, id := range ids {
-					has, err := x.Has(id[:])
+					has, err := x.Has(hex.AppendEncode(nil, id[:]))
 					require.NoError(t, err)
 					require.True(t, has, "%d: %x", i, id)
 				}
 				for i := range 2000 {
 					id := make(i + 10*n)
 					id[19] ^= 0x55
-					has, err := x.Has(id[:])
+					has, err := x.Has(hex.AppendEncode(nil, id[:]))
 					require.NoError(t, err)
 					require.Equal(t, slices.Contains(ids, id), has, "%x", id)
 				}

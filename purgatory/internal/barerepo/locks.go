@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -15,10 +14,6 @@ import (
 // PackingMost is the maximum time for which git packs refs, twice the time that git waits for the
 // lock.
 const PackingMost = 2 * time.Second
-
-// gcMost is the age at which git ignores a gc.pid file, because its process id may have been
-// reused.
-const gcMost = 12 * time.Hour
 
 // RemoveLocks removes the ref locks of a repository. The caller holds the lock of the repository.
 // An operator who runs pack-refs holds only packed-refs.lock. Removing that file would lose refs,
@@ -39,12 +34,8 @@ func RemoveLocks(ctx context.Context, on Disk, dir string) error {
 }
 
 // RemoveOldLocks removes ref locks of at least the given age, because killed processes left them.
-// packed is the age for packed-refs.lock. It removes nothing during a garbage collection, which has
-// locks of its own. The caller holds the lock of the repository.
+// packed is the age for packed-refs.lock. The caller holds the lock of the repository.
 func RemoveOldLocks(on Disk, dir string, age, packed time.Duration) (removed int, err error) {
-	if is, err := collecting(on, dir); is || err != nil {
-		return 0, err
-	}
 	var errs []error
 	remove := func(path string, age time.Duration) {
 		info, err := on.Lstat(path)
@@ -113,31 +104,4 @@ func list(on Disk, folder string) ([]fs.DirEntry, error) {
 		entries, err = nil, nil
 	}
 	return entries, errors.Join(err, file.Close())
-}
-
-// collecting reports whether a running process of this host collects garbage in a repository. Git
-// writes "<pid> <host>" to gc.pid.
-func collecting(on Disk, dir string) (bool, error) {
-	path := filepath.Join(dir, "gc.pid")
-	info, err := on.Lstat(path)
-	var note []byte
-	if err == nil && time.Since(info.ModTime()) <= gcMost {
-		note, err = on.ReadFile(path)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
-	text, host, _ := strings.Cut(strings.TrimSpace(string(note)), " ")
-	pid, err := strconv.Atoi(text)
-	if err != nil || pid <= 0 {
-		return false, nil //nolint:nilerr // another process may have removed it
-	}
-	if own, err := os.Hostname(); err == nil && host != own {
-		return false, nil
-	}
-	process, err := os.FindProcess(pid)
-	if err == nil {
-		err = process.Signal(syscall.Signal(0))
-	}
-	return err == nil || errors.Is(err, fs.ErrPermission), nil
 }

@@ -94,13 +94,12 @@ type Maintenance struct {
 
 // Maintained is the result of [Operations].Maintain.
 type Maintained struct {
-	Packs     int           // packs in the repository afterwards
-	LooseRefs int           // refs in files of their own afterwards, counted up to a limit
-	Removed   int           // deleted packs
-	Freed     int64         // bytes; negative if the repository has grown
-	Pruned    bool          // unnamed objects were searched
-	Unnamed   int64         // maximum bytes of unnamed objects in their grace, if Pruned
-	Locked    time.Duration // longest time for which the lock was held
+	Packs   int           // packs in the repository afterwards
+	Removed int           // deleted packs
+	Freed   int64         // bytes; negative if the repository has grown
+	Pruned  bool          // unnamed objects were searched
+	Unnamed int64         // maximum bytes of unnamed objects in their grace, if Pruned
+	Locked  time.Duration // longest time for which the lock was held
 }
 
 var (
