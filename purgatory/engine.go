@@ -237,8 +237,7 @@ func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	failed := msg.err != nil && ctx.Err() == nil
-	e.releases.End(msg.ref, now, failed || msg.result.again, msg.why)
-	if failed {
+	if e.releases.End(msg.ref, now, failed, msg.why); failed {
 		e.p.report.fault(msg.ref.String(), releaseFailed, msg.err)
 	}
 	if failed && !tookLong(msg.err) {

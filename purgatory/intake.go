@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/graspsync/graspsync"
@@ -111,40 +110,28 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 	p.countClones(e)
 	if e.Class == refplan.State {
 		p.alive(ctx, e)
-		if e.ByUser {
-			p.makeAnew(ctx, e)
-		}
 	}
 	for _, r := range surveysOf(e) {
 		p.inbox.tell(r)
 	}
+	if e.Class == refplan.State && e.ByUser {
+		p.awaitFormat(ctx, e.State)
+	}
 	return answer, nil
 }
 
-// makeAnew gives empty repositories the object format of a client's state, because git starts the
-// following push in the format of the repository. The next release repeats failures.
-func (p *Purgatory) makeAnew(ctx context.Context, state refplan.Entry) {
-	st, err := nip34.ParseState(state.Signed())
-	if err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(st.Refs)), func(id nip34.ObjectID) bool { return id.Format() != nip34.SHA1 }) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout/lockShare)
-	defer cancel()
-	g, err := p.reader.gatherAll(ctx, st.Ref.Identifier, refplan.Reasons{})
-	if err != nil {
-		p.cfg.Logger.Debug("recreating repositories postponed", keyEvent, state.ID.String(), keyError, graspsync.Printable(err.Error()))
-		return
-	}
-	refs := g.Sources(g.Repository(st.Ref), maxSources, shuffled)
-	for _, ref := range append([]graspsync.RepoRef{st.Ref}, refs...) {
-		r := g.Repository(ref)
-		format, known := g.FormatOf(r)
-		if !known || !g.IsOurs(ref) || !r.IsMember(st.Ref.Owner) {
+// awaitFormat waits until a release has given an empty repository the object format of a state,
+// because git starts the following push in the format of the repository.
+func (p *Purgatory) awaitFormat(ctx context.Context, s *nip34.State) {
+	for _, id := range s.Refs {
+		if id.Format() == nip34.SHA1 {
 			continue
 		}
-		if err := p.remake(ctx, ref, format); err != nil {
-			p.cfg.Logger.Debug("recreating a repository postponed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
-		}
+		p.touch(s.Ref)
+		ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout/lockShare)
+		defer cancel()
+		_ = p.table.await(ctx, s.Ref) // else the push fails, and may be repeated
+		return
 	}
 }
 
@@ -180,11 +167,7 @@ func (p *Purgatory) countListed(a *nip34.Announcement) {
 // while.
 func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer, error) {
 	a := e.Announces
-	served, err := p.relay.announcements(ctx, a.Ref.Identifier)
-	if err != nil {
-		return Answer{}, fmt.Errorf("reading announcements: %w", err)
-	}
-	w, err := p.reader.wanting(ctx, a.Ref.Identifier, served, p.pending.named(a.Ref.Identifier, ofClass(refplan.Relative)))
+	w, err := p.reader.listings(ctx, a.Ref.Identifier)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -224,22 +207,13 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	if len(entries) == 0 {
 		return
 	}
-	served, err := p.relay.announcements(ctx, identifier)
+	w, err := p.reader.listings(ctx, identifier)
 	if err != nil {
-		p.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
-		served = nil // held announcements may suffice
-	}
-	var waiting []*nip34.Announcement
-	for _, e := range entries {
-		waiting = append(waiting, e.Announces)
-	}
-	family, err := p.reader.family(ctx, identifier, served, waiting, p.pending.named(identifier, ofClass(refplan.Relative)))
-	if err != nil {
-		p.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
-		family = p.cfg.Membership.Family(identifier, slices.Concat(served, waiting))
+		p.cfg.Logger.Warn("extending the holds of announcements failed", keyError, graspsync.Printable(err.Error()))
+		return
 	}
 	for _, e := range entries {
-		if family.Authority(e.Repos[0]).Has(state.Author) {
+		if w.family.Authority(e.Repos[0]).Has(state.Author) {
 			p.pending.sign(ctx, e.Repos[0], true)
 		}
 	}

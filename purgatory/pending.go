@@ -117,6 +117,8 @@ func (p *pendingEvents) named(identifier string, is func(*pendingEvent) bool) []
 	return some(maps.All(p.byName[identifier]), is)
 }
 
+func (h *pendingEvent) isAnnouncement() bool { return h.IsAnnouncement() }
+
 func ofClass(c refplan.Class) func(*pendingEvent) bool {
 	return func(h *pendingEvent) bool { return h.Class == c }
 }
@@ -186,7 +188,7 @@ func (p *pendingEvents) announcements(identifier string) *nameList {
 	if list != nil {
 		return list
 	}
-	for _, e := range some(maps.All(p.byName[identifier]), func(h *pendingEvent) bool { return h.IsAnnouncement() }) {
+	for _, e := range some(maps.All(p.byName[identifier]), (*pendingEvent).isAnnouncement) {
 		if list == nil {
 			list = new(nameList)
 			p.lists[identifier] = list
@@ -970,10 +972,6 @@ func (p *pendingEvents) signed(now time.Time, ref graspsync.RepoRef, submitted b
 	p.renew(h)
 	return h.Entry, revived, true
 }
-
-// elsewhere reports whether an event is a pull request for several repositories. These are locked
-// one at a time.
-func elsewhere(e refplan.Entry) bool { return e.Class == refplan.PullRequest && len(e.Repos) > 1 }
 
 // identifiersOf returns the distinct identifiers of an event, sorted.
 func identifiersOf(e refplan.Entry) (out []string) {

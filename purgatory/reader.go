@@ -21,14 +21,6 @@ type reader struct {
 	pending *pendingEvents
 }
 
-// known returns bounds for reading announcements of listed maintainers, with separate room for each
-// owner. Shared bounds are only for holding events, because free keys must not displace the stored
-// announcement of a maintainer.
-func known(most nip34.Bounds) nip34.Bounds {
-	most.Sure, most.Each = most.Each, nip34.MaxMaintainers
-	return most
-}
-
 // listings are the keys that announcements with an identifier list as maintainers.
 type listings struct {
 	family  *nip34.AnnouncementSet
@@ -87,16 +79,12 @@ func (d *reader) announced(ctx context.Context, identifier string, why refplan.R
 	}
 	// Held events are read before stored ones. An event that is released in between is found twice,
 	// not missed.
-	waiting := d.pending.named(identifier, func(h *pendingEvent) bool { return h.IsAnnouncement() })
-	announcements, err := d.relay.announcements(ctx, identifier)
+	waiting := d.pending.named(identifier, (*pendingEvent).isAnnouncement)
+	ours, others, err := d.announcements(ctx, identifier)
 	if err != nil {
-		return nil, fmt.Errorf("reading announcements: %w", err)
+		return nil, err
 	}
-	now := time.Now()
-	for _, a := range announcements {
-		if hasExpired(a.Event, now) {
-			continue
-		}
+	for _, a := range ours {
 		if old := g.Accepted[a.Ref]; old == nil || a.Key().Newer(old.Key()) {
 			g.Accepted[a.Ref] = a
 		}
@@ -110,16 +98,21 @@ func (d *reader) announced(ctx context.Context, identifier string, why refplan.R
 	if err = d.sortAll(ctx, g, waiting); err != nil {
 		return g, err
 	}
-	var ours, others []*nip34.Announcement
-	for _, a := range g.All {
-		if g.Accepted[a.Ref] != nil {
-			ours = append(ours, a)
-		} else {
-			others = append(others, a)
-		}
+	all := slices.Concat(g.All, others)
+	for _, e := range g.Relatives {
+		all = append(all, e.Announces)
 	}
-	g.Family, err = d.family(ctx, identifier, ours, others, g.Relatives)
-	return g, err
+	g.Family = d.cfg.Membership.Family(identifier, all)
+	return g, nil
+}
+
+// announcements returns the stored announcements with an identifier that have not expired: ours
+// list this service, others do not.
+func (d *reader) announcements(ctx context.Context, identifier string) (ours, others []*nip34.Announcement, err error) {
+	now := time.Now()
+	expired := func(a *nip34.Announcement) bool { return hasExpired(a.Event, now) }
+	ours, others, err = d.relay.announcements(ctx, identifier)
+	return slices.DeleteFunc(ours, expired), slices.DeleteFunc(others, expired), err
 }
 
 // sortAll adds held events to a group, without softly expired ones.
@@ -183,71 +176,25 @@ func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
 	return deleted, nil
 }
 
-// family returns the maintainers of all repositories with an identifier. It also reads stored
-// announcements of listed keys whose repositories are not hosted.
-func (d *reader) family(ctx context.Context, identifier string, served, waiting []*nip34.Announcement, relatives []refplan.Entry) (*nip34.AnnouncementSet, error) {
-	all := slices.Concat(served, waiting)
-	ours, waits := nip34.Owners(served), nip34.Owners(waiting)
-	for _, h := range relatives {
-		all = append(all, h.Announces)
-	}
-	f := d.cfg.Membership.Family(identifier, all)
-	asked := make(map[graspsync.PubKey]struct{})
-	now := time.Now()
-	for step := range nip34.MaxGenerations { // each step is a query
-		var ask []graspsync.PubKey
-		about := func(who graspsync.PubKey) {
-			if _, again := asked[who]; !again {
-				asked[who] = struct{}{}
-				ask = append(ask, who)
-			}
-		}
-		if step == 0 { // owners may have a newer announcement that does not list this service
-			for _, who := range slices.Concat(ours, waits) {
-				about(who)
-			}
-		}
-		byServed, _ := f.Wanted(ours, known(nip34.ServedBounds()))
-		byWaiting, _ := f.Wanted(waits, known(nip34.WaitingBounds()))
-		for _, wanted := range []map[graspsync.PubKey]graspsync.PubKey{byServed, byWaiting} {
-			for who := range wanted {
-				about(who)
-			}
-		}
-		if len(ask) == 0 {
-			break
-		}
-		slices.SortFunc(ask, graspsync.PubKey.Compare)
-		stored, err := d.relay.relatives(ctx, identifier, ask)
-		if err != nil {
-			return nil, fmt.Errorf("reading announcements of others: %w", err)
-		}
-		before := len(all)
-		for _, a := range stored {
-			if !hasExpired(a.Event, now) {
-				all = append(all, a)
-			}
-		}
-		if len(all) == before {
-			break
-		}
-		f = d.cfg.Membership.Family(identifier, all)
-	}
-	return f, nil
-}
-
-// wanting returns the listings. Softly expired announcements count, because they may be revived.
-func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34.Announcement, relatives []refplan.Entry) (w listings, err error) {
-	var waiting []*nip34.Announcement
-	for _, e := range d.pending.named(identifier, ofClass(refplan.Announcement)) {
-		waiting = append(waiting, e.Announces)
-	}
-	if w.family, err = d.family(ctx, identifier, served, waiting, relatives); err != nil {
+// listings returns the listings of an identifier. Softly expired announcements count, because they
+// may be revived.
+func (d *reader) listings(ctx context.Context, identifier string) (w listings, err error) {
+	held := d.pending.named(identifier, (*pendingEvent).isAnnouncement)
+	ours, others, err := d.announcements(ctx, identifier)
+	if err != nil {
 		return w, err
 	}
-	w.served, _ = w.family.Wanted(nip34.Owners(served), nip34.ServedBounds())
-	w.waiting, _ = w.family.Wanted(nip34.Owners(waiting), nip34.WaitingBounds())
-	w.by = w.family.Wanters(nip34.Owners(waiting), nip34.WaitingBounds().Each)
+	all := slices.Concat(ours, others)
+	var waiting []graspsync.PubKey
+	for _, e := range held {
+		if all = append(all, e.Announces); e.Class == refplan.Announcement {
+			waiting = append(waiting, e.Author)
+		}
+	}
+	w.family = d.cfg.Membership.Family(identifier, all)
+	w.served, _ = w.family.Wanted(nip34.Owners(ours), nip34.ServedBounds())
+	w.waiting, _ = w.family.Wanted(waiting, nip34.WaitingBounds())
+	w.by = w.family.Wanters(waiting, nip34.WaitingBounds().Each)
 	return w, nil
 }
 
@@ -339,11 +286,10 @@ func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 			return s.Ref == e.Repos[0] && s.Key().Newer(e.Version)
 		}), nil
 	case refplan.Announcement:
-		stored, err := d.relay.relatives(ctx, e.Repos[0].Identifier, []graspsync.PubKey{e.Author})
-		if err != nil {
-			return false, fmt.Errorf("reading announcements: %w", err)
-		}
-		return slices.ContainsFunc(stored, func(a *nip34.Announcement) bool { return a.Key().Newer(e.Version) }), nil
+		_, others, err := d.relay.announcements(ctx, e.Repos[0].Identifier)
+		return slices.ContainsFunc(others, func(a *nip34.Announcement) bool {
+			return a.Ref == e.Repos[0] && a.Key().Newer(e.Version)
+		}), err
 	}
 	return false, nil
 }
@@ -351,16 +297,8 @@ func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 // accepted reports whether the announcement of a repository is stored. Then another version needs
 // no hold.
 func (d *reader) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
-	all, err := d.relay.announcements(ctx, ref.Identifier)
-	if err != nil {
-		return false, fmt.Errorf("reading announcements: %w", err)
-	}
-	for _, a := range all {
-		if a.Ref == ref && !hasExpired(a.Event, time.Now()) {
-			return true, nil
-		}
-	}
-	return false, nil
+	ours, _, err := d.announcements(ctx, ref.Identifier)
+	return slices.ContainsFunc(ours, func(a *nip34.Announcement) bool { return a.Ref == ref }), err
 }
 
 // hasExpired reports whether the NIP-40 expiration of an event has passed.

@@ -50,51 +50,28 @@ func (r safeRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
 	return r.relay.Lists(a), nil
 }
 
-const authorsAtOnce = 500
-
-// announcements returns the stored announcements with an identifier that list this service.
-func (r safeRelay) announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
-	return r.announced(ctx, named(graspsync.KindAnnouncement, identifier), identifier, true)
-}
-
-// relatives returns the stored announcements of authors with an identifier that do not list this
-// service.
-func (r safeRelay) relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) (all []*nip34.Announcement, err error) {
-	for some := range slices.Chunk(authors, authorsAtOnce) {
-		f := named(graspsync.KindAnnouncement, identifier)
-		for _, author := range some {
-			f.Authors = append(f.Authors, author.String())
-		}
-		found, err := r.announced(ctx, f, identifier, false)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	return all, nil
-}
-
-func (r safeRelay) announced(ctx context.Context, f nostr.Filter, identifier string, ours bool) (out []*nip34.Announcement, err error) {
+// announcements returns the stored announcements with an identifier: ours list this service, others
+// do not.
+func (r safeRelay) announcements(ctx context.Context, identifier string) (ours, others []*nip34.Announcement, err error) {
 	var failed error
-	err = r.each(ctx, f, func(ev graspsync.Event) bool {
+	err = r.each(ctx, named(graspsync.KindAnnouncement, identifier), func(ev graspsync.Event) bool {
 		a, err := nip34.ParseAnnouncement(ev)
 		if err != nil || a.Ref.Identifier != identifier {
 			return true
 		}
-		lists, err := r.Lists(a)
-		if err != nil {
-			failed = err
-			return false
+		var lists bool
+		switch lists, failed = r.Lists(a); {
+		case lists:
+			ours = append(ours, a)
+		default:
+			others = append(others, a)
 		}
-		if lists == ours {
-			out = append(out, a)
-		}
-		return true
+		return failed == nil
 	})
 	if err = errors.Join(err, failed); err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("reading announcements: %w", err)
 	}
-	return out, nil
+	return ours, others, nil
 }
 
 func (r safeRelay) states(ctx context.Context, identifier string) (out []*nip34.State, err error) {

@@ -41,7 +41,7 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 	}
 	defer done()
 	number := p.table.beginRelease(ref)
-	defer func() { p.table.endRelease(ref, number, err) }()
+	defer func() { p.table.endRelease(ref, err) }()
 	g, r, err := p.openRepository(ctx, ref, why)
 	if err != nil {
 		p.table.touch(ref) // waiting events may be released without it
@@ -52,7 +52,7 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 	}
 	f, err := p.releaseLocked(ctx, g, r, number)
 	r.unlock()
-	err = errors.Join(err, p.endElsewhere(ctx, g))
+	err = errors.Join(err, p.endPulls(ctx, g))
 	if why.Check && p.departures.unconfirmed() == 0 {
 		err = errors.Join(err, p.dropOrphans(ctx, ref, r))
 	}
@@ -63,12 +63,11 @@ type releaseResult struct {
 	need   refplan.Need
 	whole  bool // nothing is missing any more
 	gained bool // missing objects were imported
-	again  bool // objects may be in other repositories, whose locks were busy
 }
 
 // releaseLocked is release with the repository locked.
 func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (releaseResult, error) {
-	errs := []error{p.endOver(ctx, g, r)}
+	var errs []error
 	if r.failed = p.findAndMove(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
 		p.moveOthers(ctx, g, r)
 		errs = append(errs, p.releaseStates(ctx, g, r))
@@ -86,9 +85,7 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 	if err := errors.Join(r.failed, r.trouble); err != nil {
 		errs = append(errs, fmt.Errorf("repository %s: %w", graspsync.Printable(r.Ref.String()), err))
 	}
-	f := p.table.note(g, r, n, number)
-	f.again = r.occupied && len(n.IDs) > 0
-	return f, errors.Join(errs...)
+	return p.table.note(g, r, n, number), errors.Join(errs...)
 }
 
 // openRepository locks a repository, creates it if necessary, and reads its events and refs. They
@@ -156,55 +153,21 @@ func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format n
 	return nil
 }
 
-// endOver removes the refs of deleted, replaced and expired events, and ends their holds.
-func (p *Purgatory) endOver(ctx context.Context, g *refplan.Group, r *repository) error {
+// endPulls removes the refs of deleted, expired and refused pull requests, and ends their holds. No
+// repository is locked.
+func (p *Purgatory) endPulls(ctx context.Context, g *refplan.Group) error {
 	var errs []error
 	for _, o := range g.Over {
-		if elsewhere(o.Entry) || g.Ends(o) {
+		if o.Entry.Class != refplan.PullRequest {
 			continue
 		}
-		err := p.dropHere(ctx, r, o.Entry)
+		err := p.dropPull(ctx, o.Entry)
 		if err == nil {
 			err = p.pending.forget(ctx, o.Entry, endReasonOf(o.Reason))
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// endElsewhere is endOver for pull requests to several repositories. No repository is locked.
-func (p *Purgatory) endElsewhere(ctx context.Context, g *refplan.Group) error {
-	var errs []error
-	for _, o := range g.Over {
-		if !elsewhere(o.Entry) {
-			continue
-		}
-		var failed []error
-		for _, ref := range o.Entry.Repos {
-			failed = append(failed, p.dropRefs(ctx, ref, o.Entry.ID))
-		}
-		err := errors.Join(failed...)
-		if err == nil {
-			err = p.pending.forget(ctx, o.Entry, endReasonOf(o.Reason))
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// dropHere removes the ref of an event from the locked repository.
-func (p *Purgatory) dropHere(ctx context.Context, r *repository, e refplan.Entry) error {
-	name := nip34.EventRef(e.ID)
-	at, exists := r.Refs.At[name]
-	if !exists {
-		return nil
-	}
-	change := refplan.RefChange{Name: name, Old: at}
-	if err := p.refUpdater.Remove(ctx, r.Ref, r.dir, []refplan.RefChange{change}); err != nil {
-		return fmt.Errorf("removing a ref: %w", err)
-	}
-	r.Refs = r.Refs.Apply([]refplan.RefChange{change}, nip34.RefName{})
-	return nil
 }
 
 // noteGone deletes the records of a repository without announcement.
@@ -506,13 +469,8 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	shared := false
 	for _, o := range g.Sources(r.Repository, maxSources, shuffled) {
 		got, err := p.shareFrom(ctx, g, o, r, ids)
-		if errors.Is(err, errOccupied) {
-			p.cfg.Logger.Debug("copying objects postponed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
-			r.occupied = true
-			continue
-		}
 		if err != nil {
-			// A failure in another owner's repository must not block this one.
+			// A failure in another owner's repository, or its lock, must not block this one.
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
 			continue
 		}
@@ -523,9 +481,6 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	}
 	return p.findObjects(ctx, g, r, sets)
 }
-
-// errOccupied means that the lock of another repository is held, often by its own release.
-var errOccupied = errors.New("somebody is at it")
 
 // shareFrom copies the ids that another repository has and for which there is room. It hardly waits
 // for the other lock, because its holder may wait for this repository.
@@ -541,9 +496,6 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	dir, unlock, err := p.refUpdater.Enter(ctx, from, leastLockWait)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
-	}
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return false, fmt.Errorf("%w: %w", errOccupied, err)
 	}
 	if err != nil {
 		return false, err
@@ -808,7 +760,8 @@ func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repos
 	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
 		done, err := p.releasePull(ctx, r, h)
 		if errors.Is(err, ErrRefused) {
-			done, err = true, p.refusePull(ctx, g, r, h)
+			g.Over = append(g.Over, refplan.Ended{Entry: h, Reason: refplan.NotStored})
+			done, err = true, nil
 		}
 		errs = append(errs, err)
 		return done && err == nil
@@ -848,19 +801,6 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 		return false, err
 	}
 	return true, p.pending.forget(ctx, h, Released)
-}
-
-// refusePull removes the ref of a pull request that the relay refuses, and ends its hold. For
-// several repositories, endElsewhere does so when none is locked.
-func (p *Purgatory) refusePull(ctx context.Context, g *refplan.Group, r *repository, h refplan.Entry) error {
-	if elsewhere(h) {
-		g.Over = append(g.Over, refplan.Ended{Entry: h, Reason: refplan.NotStored})
-		return nil
-	}
-	if err := p.dropHere(ctx, r, h); err != nil {
-		return err
-	}
-	return p.pending.forget(ctx, h, NotStored)
 }
 
 // touchOthers releases the other repositories of a stored state, for which it is no longer held.
@@ -921,12 +861,11 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 type repository struct {
 	*refplan.Repository
 
-	dir      string
-	unlock   func()
-	gained   bool  // objects were imported in this release
-	occupied bool  // a repository that may have objects was locked by others
-	failed   error // failure of the release, which is repeated
-	trouble  error // failure of a part of the release, which is repeated
+	dir     string
+	unlock  func()
+	gained  bool  // objects were imported in this release
+	failed  error // failure of the release, which is repeated
+	trouble error // failure of a part of the release, which is repeated
 }
 
 func endReasonOf(f refplan.EndReason) EndReason {
@@ -1001,11 +940,7 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 	if len(g.Relatives) == 0 {
 		return nil
 	}
-	served := make([]*nip34.Announcement, 0, len(g.Accepted))
-	for _, a := range g.Accepted {
-		served = append(served, a)
-	}
-	w, err := p.reader.wanting(ctx, g.Identifier, served, g.Relatives)
+	w, err := p.reader.listings(ctx, g.Identifier)
 	if err != nil {
 		return err
 	}

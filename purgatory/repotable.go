@@ -28,7 +28,7 @@ type repoState struct {
 	need      refplan.Need                    // as of the last release; empty if nothing is missing
 	hopeless  bool                            // no server has the missing objects
 	touched   uint64                          // number of the touch that asks for a release; 0: none
-	waiters   map[chan struct{}]uint64        // callers of WaitServed, with the touch to wait for
+	served    chan struct{}                   // closed when no touch is left or a release has failed; nil: nobody waits
 	releasing bool                            // a release is under way
 	pushed    map[nip34.RefName]struct{}      // branches and tags moved by pushes while a state was held
 	unfit     map[graspsync.EventID]struct{}  // states that git refused
@@ -39,7 +39,7 @@ type repoState struct {
 }
 
 func (s *repoState) isEmpty() bool {
-	return len(s.need.IDs) == 0 && s.touched == 0 && len(s.waiters) == 0 && !s.releasing && len(s.pushed) == 0 &&
+	return len(s.need.IDs) == 0 && s.touched == 0 && s.served == nil && !s.releasing && len(s.pushed) == 0 &&
 		len(s.unfit) == 0 && len(s.orphans) == 0 && s.pulls == nil && s.pushes == 0 && s.fault.IsZero()
 }
 
@@ -83,19 +83,17 @@ func (t *repoTable) touchLocked(s *repoState) {
 
 // untouch removes a touch, unless a later one followed.
 func (s *repoState) untouch(number uint64) {
-	s.wake(number)
 	if s.touched == number {
 		s.touched = 0
+		s.wake()
 	}
 }
 
-// wake ends the wait of callers of WaitServed for touches up to number.
-func (s *repoState) wake(number uint64) {
-	for done, since := range s.waiters {
-		if since <= number {
-			close(done)
-			delete(s.waiters, done)
-		}
+// wake ends the wait of callers of WaitServed.
+func (s *repoState) wake() {
+	if s.served != nil {
+		close(s.served)
+		s.served = nil
 	}
 }
 
@@ -114,38 +112,33 @@ func (t *repoTable) beginRelease(ref graspsync.RepoRef) (number uint64) {
 
 // endRelease records the end of a release. If it took too long, the wait of callers goes on, because
 // the release is repeated soon.
-func (t *repoTable) endRelease(ref graspsync.RepoRef, number uint64, err error) {
+func (t *repoTable) endRelease(ref graspsync.RepoRef, err error) {
 	t.change(ref, func(s *repoState) {
 		if s.releasing = false; err == nil && time.Since(s.fault) > time.Hour { // a fetch may still fail
 			s.fault = time.Time{}
 		}
 		if err != nil && !tookLong(err) {
-			s.wake(number)
+			s.wake()
 		}
 	})
 }
 
 // await implements [Purgatory.WaitServed].
 func (t *repoTable) await(ctx context.Context, ref graspsync.RepoRef) error {
-	done := make(chan struct{})
-	waits := false
+	var served chan struct{}
 	t.change(ref, func(s *repoState) {
-		if waits = s.touched != 0; !waits {
-			return
+		if s.touched != 0 && s.served == nil {
+			s.served = make(chan struct{})
 		}
-		if s.waiters == nil {
-			s.waiters = make(map[chan struct{}]uint64)
-		}
-		s.waiters[done] = s.touched
+		served = s.served
 	})
-	if !waits {
+	if served == nil {
 		return nil
 	}
 	select {
-	case <-done:
+	case <-served:
 		return nil
 	case <-ctx.Done():
-		t.change(ref, func(s *repoState) { delete(s.waiters, done) })
 		return fmt.Errorf("waiting for a look at a repository: %w", context.Cause(ctx))
 	}
 }
@@ -303,7 +296,7 @@ func (t *repoTable) surveyFailed(identifier string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for ref := range t.records[identifier] {
-		t.changeLocked(ref, func(s *repoState) { s.wake(s.touched) })
+		t.changeLocked(ref, func(s *repoState) { s.wake() })
 	}
 }
 
