@@ -162,11 +162,10 @@ func (a *archive) all() []*record {
 
 // query returns all records that match, in order. It ignores the limit.
 func (a *archive) query(f nostr.Filter) []*record {
-	m := newMatcher(f)
 	var found []*record
 	candidates, inOrder := a.candidates(f)
 	for _, rec := range candidates {
-		if !rec.gone && m.match(rec.ev) {
+		if !rec.gone && f.Matches(rec.ev) {
 			found = append(found, rec)
 		}
 	}
@@ -203,4 +202,13 @@ func (a *archive) candidates(f nostr.Filter) (list []*record, inOrder bool) {
 		return list, false
 	}
 	return a.all(), true
+}
+
+// indexed reports whether filters can ask for a tag: its name is a single letter, and it has a value.
+func indexed(tag nostr.Tag) bool {
+	if len(tag) < 2 || len(tag[0]) != 1 {
+		return false
+	}
+	c := tag[0][0]
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }

@@ -2,7 +2,6 @@ package relaytest
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -100,10 +99,9 @@ type Bounds struct {
 	// RateLimit. Only khatru uses it. khatru counts filters instead of REQs, for all connections
 	// together.
 	RateBurst int
-	// NegRate, EventRate and AuthRate are the maximum numbers of NEG-MSG, EVENT and AUTH per
-	// connection in 60 s. MessageRate is the maximum number of messages of any type in 60 s; one
-	// more ends the connection without a message.
-	NegRate, EventRate, AuthRate, MessageRate int
+	// NegRate is the maximum number of NEG-MSG per connection in 60 s. MessageRate is the maximum number
+	// of messages of any type in 60 s; one more ends the connection without a message.
+	NegRate, MessageRate int
 	// MaxEvent is the maximum size of an EVENT in bytes of its JSON.
 	MaxEvent int
 	// MaxLive is the maximum number of live events that wait for a slow reader. One more drops all
@@ -125,11 +123,9 @@ type Refusals struct {
 	// RefuseSetOver refuses a REQ with a list of ids, authors or tag values that has more bytes in
 	// total.
 	RefuseSetOver int
-	// RefuseComplex refuses a filter with more than two tag names and more than four tag names and
-	// kinds together. RefuseEmpty refuses a filter without ids, authors, kinds and tags.
-	RefuseComplex, RefuseEmpty bool
-	// Validation is strfry's filterValidation, nil for none.
-	Validation *FilterValidation
+	// ValidFilters and ValidKinds are strfry's filterValidation: the maximum number of filters in a REQ
+	// and of kinds in a filter. 0 filters turn it off.
+	ValidFilters, ValidKinds int
 	// RefuseByNotice refuses every REQ by a NOTICE without its id, like older relays.
 	RefuseByNotice bool
 	// NoticeInstead answers a REQ only with the returned NOTICE, unless it is empty.
@@ -248,48 +244,6 @@ const (
 	NegHugeList
 )
 
-func (b *Behavior) refuseFilters(fs []nostr.Filter) *refusal {
-	if exceeds(len(fs), b.MaxFilters) {
-		return &refusal{text: "bad req: too many filters"}
-	}
-	for _, f := range fs {
-		switch {
-		case b.RefuseKindless && len(f.Kinds)+len(f.Authors)+len(f.IDs) == 0:
-			return &refusal{text: "blocked: an author must be specified to get their kind:1 notes"}
-		case b.RefuseEmpty && emptyFilter(f):
-			return &refusal{text: "blocked: can't handle empty filters"}
-		case b.RefuseComplex && complexFilter(f):
-			return &refusal{text: "blocked: too many things to filter for"}
-		case exceeds(len(f.Tags), b.RefuseTagNamesOver):
-			return &refusal{text: "bad req: too many tags in filter"}
-		}
-		for _, values := range lists(f) {
-			if exceeds(len(values.items), b.RefuseTagValuesOver) && values.tag {
-				return &refusal{text: "too many tag values", notice: true, eose: true}
-			}
-			if values.tag && slices.ContainsFunc(values.items, func(v string) bool { return exceeds(len(v), b.RefuseValueOver) }) {
-				return &refusal{text: "bad req: filter item too large"}
-			}
-			if exceeds(values.bytes(), b.RefuseSetOver) {
-				return &refusal{text: "bad req: total filter items too large"}
-			}
-		}
-	}
-	return nil
-}
-
-// refuseOther is refuseFilters without the checks that the program itself does.
-func (b Behavior) refuseOther(fs []nostr.Filter) *refusal {
-	b.MaxFilters = 0
-	switch b.Software {
-	case SoftwareStrfry, SoftwareOldStrfry:
-		b.RefuseTagNamesOver, b.RefuseValueOver, b.RefuseSetOver = 0, 0, 0
-	case SoftwareKhatru:
-		b.RefuseComplex, b.RefuseEmpty, b.RefuseKindless = false, false, false
-	}
-	return b.refuseFilters(fs)
-}
-
 func (b *Behavior) off() bool {
 	switch b.Negentropy {
 	case NegNotice, NegErr, NegError, NegClosed, NegSilent:
@@ -297,9 +251,6 @@ func (b *Behavior) off() bool {
 	}
 	return false
 }
-
-// mostNegs returns the maximum number of NEG sessions of a connection, 0 for no maximum.
-func (b *Behavior) mostNegs() int { return or(b.MaxNegs, b.MaxSubs) }
 
 // strfryLimits sets the limits that operators usually change.
 func (b *Behavior) strfryLimits(subs, message int) Behavior {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -24,124 +25,79 @@ func quote(s string) string {
 
 func encode(f frame) []byte {
 	m := &f.msg
-	array := func(label string, parts ...string) []byte {
-		b := append([]byte(`["`), label...)
-		b = append(b, '"')
-		for _, p := range parts {
-			b = append(append(b, ','), p...)
-		}
-		return append(b, ']')
+	label := map[wire.Type]string{
+		wire.TypeEvent: "EVENT", wire.TypeEOSE: "EOSE", wire.TypeClosed: "CLOSED", wire.TypeNotice: "NOTICE", wire.TypeOK: "OK",
+		wire.TypeAuth: "AUTH", wire.TypeNegMsg: "NEG-MSG", wire.TypeNegErr: "NEG-ERR",
+	}[m.Type]
+	if f.negError {
+		label = strings.Replace(label, "NEG-ERR", "NEG-ERROR", 1)
 	}
+	parts := []string{quote(label)}
 	switch m.Type {
 	case wire.TypeEvent:
-		return array("EVENT", quote(m.Sub), m.Event.String())
+		parts = append(parts, quote(m.Sub), m.Event.String())
 	case wire.TypeEOSE:
-		switch m.Hint {
-		case wire.HintFinish:
-			return array("EOSE", quote(m.Sub), `["finish"]`)
-		case wire.HintMore:
-			return array("EOSE", quote(m.Sub), `["more"]`)
+		parts = append(parts, quote(m.Sub))
+		if hint := map[wire.Hint]string{wire.HintFinish: `["finish"]`, wire.HintMore: `["more"]`}[m.Hint]; hint != "" {
+			parts = append(parts, hint)
 		}
-		return array("EOSE", quote(m.Sub))
-	case wire.TypeClosed:
-		return array("CLOSED", quote(m.Sub), quote(m.Text))
-	case wire.TypeNotice:
-		return array("NOTICE", quote(m.Text))
+	case wire.TypeClosed, wire.TypeNegErr:
+		if parts = append(parts, quote(m.Sub), quote(m.Text)); m.Max > 0 {
+			parts = append(parts, fmt.Sprint(m.Max))
+		}
+	case wire.TypeNotice, wire.TypeAuth:
+		parts = append(parts, quote(m.Text))
 	case wire.TypeOK:
-		return array("OK", quote(m.ID.String()), fmt.Sprint(m.Accepted), quote(m.Text))
-	case wire.TypeAuth:
-		return array("AUTH", quote(m.Text))
+		parts = append(parts, quote(m.ID.String()), fmt.Sprint(m.Accepted), quote(m.Text))
 	case wire.TypeNegMsg:
-		return array("NEG-MSG", quote(m.Sub), quote(hex.EncodeToString(m.Payload)))
-	case wire.TypeNegErr:
-		label := "NEG-ERR"
-		if f.negError {
-			label = "NEG-ERROR"
-		}
-		if m.Max > 0 {
-			return array(label, quote(m.Sub), quote(m.Text), fmt.Sprint(m.Max))
-		}
-		return array(label, quote(m.Sub), quote(m.Text))
+		parts = append(parts, quote(m.Sub), quote(hex.EncodeToString(m.Payload)))
 	}
-	return array("UNKNOWN")
+	return []byte("[" + strings.Join(parts, ",") + "]")
 }
 
 var errMalformed = errors.New("malformed")
+
+// requestTypes are the types of requests by label.
+var requestTypes = map[string]wire.RequestType{
+	"EVENT": wire.TypePublish, "AUTH": wire.TypeAnswer, "REQ": wire.TypeReq, "CLOSE": wire.TypeClose,
+	"NEG-OPEN": wire.TypeNegOpen, "NEG-MSG": wire.TypeNegSend, "NEG-CLOSE": wire.TypeNegClose,
+}
 
 func decode(text []byte) (req wire.Request, err error) {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(text, &parts); err != nil || len(parts) < 2 {
 		return req, fmt.Errorf("%w: not an array with two elements", errMalformed)
 	}
-	var label string
-	if err := json.Unmarshal(parts[0], &label); err != nil {
-		return req, fmt.Errorf("%w: label", errMalformed)
-	}
-	switch label {
-	case "EVENT", "AUTH":
-		req.Type, req.Event = wire.TypePublish, &nostr.Event{}
-		if label == "AUTH" {
-			req.Type = wire.TypeAnswer
+	var label, payload string
+	read := func(what string, part json.RawMessage, into any) {
+		if err == nil && json.Unmarshal(part, into) != nil {
+			err = fmt.Errorf("%w: %s", errMalformed, what)
 		}
-		if err := json.Unmarshal(parts[1], req.Event); err != nil {
-			return req, fmt.Errorf("%w: event", errMalformed)
+	}
+	read("label", parts[0], &label)
+	req.Type = requestTypes[label]
+	switch n := len(parts); {
+	case req.Type == wire.TypePublish || req.Type == wire.TypeAnswer:
+		req.Event = &nostr.Event{}
+		read("event", parts[1], req.Event)
+		return req, err
+	case req.Type == wire.TypeNegOpen && n != 4 || req.Type == wire.TypeNegSend && n != 3 || req.Type == 0:
+		return req, fmt.Errorf("%w: %s with %d elements", errMalformed, label, n)
+	}
+	read("subscription id", parts[1], &req.Sub)
+	rest := parts[2:]
+	if req.Type == wire.TypeNegOpen || req.Type == wire.TypeNegSend {
+		read("payload", rest[len(rest)-1], &payload)
+		rest = rest[:len(rest)-1]
+		if req.Payload, _ = hex.DecodeString(payload); err == nil && len(req.Payload)*2 != len(payload) {
+			err = fmt.Errorf("%w: payload", errMalformed)
 		}
-		return req, nil
 	}
-	if err := json.Unmarshal(parts[1], &req.Sub); err != nil {
-		return req, fmt.Errorf("%w: subscription id", errMalformed)
-	}
-	return req, decodeRest(&req, label, parts[2:])
-}
-
-func decodeRest(req *wire.Request, label string, rest []json.RawMessage) error {
-	switch label {
-	case "CLOSE":
-		req.Type = wire.TypeClose
-		return nil
-	case "NEG-CLOSE":
-		req.Type = wire.TypeNegClose
-		return nil
-	case "REQ":
-		req.Type = wire.TypeReq
-		return decodeFilters(req, rest)
-	case "NEG-OPEN":
-		req.Type = wire.TypeNegOpen
-		if len(rest) != 2 {
-			return fmt.Errorf("%w: NEG-OPEN has %d elements", errMalformed, 2+len(rest))
+	if req.Type == wire.TypeReq || req.Type == wire.TypeNegOpen {
+		req.Filters = make([]nostr.Filter, len(rest))
+		for i, part := range rest {
+			read("filter", part, &req.Filters[i])
 		}
-		if err := decodeFilters(req, rest[:1]); err != nil {
-			return err
-		}
-		return decodePayload(req, rest[1])
-	case "NEG-MSG":
-		req.Type = wire.TypeNegSend
-		if len(rest) != 1 {
-			return fmt.Errorf("%w: NEG-MSG has %d elements", errMalformed, 2+len(rest))
-		}
-		return decodePayload(req, rest[0])
 	}
-	return fmt.Errorf("%w: unknown label", errMalformed)
-}
-
-func decodeFilters(req *wire.Request, parts []json.RawMessage) error {
-	for _, p := range parts {
-		var f nostr.Filter
-		if err := json.Unmarshal(p, &f); err != nil {
-			return fmt.Errorf("%w: filter", errMalformed)
-		}
-		req.Filters = append(req.Filters, f)
-	}
-	return nil
-}
-
-func decodePayload(req *wire.Request, part json.RawMessage) (err error) {
-	var s string
-	if err := json.Unmarshal(part, &s); err != nil {
-		return fmt.Errorf("%w: payload", errMalformed)
-	}
-	if req.Payload, err = hex.DecodeString(s); err != nil {
-		return fmt.Errorf("%w: payload", errMalformed)
-	}
-	return nil
+	return req, err
 }

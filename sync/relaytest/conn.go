@@ -26,15 +26,14 @@ var (
 )
 
 type subscription struct {
-	id       string
-	filters  []nostr.Filter
-	matchers []*matcher
-	opened   time.Time
-	follows  bool // receives live events
-	ended    bool // EOSE was sent
-	size     int  // bytes of the REQ
-	asksIDs  int  // number of ids in the filters, -1 if a filter has no ids
-	passes   bool // ends after its stored events
+	id      string
+	filters []nostr.Filter
+	opened  time.Time
+	follows bool // receives live events
+	ended   bool // EOSE was sent
+	size    int  // bytes of the REQ
+	asksIDs int  // number of ids in the filters, -1 if a filter has no ids
+	passes  bool // ends after its stored events
 }
 
 // Conn is a connection to a [Relay]. It implements [relaysync.Conn] without a goroutine.
@@ -70,6 +69,7 @@ type Conn struct {
 	askedAt    time.Time
 	challenges map[string]struct{} // challenges that the client may answer
 	authed     bool
+	records    []negentropy.Item // of the NEG-OPEN that is being handled
 }
 
 func newConn(r *Relay, id int) *Conn {
@@ -278,21 +278,14 @@ func (c *Conn) overflow() {
 		}
 		c.unqueue(i)
 	}
-	text := c.relay.program().manners().overflow
+	text := c.relay.program.overflow
 	for _, id := range sortedKeys(c.subs) {
 		c.say(wire.Message{Type: wire.TypeClosed, Sub: id, Text: text})
 	}
 	clear(c.subs)
 }
 
-func (s *subscription) match(ev *nostr.Event) bool {
-	for _, m := range s.matchers {
-		if m.match(ev) {
-			return true
-		}
-	}
-	return false
-}
+func (s *subscription) match(ev *nostr.Event) bool { return nostr.Filters(s.filters).Match(ev) }
 
 // Send sends a message to the relay.
 func (c *Conn) Send(ctx context.Context, req wire.Request) error {
@@ -349,7 +342,7 @@ func (c *Conn) SendText(ctx context.Context, text []byte) error {
 			return nil
 		}
 		c.relay.mu.Lock()
-		text := strings.Replace(c.relay.program().manners().malformed, "%v", err.Error(), 1)
+		text := strings.Replace(c.relay.program.malformed, "%v", err.Error(), 1)
 		c.say(wire.Message{Type: wire.TypeNotice, Text: text})
 		c.relay.mu.Unlock()
 		c.stir()
@@ -361,7 +354,7 @@ func (c *Conn) SendText(ctx context.Context, text []byte) error {
 func (c *Conn) greet() {
 	r := c.relay
 	r.mu.Lock()
-	if a := r.behavior.Auth; a == AuthOffered || a != AuthNone && r.program().manners().greets {
+	if a := r.behavior.Auth; a == AuthOffered || a != AuthNone && r.program.greets {
 		c.say(wire.Message{Type: wire.TypeAuth, Text: c.challenge()})
 	}
 	onConnect := r.behavior.OnConnect
@@ -442,24 +435,17 @@ func (c *Conn) accept(ev *nostr.Event, size int) {
 		return
 	}
 	c.relay.mu.Lock()
-	most, m := c.relay.behavior.MaxEvent, c.relay.program().manners()
-	calm := c.spend(rateEvents, c.relay.behavior.EventRate)
+	most, outcomes := c.relay.behavior.MaxEvent, c.relay.program.outcomes
 	c.relay.mu.Unlock()
 	var out outcome
 	switch {
-	case !calm:
-		out.text = m.eventRate
-	case exceeds(size, most) && strings.Count(m.eventSize, "%d") == 2:
-		out.text = fmt.Sprintf(m.eventSize, size, most)
 	case exceeds(size, most):
-		out.text = fmt.Sprintf(m.eventSize, size)
-	case !ev.CheckID():
-		out.text = m.wrongID
-	case !signed(ev):
-		out.text = m.wrongSig
+		out.text = fmt.Sprintf("invalid: %d bytes, more than %d", size, most)
+	case !ev.CheckID() || !signed(ev):
+		out.text = "invalid: id or signature"
 	default:
 		out.accepted, out.text = c.relay.publish(ev)
-		if o, ok := m.outcomes[out.text]; ok && !out.accepted {
+		if o, ok := outcomes[out.text]; ok && !out.accepted {
 			out = o
 		}
 	}
@@ -473,15 +459,9 @@ func (c *Conn) authenticate(ev *nostr.Event) {
 	genuine := idErr == nil && ev.CheckID() && signed(ev)
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
-	m := c.relay.program().manners()
-	out := outcome{accepted: true, text: m.authed}
-	if !c.spend(rateAuths, c.relay.behavior.AuthRate) {
-		out = outcome{text: m.authRate}
-	} else if fault := c.authFault(ev, genuine, m.authAge); fault != "" {
-		out = outcome{text: m.authWords(fault)}
-	}
-	c.authed = c.authed || out.accepted
-	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: out.accepted, Text: out.text})
+	fault := c.authFault(ev, genuine, c.relay.program.authAge)
+	c.authed = c.authed || fault == ""
+	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: fault == "", Text: fault})
 }
 
 // authFault returns why an AUTH is invalid, or "". The caller holds relay.mu.
@@ -496,7 +476,7 @@ func (c *Conn) authFault(ev *nostr.Event, genuine bool, age time.Duration) strin
 	case !known:
 		return faultChallenge
 	case err != nil || relay != c.relay.url:
-		return faultRelay
+		return faultEvent
 	case age > 0 && time.Since(ev.CreatedAt.Time()).Abs() > age:
 		return faultTime
 	}
@@ -515,23 +495,25 @@ func (c *Conn) negOpen(req wire.Request) {
 		c.refuseNeg(req.Sub) // a program without NIP-77 checks nothing else
 		return
 	}
-	var items []negentropy.Item
-	found := func() int {
-		if items == nil && len(req.Filters) > 0 && !off {
-			items = r.items(req.Filters[0])
-		}
-		return len(items)
-	}
-	if no := r.program().negOpen(c, req, found); no != nil {
+	c.records = nil
+	if no := firstOf(r.program.neg, c, req, 0); no != nil {
 		c.turnDown(wire.TypeNegErr, req.Sub, no)
 		return
 	}
 	if c.refuseNeg(req.Sub) || len(req.Filters) == 0 {
 		return
 	}
-	n := found()
-	c.negs[req.Sub] = &negSession{set: negentropy.NewSet(append(items, r.lies(req.Filters[0])...)), items: n}
+	items := c.found(req)
+	c.negs[req.Sub] = &negSession{set: negentropy.NewSet(append(items, r.lies(req.Filters[0])...)), items: len(items)}
 	c.negAnswer(req)
+}
+
+// found returns the records of a NEG-OPEN. The caller holds relay.mu.
+func (c *Conn) found(req wire.Request) []negentropy.Item {
+	if c.records == nil && len(req.Filters) > 0 && !c.relay.behavior.off() {
+		c.records = c.relay.items(req.Filters[0])
+	}
+	return c.records
 }
 
 // refuseNeg refuses NIP-77 according to the behavior, and reports whether it did.
@@ -539,7 +521,7 @@ func (c *Conn) refuseNeg(sub string) bool {
 	b := &c.relay.behavior
 	switch b.Negentropy {
 	case NegNotice:
-		c.say(wire.Message{Type: wire.TypeNotice, Text: orText(b.NegText, c.relay.program().manners().negOff)})
+		c.say(wire.Message{Type: wire.TypeNotice, Text: orText(b.NegText, c.relay.program.negOff)})
 	case NegErr:
 		c.say(wire.Message{Type: wire.TypeNegErr, Sub: sub, Text: orText(b.NegText, "error: negentropy disabled")})
 	case NegError:
@@ -566,13 +548,13 @@ func (c *Conn) negSend(req wire.Request) {
 		delete(c.negs, req.Sub)
 		s = nil
 	}
-	p := c.relay.program()
-	if no := p.negSend(c); no != nil {
-		c.turnDown(wire.TypeNegErr, req.Sub, no)
+	p := c.relay.program
+	if !c.spend(rateNegs, b.NegRate) {
+		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: p.negRate, rate: true})
 		return
 	}
 	if s == nil {
-		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: p.manners().negLost})
+		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: p.negLost})
 		return
 	}
 	c.negAnswer(req)
@@ -584,7 +566,7 @@ func (c *Conn) negAnswer(req wire.Request) {
 	reply, err := negReply(b, s, req.Payload)
 	if err != nil {
 		delete(c.negs, req.Sub)
-		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: c.relay.program().manners().negInvalid})
+		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: c.relay.program.negInvalid})
 		return
 	}
 	s.rounds++
@@ -607,7 +589,7 @@ func (c *Conn) request(req wire.Request, size int) {
 	if c.closed {
 		return
 	}
-	no := r.program().request(c, req, size)
+	no := firstOf(r.program.req, c, req, size)
 	if no == nil {
 		no = scripted
 	}
@@ -639,7 +621,6 @@ func (c *Conn) follow(id string, fs []nostr.Filter, size int) *subscription {
 	s := &subscription{id: id, filters: fs, opened: time.Now(), size: size}
 	asks := false
 	for _, f := range fs {
-		s.matchers = append(s.matchers, newMatcher(f))
 		asks = asks || !f.LimitZero
 		if f.IDs == nil {
 			s.asksIDs = -1
@@ -673,7 +654,6 @@ func (c *Conn) stream(s *subscription, a *answer, records []*record, complete bo
 	b := r.behavior
 	var ready []frame
 	made, eose := 0, false
-	found := len(records)
 	return func() (frame, bool) {
 		for len(ready) == 0 && len(records) > 0 {
 			ready = r.serve(s.id, records[0])
@@ -693,7 +673,9 @@ func (c *Conn) stream(s *subscription, a *answer, records []*record, complete bo
 			return frame{}, false
 		}
 		eose = true
-		ready = r.program().ended(c, s, found)
+		if ended := r.program.ended; ended != nil {
+			ready = ended(c, s)
+		}
 		m := wire.Message{Type: wire.TypeEOSE, Sub: s.id}
 		if b.Hints {
 			m.Hint = wire.HintMore
@@ -872,7 +854,7 @@ func (c *Conn) spend(what rate, perMinute int) bool {
 	}
 	m := c.meters[what]
 	if m == nil {
-		m = c.relay.program().manners().meter()
+		m = c.relay.program.meter()
 		c.meters[what] = m
 	}
 	return m.take(time.Now(), perMinute)
@@ -890,25 +872,9 @@ func (c *Conn) openSubs(but string) (n, size int) {
 	return n, size
 }
 
-func (c *Conn) tooManyNegs(sub string) bool {
-	most := c.relay.behavior.mostNegs()
-	return most > 0 && c.negs[sub] == nil && len(c.negs) >= most
-}
-
-// negItems returns the number of records of NEG sessions other than but.
-func (c *Conn) negItems(but string) int {
-	n := 0
-	for id, s := range c.negs {
-		if id != but {
-			n += s.items
-		}
-	}
-	return n
-}
-
 // challenge returns a challenge that the client may answer. The caller holds relay.mu.
 func (c *Conn) challenge() string {
-	if !c.relay.program().manners().challenges {
+	if !c.relay.program.challenges {
 		for _, old := range sortedKeys(c.challenges) {
 			return old
 		}
@@ -920,13 +886,6 @@ func (c *Conn) challenge() string {
 	text := fmt.Sprintf("challenge-%d", c.relay.challenges)
 	c.challenges[text] = struct{}{}
 	return text
-}
-
-// wantsAuth reports whether NIP-42 refuses a request now: because AUTH is missing, or although it
-// was sent.
-func (c *Conn) wantsAuth() (before, after bool) {
-	mode := c.relay.behavior.Auth
-	return mode >= AuthRequired && !c.authed, mode == AuthRestricted && c.authed
 }
 
 // turnDown queues a refusal of type typ, or a NOTICE. The caller holds relay.mu.
@@ -947,7 +906,7 @@ func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
 		f.msg = wire.Message{Type: wire.TypeNotice, Text: no.text}
 	case typ == wire.TypeNegErr:
 		f.msg.Max = no.max
-		f.negError = c.relay.program().manners().negError
+		f.negError = c.relay.program.negError
 	}
 	if no.rate {
 		f.sent = func() {

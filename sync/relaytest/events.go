@@ -97,15 +97,6 @@ func (k *Key) root(at nostr.Timestamp, kind int, repo graspsync.RepoRef, subject
 	return k.Event(at, kind, subject, append(tags, more...)...)
 }
 
-// PullRequestUpdate returns an update of the tip of a pull request (1619).
-func (k *Key) PullRequestUpdate(at nostr.Timestamp, pr *nostr.Event, commit string, clones ...string) *nostr.Event {
-	tags := nostr.Tags{{"E", pr.ID}, {"P", pr.PubKey}, {"c", commit}}
-	if a := tagValue(pr, "a"); a != "" {
-		tags = append(tags, nostr.Tag{"a", a})
-	}
-	return k.Event(at, kindPullRequestUpdate, "", appendTag(tags, "clone", clones)...)
-}
-
 // Comment returns a comment on a root event (1111, NIP-22).
 func (k *Key) Comment(at nostr.Timestamp, root *nostr.Event, text string) *nostr.Event {
 	kind := strconv.Itoa(root.Kind)

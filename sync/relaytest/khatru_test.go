@@ -28,10 +28,6 @@ func TestKhatruPolicies(t *testing.T) {
 		bad      nostr.Filter
 		words    string
 	}{
-		{"complex", relaytest.KhatruDefaults(), []nostr.Filter{tags(2, 1, 2, 3, 4), tags(3, 1), tags(4)}, tags(3, 1, 2), "blocked: too many things to filter for"},
-		{"complex tags", relaytest.KhatruDefaults(), nil, tags(5), "blocked: too many things to filter for"},
-		{"empty", relaytest.Behavior{Software: relaytest.SoftwareKhatru, Refusals: relaytest.Refusals{RefuseEmpty: true}}, []nostr.Filter{kind1, tags(1)},
-			nostr.Filter{Since: ts(1)}, "blocked: can't handle empty filters"},
 		{"sync bots", relaytest.Behavior{Software: relaytest.SoftwareKhatru, Refusals: relaytest.Refusals{RefuseKindless: true}},
 			[]nostr.Filter{tags(1, 30617), {Authors: ids(1)}, {Kinds: []int{1}, Authors: ids(1)}},
 			tags(1), "blocked: an author must be specified to get their kind:1 notes"},

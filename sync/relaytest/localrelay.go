@@ -1,7 +1,6 @@
 package relaytest
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/graspsync/graspsync/sync/wire"
@@ -13,7 +12,7 @@ import (
 //	500 REQs of 20 filters, 1 MiB of REQs in all
 //	500 events for a filter, also without a limit
 //	10 NEG sessions of together 50,000 records, answers of 60,000 bytes
-//	1,200 REQs and NEG-OPENs, 1,200 NEG-MSGs, 60 EVENTs, 30 AUTHs a minute
+//	1,200 REQs and NEG-OPENs, 1,200 NEG-MSGs a minute
 //	6,000 messages a minute, then the connection ends without a message
 //	messages of 5 MiB, events of 64 KiB, subscription ids of 250 bytes
 //	1,024 waiting live events, then all subscriptions are closed
@@ -51,8 +50,6 @@ func LocalRelay() Behavior {
 			MaxEvent:    64 << 10,
 			MaxLive:     1024,
 			NegRate:     1200,
-			EventRate:   60,
-			AuthRate:    30,
 			MessageRate: 6000,
 		},
 		Reconciling: Reconciling{
@@ -73,119 +70,49 @@ func GraspRelay() Behavior {
 	return b
 }
 
-type rustNostr struct{}
-
-var rustManners = manners{
-	meter:       func() meter { return &tokens{} },
-	challenges:  true,
-	authAge:     120 * time.Second,
-	authRate:    "rate-limited: too many authentication attempts",
-	negOff:      "invalid client message", // unknown label
-	negLost:     "error: subscription not found",
-	negInvalid:  "error: invalid negentropy message",
-	negTogether: true,
-	malformed:   "invalid client message",
-	overflow:    "error: live event buffer overflow; resubscribe to recover stored events",
-	merges:      true,
-	wrongID:     "invalid: invalid event ID",
-	wrongSig:    "invalid: invalid event signature",
-	eventRate:   "rate-limited: slow down",
-	eventSize:   "blocked: event size (%d bytes) exceeds maximum allowed size (%d bytes)",
+// rustNostr is the relay of rust-nostr.
+var rustNostr = program{
+	meter:      func() meter { return &tokens{} },
+	challenges: true,
+	authAge:    120 * time.Second,
+	negOff:     "invalid client message", // unknown label
+	negLost:    "error: subscription not found",
+	negInvalid: "error: invalid negentropy message",
+	negRate:    tooFast,
+	malformed:  "invalid client message",
+	overflow:   "error: live event buffer overflow; resubscribe to recover stored events",
+	merges:     true,
 	outcomes: map[string]outcome{
 		archiveDuplicate: {true, "duplicate: already have this event"},
 		archiveDeleted:   {false, "blocked: this event is deleted"},
 		archiveOlder:     {false, "error: unknown"},
 	},
-	authWords: func(fault string) string {
-		switch fault {
-		case faultKind:
-			return "auth-required: invalid authentication event kind"
-		case faultChallenge:
-			return "auth-required: received invalid challenge"
-		case faultTime:
-			return "auth-required: challenge is too old (max allowed 2 min)"
+	req: []step{
+		rustID, rateStep(tooFast), subsStep("rate-limited: too many REQs", false),
+		countStep("rate-limited: REQ exceeds max filter count %d"),
+		bytesStep("rate-limited: active subscriptions exceed max size %d bytes", false), rustAuth, otherStep(nil),
+	},
+	neg: []step{
+		rateStep(tooFast), rustID, negsStep("rate-limited: too many negentropy subscriptions", false), rustAuth,
+		negMaxStep("rate-limited: too many negentropy items", false),
+	},
+	ended: func(c *Conn, s *subscription) []frame { // a subscription that only named ids and received all of them
+		if !s.passes {
+			return nil
 		}
-		return "auth-required: invalid authentication event"
+		if c.subs[s.id] == s {
+			delete(c.subs, s.id)
+		}
+		return []frame{{msg: wire.Message{Type: wire.TypeClosed, Sub: s.id}}}
 	},
 }
 
-func (rustNostr) manners() *manners { return &rustManners }
+const tooFast = "rate-limited: too many queries"
 
-func (p rustNostr) request(c *Conn, req wire.Request, size int) *refusal {
-	b := &c.relay.behavior
-	subs, open := c.openSubs(req.Sub)
-	switch {
-	case exceeds(len(req.Sub), b.MaxSubID):
-		return p.longID(b)
-	case !c.spend(rateQueries, b.RateLimit):
-		return p.tooFast()
-	case b.MaxSubs > 0 && c.subs[req.Sub] == nil && subs >= b.MaxSubs:
-		return &refusal{text: "rate-limited: too many REQs"}
-	case exceeds(len(req.Filters), b.MaxFilters):
-		return &refusal{text: fmt.Sprintf("rate-limited: REQ exceeds max filter count %d", b.MaxFilters)}
-	case exceeds(open+size, b.MaxSubBytes):
-		return &refusal{text: fmt.Sprintf("rate-limited: active subscriptions exceed max size %d bytes", b.MaxSubBytes)}
-	}
-	if no := p.auth(c); no != nil {
-		return no
-	}
-	return b.refuseOther(req.Filters)
-}
-
-// ended closes a subscription that only named ids and received all of them.
-func (rustNostr) ended(c *Conn, s *subscription, _ int) []frame {
-	if !s.passes {
-		return nil
-	}
-	if c.subs[s.id] == s {
-		delete(c.subs, s.id)
-	}
-	return []frame{{msg: wire.Message{Type: wire.TypeClosed, Sub: s.id}}}
-}
-
-func (p rustNostr) negOpen(c *Conn, req wire.Request, found func() int) *refusal {
-	b := &c.relay.behavior
-	switch {
-	case !c.spend(rateQueries, b.RateLimit):
-		return p.tooFast()
-	case exceeds(len(req.Sub), b.MaxSubID):
-		return p.longID(b)
-	case c.tooManyNegs(req.Sub):
-		return &refusal{text: "rate-limited: too many negentropy subscriptions"}
-	}
-	if no := p.auth(c); no != nil {
-		return no
-	}
-	if b.NegMax > 0 && c.negItems(req.Sub)+found() > b.NegMax {
-		return &refusal{text: orText(b.NegText, "rate-limited: too many negentropy items")}
-	}
-	return nil
-}
-
-func (p rustNostr) negSend(c *Conn) *refusal {
-	if !c.spend(rateNegs, c.relay.behavior.NegRate) {
-		return p.tooFast()
-	}
-	return nil
-}
-
-func (rustNostr) tooFast() *refusal {
-	return &refusal{text: "rate-limited: too many queries", rate: true}
-}
-
-func (rustNostr) longID(b *Behavior) *refusal {
-	return &refusal{text: fmt.Sprintf("blocked: subscription ID exceeds max length %d", b.MaxSubID)}
-}
-
-func (rustNostr) auth(c *Conn) *refusal {
-	switch before, after := c.wantsAuth(); {
-	case before:
-		return &refusal{text: "auth-required: you must auth", challenge: true}
-	case after: // policy of an embedder
-		return &refusal{text: "restricted: not on the list"}
-	}
-	return nil
-}
+var (
+	rustID   = idStep("blocked: subscription ID exceeds max length %d")
+	rustAuth = authStep("auth-required: you must auth", true)
+)
 
 // tokens is rust-nostr's meter. It returns quota by whole seconds since the last attempt.
 type tokens struct {

@@ -32,6 +32,7 @@ type Relay struct {
 	// mu is never held during a channel operation or a callback.
 	mu         sync.Mutex
 	behavior   Behavior
+	program    *program // of behavior.Software
 	store      *archive
 	conns      map[*Conn]struct{}
 	lastConn   int
@@ -55,6 +56,7 @@ func New(url string, b Behavior) *Relay {
 	return &Relay{
 		url:      u,
 		behavior: b,
+		program:  programOf(b.Software),
 		store:    newArchive(),
 		conns:    make(map[*Conn]struct{}),
 		refusals: make(map[string]int),
@@ -75,6 +77,7 @@ func (r *Relay) Behavior() Behavior {
 func (r *Relay) Update(change func(b *Behavior)) {
 	r.mu.Lock()
 	change(&r.behavior)
+	r.program = programOf(r.behavior.Software)
 	down := r.behavior.Down
 	conns := r.connected()
 	r.mu.Unlock()
@@ -406,23 +409,8 @@ func (r *Relay) stored(fs []nostr.Filter) (records []*record, complete bool) {
 			}
 		}
 	}
-	if r.program().manners().merges {
+	if r.program.merges {
 		slices.SortFunc(records, orderRecords)
 	}
 	return records, complete
-}
-
-// program returns the program of the behavior. The caller holds mu.
-func (r *Relay) program() program {
-	switch r.behavior.Software {
-	case SoftwareRustNostr:
-		return rustNostr{}
-	case SoftwareStrfry:
-		return strfry{}
-	case SoftwareOldStrfry:
-		return strfry{old: true}
-	case SoftwareKhatru:
-		return khatru{}
-	}
-	return anyProgram{}
 }

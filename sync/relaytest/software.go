@@ -3,7 +3,10 @@ package relaytest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -25,54 +28,38 @@ const (
 	SoftwareKhatru
 )
 
-// String returns the name of the program.
-func (s Software) String() string {
-	names := [...]string{"any", "rust-nostr", "strfry", "old strfry", "khatru"}
-	if int(s) < len(names) {
-		return names[s]
-	}
-	return fmt.Sprintf("software(%d)", uint8(s))
-}
-
-// program checks messages of clients. Its methods return nil if they refuse nothing. The caller
-// holds relay.mu.
-type program interface {
-	// request checks a REQ of size bytes.
-	request(c *Conn, req wire.Request, size int) *refusal
-	// ended returns frames after the EOSE of a subscription with found stored events.
-	ended(c *Conn, s *subscription, found int) []frame
-	// negOpen checks a NEG-OPEN. found returns its number of records.
-	negOpen(c *Conn, req wire.Request, found func() int) *refusal
-	// negSend checks a NEG-MSG of an open session.
-	negSend(c *Conn) *refusal
-	manners() *manners
-}
-
-// manners are the constant messages and habits of a program.
-type manners struct {
-	meter func() meter
-
+// program is the constant messages and habits of a program. Its functions are called with relay.mu.
+type program struct {
+	meter      func() meter
+	req, neg   []step        // checks of a REQ and of a NEG-OPEN, in order
 	greets     bool          // sends the challenge at the start, not with a refusal
 	challenges bool          // each challenge is new
 	authAge    time.Duration // maximum age of an AUTH, 0 for any
-	authed     string        // text of the OK to an AUTH
-	authWords  func(fault string) string
-	authRate   string
+	merges     bool          // sorts the events of several filters together
 
-	negOff      string // NOTICE if NIP-77 is off
-	negLost     string
-	negInvalid  string
-	negError    bool // NEG-ERROR instead of NEG-ERR
-	negTogether bool // NegMax applies to all sessions of a connection together
+	negOff     string // NOTICE if NIP-77 is off
+	negLost    string
+	negInvalid string
+	negRate    string
+	negError   bool // NEG-ERROR instead of NEG-ERR
 
-	malformed string // malformed message; "%v" is the error
-	overflow  string // too many waiting live events
-	merges    bool   // sorts the events of several filters together
+	malformed string             // malformed message; "%v" is the error
+	overflow  string             // too many waiting live events
+	outcomes  map[string]outcome // of events that are not stored, by the archive's reason
 
-	wrongID, wrongSig string
-	eventRate         string
-	eventSize         string             // format with size and limit
-	outcomes          map[string]outcome // of events that are not stored, by the archive's reason
+	ended func(c *Conn, s *subscription) []frame // frames after the EOSE; may be nil
+}
+
+func programOf(s Software) *program {
+	switch s {
+	case SoftwareRustNostr:
+		return &rustNostr
+	case SoftwareStrfry, SoftwareOldStrfry:
+		return &strfry
+	case SoftwareKhatru:
+		return &khatru
+	}
+	return &anyProgram
 }
 
 type outcome struct {
@@ -80,13 +67,215 @@ type outcome struct {
 	text     string
 }
 
+// refusal is the answer to a request that a relay refuses.
+type refusal struct {
+	text      string
+	notice    bool // NOTICE instead of CLOSED or NEG-ERR
+	eose      bool // followed by EOSE
+	rate      bool // because of the rate
+	challenge bool // preceded by AUTH
+	max       int  // maximum number of records in a NEG-ERR
+	after     int  // number of filters accepted before
+}
+
+// step checks a request of size bytes. It returns nil if it refuses nothing.
+type step func(c *Conn, req wire.Request, size int) *refusal
+
+// firstOf returns the refusal of the first step that refuses.
+func firstOf(steps []step, c *Conn, req wire.Request, size int) *refusal {
+	for _, s := range steps {
+		if no := s(c, req, size); no != nil {
+			return no
+		}
+	}
+	return nil
+}
+
+// limitStep refuses a request that exceeds a limit, which replaces %d in the text.
+func limitStep(text string, notice bool, of func(c *Conn, b *Behavior, req wire.Request, size int) (n, most int)) step {
+	return func(c *Conn, req wire.Request, size int) *refusal {
+		n, most := of(c, &c.relay.behavior, req, size)
+		if !exceeds(n, most) {
+			return nil
+		}
+		return &refusal{text: strings.Replace(text, "%d", fmt.Sprint(most), 1), notice: notice}
+	}
+}
+
+func subsStep(text string, notice bool) step {
+	return limitStep(text, notice, func(c *Conn, b *Behavior, req wire.Request, _ int) (n, most int) {
+		if n, _ = c.openSubs(req.Sub); c.subs[req.Sub] != nil {
+			return 0, 0
+		}
+		return n + 1, b.MaxSubs
+	})
+}
+
+func bytesStep(text string, notice bool) step {
+	return limitStep(text, notice, func(c *Conn, b *Behavior, req wire.Request, size int) (n, most int) {
+		_, open := c.openSubs(req.Sub)
+		return open + size, b.MaxSubBytes
+	})
+}
+
+func idStep(text string) step {
+	return limitStep(text, false, func(_ *Conn, b *Behavior, req wire.Request, _ int) (n, most int) { return len(req.Sub), b.MaxSubID })
+}
+
+func countStep(text string) step {
+	return limitStep(text, false, func(_ *Conn, b *Behavior, req wire.Request, _ int) (n, most int) {
+		return len(req.Filters), b.MaxFilters
+	})
+}
+
+func negsStep(text string, notice bool) step {
+	return limitStep(text, notice, func(c *Conn, b *Behavior, req wire.Request, _ int) (n, most int) {
+		if c.negs[req.Sub] != nil {
+			return 0, 0
+		}
+		return len(c.negs) + 1, or(b.MaxNegs, b.MaxSubs)
+	})
+}
+
+func authStep(text string, challenge bool) step {
+	return func(c *Conn, _ wire.Request, _ int) *refusal {
+		switch mode := c.relay.behavior.Auth; {
+		case mode >= AuthRequired && !c.authed:
+			return &refusal{text: text, challenge: challenge}
+		case mode == AuthRestricted && c.authed:
+			return &refusal{text: "restricted: not on the list"}
+		}
+		return nil
+	}
+}
+
+func rateStep(text string) step {
+	return func(c *Conn, _ wire.Request, _ int) *refusal {
+		if b := &c.relay.behavior; !c.spend(rateQueries, b.RateLimit) {
+			return &refusal{text: text, notice: b.RateLimitNotice, rate: true}
+		}
+		return nil
+	}
+}
+
+// negMaxStep refuses more than NegMax records. With max the refusal contains the number.
+func negMaxStep(text string, max bool) step {
+	return func(c *Conn, req wire.Request, _ int) *refusal {
+		b := &c.relay.behavior
+		n := 0
+		for id, s := range c.negs { // only rust-nostr adds the other sessions
+			if id != req.Sub && !max {
+				n += s.items
+			}
+		}
+		if b.NegMax == 0 || n+len(c.found(req)) <= b.NegMax {
+			return nil
+		}
+		no := &refusal{text: orText(b.NegText, text)}
+		if max {
+			no.max = b.NegMax
+		}
+		return no
+	}
+}
+
+// otherStep does the checks of filters that a program does not have itself.
+func otherStep(own func(b *Behavior)) step {
+	return func(c *Conn, req wire.Request, _ int) *refusal {
+		b := c.relay.behavior
+		if own != nil {
+			own(&b)
+		}
+		return b.refuseFilters(req.Filters)
+	}
+}
+
+const slowDown = "rate-limited: slow down, please"
+
+var anyAuth = authStep("auth-required: all requests must be authenticated", false)
+
+// anyProgram is an imaginary program with the most common behavior.
+var anyProgram = program{
+	meter:      newWindow,
+	greets:     true,
+	negOff:     "ERROR: bad msg: negentropy disabled",
+	negLost:    "closed: unknown subscription handle",
+	negInvalid: "PROTOCOL-ERROR",
+	negRate:    slowDown,
+	malformed:  "ERROR: bad msg: %v",
+	overflow:   "error: you read too slowly",
+	req: []step{
+		anyAuth,
+		func(c *Conn, req wire.Request, size int) *refusal { // a REQ for live events only does not count
+			if !slices.ContainsFunc(req.Filters, func(f nostr.Filter) bool { return !f.LimitZero }) {
+				return nil
+			}
+			return rateStep(slowDown)(c, req, size)
+		},
+		subsStep("ERROR: too many concurrent REQs", true),
+		idStep("bad req: subscription id too long"),
+		bytesStep("blocked: subscriptions too large", false),
+		countStep("bad req: too many filters"),
+		otherStep(nil),
+	},
+	neg: []step{
+		anyAuth, rateStep(slowDown), negsStep("ERROR: too many concurrent NEG requests", true),
+		negMaxStep("blocked: too many query results", true),
+	},
+}
+
+// refuseFilters checks the limits of single filters.
+func (b *Behavior) refuseFilters(fs []nostr.Filter) *refusal {
+	for _, f := range fs {
+		switch {
+		case b.RefuseKindless && len(f.Kinds)+len(f.Authors)+len(f.IDs) == 0:
+			return &refusal{text: "blocked: an author must be specified to get their kind:1 notes"}
+		case exceeds(len(f.Tags), b.RefuseTagNamesOver):
+			return &refusal{text: "bad req: too many tags in filter"}
+		}
+		for _, values := range lists(f) {
+			if exceeds(len(values.items), b.RefuseTagValuesOver) && values.tag {
+				return &refusal{text: "too many tag values", notice: true, eose: true}
+			}
+			if values.tag && slices.ContainsFunc(values.items, func(v string) bool { return exceeds(len(v), b.RefuseValueOver) }) {
+				return &refusal{text: "bad req: filter item too large"}
+			}
+			if exceeds(values.bytes(), b.RefuseSetOver) {
+				return &refusal{text: "bad req: total filter items too large"}
+			}
+		}
+	}
+	return nil
+}
+
+// list is a list of values of a filter.
+type list struct {
+	name  string
+	tag   bool
+	items []string
+}
+
+// lists returns the lists of a filter except kinds, ordered by name.
+func lists(f nostr.Filter) []list {
+	var all []list
+	for _, name := range sortedKeys(f.Tags) {
+		all = append(all, list{name: "#" + name, tag: true, items: f.Tags[name]})
+	}
+	return append(all, list{name: "authors", items: f.Authors}, list{name: "ids", items: f.IDs})
+}
+
+func (l list) bytes() int {
+	distinct := slices.Clone(l.items)
+	slices.Sort(distinct)
+	return len(strings.Join(slices.Compact(distinct), ""))
+}
+
 // Reasons for an invalid AUTH.
 const (
-	faultEvent     = "invalid: id or signature"
-	faultKind      = "invalid: kind"
-	faultChallenge = "invalid: challenge"
-	faultRelay     = "invalid: relay"
-	faultTime      = "invalid: time"
+	faultEvent     = "auth-required: invalid authentication event"
+	faultKind      = "auth-required: invalid authentication event kind"
+	faultChallenge = "auth-required: received invalid challenge"
+	faultTime      = "auth-required: challenge is too old"
 )
 
 // rate is a class of messages with a limit per minute.
@@ -95,8 +284,6 @@ type rate uint8
 const (
 	rateQueries rate = iota
 	rateNegs
-	rateEvents
-	rateAuths
 	rateMessages
 )
 

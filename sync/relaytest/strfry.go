@@ -3,6 +3,7 @@ package relaytest
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -72,179 +73,127 @@ func StrfryPrimal() Behavior {
 // StrfryValidating is [Strfry] with filterValidation: 3 filters in a REQ, 3 kinds in a filter.
 func StrfryValidating() Behavior {
 	b := Strfry()
-	b.Validation = &FilterValidation{MaxFilters: 3, MaxKinds: 3}
+	b.ValidFilters, b.ValidKinds = 3, 3
 	return b
 }
 
-// FilterValidation has the optional limits of strfry for REQs. They do not apply to NIP-77.
-type FilterValidation struct {
-	// MaxFilters is the maximum number of filters in a REQ.
-	MaxFilters int
-	// MaxKinds is the maximum number of kinds in a filter.
-	MaxKinds int
-	// AllowedKinds are the kinds that a filter may name; nil allows all.
-	AllowedKinds []int
-	// RequireAuthorOrTag requires exactly one author, p tag or e tag in each filter.
-	RequireAuthorOrTag bool
-}
+const strfrySubs = "ERROR: too many concurrent REQs"
 
-type strfry struct{ old bool }
+var strfryAuth = authStep("ERROR: auth-required: requested filter requires authentication", true)
 
-var strfryManners = manners{
+// strfry is strfry since 1.1.
+var strfry = program{
 	meter:      newWindow,
-	authRate:   "rate-limited: slow down, please", // not a message of strfry
-	authed:     "successfully authenticated",
 	negOff:     "ERROR: bad msg: negentropy disabled",
 	negLost:    "closed: unknown subscription handle",
 	negInvalid: "PROTOCOL-ERROR",
+	negRate:    slowDown, // not a message of strfry
 	malformed:  "ERROR: bad msg: unparseable message",
 	overflow:   "error: you read too slowly", // not a message of strfry
-	wrongID:    "invalid: bad event id",
-	wrongSig:   "invalid: bad signature",
-	eventRate:  "rate-limited: slow down, please", // not a message of strfry
-	eventSize:  "invalid: event too large: %d",
 	outcomes: map[string]outcome{
 		archiveDuplicate: {true, "duplicate: have this event"},
 		archiveDeleted:   {false, "deleted: user requested deletion"},
 		archiveOlder:     {false, "replaced: have newer event"},
 	},
-	authWords: func(fault string) string {
-		switch fault {
-		case faultKind:
-			return "error: wrong event kind, expected 22242"
-		case faultChallenge:
-			return "error: challenge string mismatch"
-		case faultRelay:
-			return "error: incorrect or missing relay tag"
-		case faultTime:
-			return "error: created_at too early"
+	req: []step{
+		strfryBad(strfryCount), strfryBad(strfryParse), strfryBad(strfryValid), strfryAuth, strfryBad(strfryID), rateStep(slowDown),
+		limitStep(strfrySubs, true, func(c *Conn, b *Behavior, req wire.Request, _ int) (n, most int) {
+			for id, s := range c.subs {
+				if id != req.Sub && !s.ended {
+					n++
+				}
+			}
+			return n + 1, b.MaxSubs
+		}),
+		bytesStep(strfrySubs, true),
+		otherStep(func(b *Behavior) { b.RefuseTagNamesOver, b.RefuseValueOver, b.RefuseSetOver = 0, 0, 0 }),
+	},
+	neg: []step{
+		strfryNeg(strfryParse), authStep("auth-required: requested filter requires authentication", true), strfryNeg(strfryID), rateStep(slowDown),
+		negsStep("ERROR: too many concurrent NEG requests", true), negMaxStep("blocked: too many query results", true),
+	},
+	ended: func(c *Conn, s *subscription) []frame { // there are too many
+		following := 0
+		for _, other := range c.subs {
+			if other != s && other.ended {
+				following++
+			}
 		}
-		return "error: bad signature"
+		if most := c.relay.behavior.MaxSubs; most == 0 || following < most {
+			return nil
+		}
+		if c.subs[s.id] == s {
+			delete(c.subs, s.id)
+		}
+		return []frame{{msg: wire.Message{Type: wire.TypeNotice, Text: strfrySubs}}}
 	},
 }
 
-func (strfry) manners() *manners { return &strfryManners }
+// A strfryCheck returns why a request is invalid, or "".
+type strfryCheck func(b *Behavior, req wire.Request) string
 
-func (p strfry) request(c *Conn, req wire.Request, size int) *refusal {
-	b := &c.relay.behavior
-	if len(req.Filters) == 0 {
-		return p.bad(b, "arr too small")
-	}
-	if exceeds(len(req.Filters), b.MaxFilters) {
-		return p.bad(b, "arr too big")
-	}
-	for _, f := range req.Filters {
-		if why := p.parse(b, f); why != "" {
-			return p.bad(b, why)
+func strfryBad(check strfryCheck) step {
+	return func(c *Conn, req wire.Request, _ int) *refusal {
+		b := &c.relay.behavior
+		if why := check(b, req); why != "" {
+			return &refusal{text: "ERROR: bad req: " + why, notice: b.isOld() || b.RefuseByNotice}
 		}
-	}
-	if why := b.Validation.judge(req.Filters); why != "" && !p.old {
-		return p.bad(b, "filter validation failed: "+why)
-	}
-	if before, after := c.wantsAuth(); before || after {
-		return &refusal{text: "ERROR: auth-required: requested filter requires authentication", challenge: before}
-	}
-	if why := p.id(b, req.Sub); why != "" {
-		return p.bad(b, why)
-	}
-	if !c.spend(rateQueries, b.RateLimit) {
-		return &refusal{text: "rate-limited: slow down, please", notice: b.RateLimitNotice, rate: true}
-	}
-	running := 0
-	for id, s := range c.subs {
-		if id != req.Sub && !s.ended {
-			running++
-		}
-	}
-	_, open := c.openSubs(req.Sub)
-	if b.MaxSubs > 0 && running >= b.MaxSubs || exceeds(open+size, b.MaxSubBytes) {
-		return &refusal{text: "ERROR: too many concurrent REQs", notice: true}
-	}
-	return b.refuseOther(req.Filters)
-}
-
-// ended closes a subscription after its EOSE if there are too many.
-func (strfry) ended(c *Conn, s *subscription, _ int) []frame {
-	following := 0
-	for _, other := range c.subs {
-		if other != s && other.ended {
-			following++
-		}
-	}
-	if most := c.relay.behavior.MaxSubs; most == 0 || following < most {
 		return nil
 	}
-	if c.subs[s.id] == s {
-		delete(c.subs, s.id)
-	}
-	return []frame{{msg: wire.Message{Type: wire.TypeNotice, Text: "ERROR: too many concurrent REQs"}}}
 }
 
-func (p strfry) negOpen(c *Conn, req wire.Request, found func() int) *refusal {
-	b := &c.relay.behavior
-	no := func(why string) *refusal { return &refusal{text: "ERROR: negentropy error: " + why, notice: true} }
-	for _, f := range req.Filters {
-		if why := p.parse(b, f); why != "" {
-			return no(why)
+func strfryNeg(check strfryCheck) step {
+	return func(c *Conn, req wire.Request, _ int) *refusal {
+		if why := check(&c.relay.behavior, req); why != "" {
+			return &refusal{text: "ERROR: negentropy error: " + why, notice: true}
 		}
+		return nil
 	}
-	if before, after := c.wantsAuth(); before || after {
-		return &refusal{text: "auth-required: requested filter requires authentication", challenge: before}
-	}
-	if why := p.id(b, req.Sub); why != "" {
-		return no(why)
-	}
-	if !c.spend(rateQueries, b.RateLimit) {
-		return &refusal{text: "rate-limited: slow down, please", notice: b.RateLimitNotice, rate: true}
-	}
-	if c.tooManyNegs(req.Sub) {
-		return &refusal{text: "ERROR: too many concurrent NEG requests", notice: true}
-	}
-	if b.NegMax > 0 && found() > b.NegMax {
-		return &refusal{text: orText(b.NegText, "blocked: too many query results"), max: b.NegMax}
-	}
-	return nil
 }
 
-func (strfry) negSend(c *Conn) *refusal { return anyProgram{}.negSend(c) }
+func (b *Behavior) isOld() bool { return b.Software == SoftwareOldStrfry }
 
-func (p strfry) bad(b *Behavior, why string) *refusal {
-	return &refusal{text: "ERROR: bad req: " + why, notice: p.old || b.RefuseByNotice}
-}
-
-// id returns why a subscription id is invalid, or "".
-func (p strfry) id(b *Behavior, id string) string {
+func strfryCount(b *Behavior, req wire.Request) string {
 	switch {
-	case p.old && exceeds(len(id), b.MaxSubID):
+	case len(req.Filters) == 0:
+		return "arr too small"
+	case exceeds(len(req.Filters), b.MaxFilters):
+		return "arr too big"
+	}
+	return ""
+}
+
+func strfryID(b *Behavior, req wire.Request) string {
+	switch id := req.Sub; {
+	case b.isOld() && exceeds(len(id), b.MaxSubID):
 		return "subscription id too long"
-	case p.old && id == "":
+	case b.isOld() && id == "":
 		return "subscription id too short"
 	case id == "" || exceeds(len(id), b.MaxSubID):
 		return "invalid subscription id length"
-	case slices.ContainsFunc([]byte(id), func(c byte) bool { return c < 0x20 || c == '\\' || c == '"' || c >= 0x7f }):
+	case strings.ContainsFunc(id, func(c rune) bool { return c < 0x20 || c == '\\' || c == '"' || c >= 0x7f }):
 		return "invalid character in subscription id"
 	}
 	return ""
 }
 
-// parse returns why a filter is invalid, or "".
-func (p strfry) parse(b *Behavior, f nostr.Filter) string {
-	for _, l := range lists(f) {
-		if why := l.strfry(b); why != "" {
-			if p.old {
+func strfryParse(b *Behavior, req wire.Request) string {
+	for _, f := range req.Filters {
+		for _, l := range lists(f) {
+			if why := l.strfry(b); why != "" && b.isOld() {
 				return why
+			} else if why != "" {
+				return fmt.Sprintf("error parsing %s: %s", l.name, why)
 			}
-			return fmt.Sprintf("error parsing %s: %s", l.name, why)
 		}
-	}
-	if exceeds(len(f.Tags), b.RefuseTagNamesOver) {
-		return "too many tags in filter"
-	}
-	if f.Search != "" {
-		if p.old {
+		switch {
+		case exceeds(len(f.Tags), b.RefuseTagNamesOver):
+			return "too many tags in filter"
+		case f.Search != "" && b.isOld():
 			return "unrecognised filter item"
+		case f.Search != "":
+			return "unrecognised filter item: search"
 		}
-		return "unrecognised filter item: search"
 	}
 	return ""
 }
@@ -271,27 +220,18 @@ func (l list) strfry(b *Behavior) string {
 	return ""
 }
 
-// judge returns why the filters of a REQ are invalid, or "". It ignores filters with an empty list,
-// which match nothing.
-func (v *FilterValidation) judge(fs []nostr.Filter) string {
-	if v == nil {
+// strfryValid is strfry's filterValidation. It ignores filters with an empty list, which match nothing.
+func strfryValid(b *Behavior, req wire.Request) string {
+	if b.ValidFilters == 0 || b.isOld() {
 		return ""
 	}
-	fs = slices.DeleteFunc(slices.Clone(fs), findsNothing)
-	if n := len(fs); n < 1 || exceeds(n, v.MaxFilters) {
-		return fmt.Sprintf("invalid number of filters: %d", n)
+	fs := slices.DeleteFunc(slices.Clone(req.Filters), findsNothing)
+	if n := len(fs); n < 1 || n > b.ValidFilters {
+		return fmt.Sprintf("filter validation failed: invalid number of filters: %d", n)
 	}
 	for _, f := range fs {
-		if n := len(f.Kinds); exceeds(n, v.MaxKinds) {
-			return fmt.Sprintf("too many kinds in filter: %d", n)
-		}
-		for _, k := range f.Kinds {
-			if v.AllowedKinds != nil && !slices.Contains(v.AllowedKinds, k) {
-				return fmt.Sprintf("kind not allowed: %d", k)
-			}
-		}
-		if v.RequireAuthorOrTag && len(f.Authors) != 1 && len(f.Tags["p"]) != 1 && len(f.Tags["e"]) != 1 {
-			return "filter must have exactly one author, p tag, or e tag"
+		if n := len(f.Kinds); exceeds(n, b.ValidKinds) {
+			return fmt.Sprintf("filter validation failed: too many kinds in filter: %d", n)
 		}
 	}
 	return ""

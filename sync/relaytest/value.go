@@ -40,38 +40,13 @@ func clone(ev *nostr.Event) *nostr.Event {
 func copyRequest(req wire.Request) wire.Request {
 	req.Filters = slices.Clone(req.Filters)
 	for i, f := range req.Filters {
-		req.Filters[i] = copyFilter(f)
+		req.Filters[i] = f.Clone()
 	}
 	if req.Event != nil {
 		req.Event = clone(req.Event)
 	}
 	req.Payload = slices.Clone(req.Payload)
 	return req
-}
-
-// copyFilter returns a deep copy. It distinguishes nil from empty lists.
-func copyFilter(f nostr.Filter) nostr.Filter {
-	f.IDs = slices.Clone(f.IDs)
-	f.Kinds = slices.Clone(f.Kinds)
-	f.Authors = slices.Clone(f.Authors)
-	if f.Tags != nil {
-		tags := make(nostr.TagMap, len(f.Tags))
-		for name, values := range f.Tags {
-			tags[name] = slices.Clone(values)
-		}
-		f.Tags = tags
-	}
-	f.Since = copyTime(f.Since)
-	f.Until = copyTime(f.Until)
-	return f
-}
-
-func copyTime(t *nostr.Timestamp) *nostr.Timestamp {
-	if t == nil {
-		return nil
-	}
-	c := *t
-	return &c
 }
 
 func (f *frame) size() int {
@@ -89,29 +64,8 @@ func (f *frame) size() int {
 	return len(encode(*f))
 }
 
+// requestSize returns the bytes of a request as a client sends it.
 func requestSize(req wire.Request) int {
-	n := len(`[""]`)
-	switch req.Type {
-	case wire.TypeReq, wire.TypeNegOpen:
-		n += len("REQ") + quoted(req.Sub)
-		if req.Type == wire.TypeNegOpen {
-			n += len("NEG-OPEN") - len("REQ") + 3 + 2*len(req.Payload)
-		}
-		for _, f := range req.Filters {
-			n += 1 + len(f.String())
-		}
-	case wire.TypeNegSend:
-		n += len("NEG-MSG") + quoted(req.Sub) + 3 + 2*len(req.Payload)
-	case wire.TypeClose:
-		n += len("CLOSE") + quoted(req.Sub)
-	case wire.TypeNegClose:
-		n += len("NEG-CLOSE") + quoted(req.Sub)
-	case wire.TypePublish:
-		n += len("EVENT,") + len(req.Event.String())
-	case wire.TypeAnswer:
-		n += len("AUTH,") + len(req.Event.String())
-	}
-	return n
+	text, _ := wire.Append(nil, req) // no request of a client is invalid
+	return len(text)
 }
-
-func quoted(s string) int { return 1 + len(quote(s)) }

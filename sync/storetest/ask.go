@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -16,16 +17,21 @@ import (
 // subject is a Store under test with helpers for the checks.
 type subject struct {
 	relaysync.Store
-	ctx context.Context
+	*gen
+	ctx context.Context //nolint:containedctx // of one check
 }
 
-func (s subject) save(e *nostr.Event, want graspsync.Result) error {
+func newSubject(ctx context.Context, store relaysync.Store, seed uint64) *subject {
+	return &subject{store, newGen(seed), ctx}
+}
+
+func (s *subject) save(e *nostr.Event, want graspsync.Result) error {
 	return s.saveAll([]*nostr.Event{e}, want)
 }
 
 // saveAll saves one batch and checks the outcome of each event. A single result in want applies to
 // all.
-func (s subject) saveAll(events []*nostr.Event, want ...graspsync.Result) error {
+func (s *subject) saveAll(events []*nostr.Event, want ...graspsync.Result) error {
 	got, err := s.Save(s.ctx, incoming(events...))
 	if err != nil {
 		return fmt.Errorf("Save: %w", err)
@@ -46,7 +52,7 @@ func (s subject) saveAll(events []*nostr.Event, want ...graspsync.Result) error 
 }
 
 // deliver saves events in batches of one to five and checks only that there are outcomes.
-func (s subject) deliver(g *gen, events []*nostr.Event) error {
+func (s *subject) deliver(g *gen, events []*nostr.Event) error {
 	for len(events) > 0 {
 		n := min(1+g.IntN(5), len(events))
 		got, err := s.Save(s.ctx, incoming(events[:n]...))
@@ -63,7 +69,7 @@ func (s subject) deliver(g *gen, events []*nostr.Event) error {
 	return nil
 }
 
-func (s subject) fill(events []*nostr.Event) error {
+func (s *subject) fill(events []*nostr.Event) error {
 	for batch := range slices.Chunk(events, 500) {
 		if err := s.saveAll(batch, graspsync.Stored); err != nil {
 			return err
@@ -74,7 +80,7 @@ func (s subject) fill(events []*nostr.Event) error {
 
 // holds checks with Has and ids filters that of all exactly want is stored, and that Deleted agrees
 // with the deletions in all.
-func (s subject) holds(all, want []*nostr.Event) error {
+func (s *subject) holds(all, want []*nostr.Event) error {
 	ids := make([]graspsync.EventID, len(all))
 	texts := make([]string, len(all))
 	for i, e := range all {
@@ -98,7 +104,7 @@ func (s subject) holds(all, want []*nostr.Event) error {
 	return s.finds(nostr.Filter{IDs: texts}, want)
 }
 
-func (s subject) deleted(e *nostr.Event, want bool) error {
+func (s *subject) deleted(e *nostr.Event, want bool) error {
 	got, err := s.Deleted(s.ctx, eventtest.Of(e))
 	if err != nil || got != want {
 		return fmt.Errorf("Deleted of %s: %t, %v, want %t", describe(e), got, err, want)
@@ -107,7 +113,7 @@ func (s subject) deleted(e *nostr.Event, want bool) error {
 }
 
 // finds checks that Keys and Events return exactly want for a filter.
-func (s subject) finds(f nostr.Filter, want []*nostr.Event) error {
+func (s *subject) finds(f nostr.Filter, want []*nostr.Event) error {
 	wanted := make(map[graspsync.EventID]*nostr.Event, len(want))
 	for _, e := range want {
 		wanted[idOf(e)] = e
@@ -129,37 +135,49 @@ func (s subject) finds(f nostr.Filter, want []*nostr.Event) error {
 	return nil
 }
 
-func (s subject) stamps(f nostr.Filter) ([]graspsync.EventKey, error) {
-	var stamps []graspsync.EventKey
-	var failure error
-	for stamp, err := range s.Keys(s.ctx, f) {
-		if failure != nil {
-			return nil, errors.New("a pair follows an error")
-		}
-		if failure = err; err == nil {
-			stamps = append(stamps, stamp)
-		}
-	}
-	return stamps, failure
+func (s *subject) stamps(f nostr.Filter) ([]graspsync.EventKey, error) {
+	return collected(s.Keys(s.ctx, f), func(key graspsync.EventKey) (graspsync.EventKey, error) { return key, nil })
 }
 
-// events returns the stamps of the events that Events returns.
-func (s subject) events(f nostr.Filter) ([]graspsync.EventKey, error) {
-	var stamps []graspsync.EventKey
-	var failure error
-	for e, err := range s.Events(s.ctx, f) {
+// events returns the keys of the events that Events returns.
+func (s *subject) events(f nostr.Filter) ([]graspsync.EventKey, error) {
+	return collected(s.Events(s.ctx, f), func(e graspsync.Event) (graspsync.EventKey, error) {
+		if parsed, err := graspsync.ParseEvent(e.Event); err != nil || parsed != e {
+			return graspsync.EventKey{}, fmt.Errorf("event %s is given as another one than it is", e.ID)
+		}
+		return e.Key(), nil
+	})
+}
+
+// collected returns the keys of a sequence, whose last pair may be an error.
+func collected[T any](all iter.Seq2[T, error], keyOf func(T) (graspsync.EventKey, error)) (keys []graspsync.EventKey, failure error) {
+	for v, err := range all {
 		if failure != nil {
 			return nil, errors.New("a pair follows an error")
 		}
 		if failure = err; err != nil {
 			continue
 		}
-		if parsed, err := graspsync.ParseEvent(e.Event); err != nil || parsed != e {
-			return nil, fmt.Errorf("event %s is given as another one than it is", e.ID)
+		key, err := keyOf(v)
+		if err != nil {
+			return nil, err
 		}
-		stamps = append(stamps, e.Key())
+		keys = append(keys, key)
 	}
-	return stamps, failure
+	return keys, failure
+}
+
+// answers fills the Store and checks that each filter finds the matching events.
+func (s *subject) answers(events []*nostr.Event, filters ...nostr.Filter) error {
+	if err := s.fill(events); err != nil {
+		return err
+	}
+	for _, f := range filters {
+		if err := s.finds(f, matching(events, f)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func compare(got []graspsync.EventKey, wanted map[graspsync.EventID]*nostr.Event) error {
@@ -213,7 +231,7 @@ func brief(f nostr.Filter) string {
 
 // readUntil reads until the context is canceled. It checks only errors, because the content changes
 // all the time.
-func (s subject) readUntil(ctx context.Context, events []*nostr.Event) error {
+func (s *subject) readUntil(ctx context.Context, events []*nostr.Event) error {
 	for i := 0; ctx.Err() == nil; i++ {
 		e := events[i%len(events)]
 		_, errStamps := s.stamps(nostr.Filter{Kinds: []int{e.Kind}})
@@ -228,7 +246,7 @@ func (s subject) readUntil(ctx context.Context, events []*nostr.Event) error {
 }
 
 // stays checks that a Store without Remove returns ErrCannotRemove for every event and keeps it.
-func (s subject) stays(all []*nostr.Event) error {
+func (s *subject) stays(all []*nostr.Event) error {
 	for _, e := range all {
 		if err := s.Remove(s.ctx, eventtest.Of(e)); !errors.Is(err, relaysync.ErrCannotRemove) {
 			return fmt.Errorf("Remove of %s: %v, where that of another one said that it can't", describe(e), err)

@@ -12,27 +12,25 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // checkCancelled checks that every method returns an error for a canceled context, and that a
 // canceled iteration is complete or ends with an error.
-func checkCancelled(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(30)
+func checkCancelled(s *subject) error {
 	events := make([]*nostr.Event, 2500)
 	for i := range events {
-		events[i] = g.event(g.key(), 1, start+nostr.Timestamp(i%5))
+		events[i] = s.event(s.key(), 1, start+nostr.Timestamp(i%5))
 	}
 	if err := s.fill(events); err != nil {
 		return err
 	}
-	if err := cancelledIteration(ctx, store, len(events)); err != nil {
+	if err := cancelledIteration(s, len(events)); err != nil {
 		return err
 	}
-	gone, cancel := context.WithCancel(ctx)
+	gone, cancel := context.WithCancel(s.ctx)
 	cancel()
 	s.ctx = gone
-	_, errSave := s.Save(gone, incoming(g.event(g.key(), 1, start)))
+	_, errSave := s.Save(gone, incoming(s.event(s.key(), 1, start)))
 	_, errHas := s.Has(gone, []graspsync.EventID{idOf(events[0])})
 	_, errStamps := s.stamps(nostr.Filter{})
 	_, errEvents := s.events(nostr.Filter{})
@@ -47,12 +45,12 @@ func checkCancelled(ctx context.Context, store relaysync.Store) error {
 	return nil
 }
 
-func cancelledIteration(ctx context.Context, store relaysync.Store, want int) error {
-	ctx, cancel := context.WithCancel(ctx)
+func cancelledIteration(s *subject, want int) error {
+	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	n := 0
 	var last error
-	for _, err := range store.Keys(ctx, nostr.Filter{}) {
+	for _, err := range s.Keys(ctx, nostr.Filter{}) {
 		if last != nil {
 			return errors.New("Stamps: a pair follows an error")
 		}
@@ -68,11 +66,10 @@ func cancelledIteration(ctx context.Context, store relaysync.Store, want int) er
 }
 
 // checkEarlyBreak checks that breaking out of an iteration leaves no goroutine or lock.
-func checkEarlyBreak(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(31)
+func checkEarlyBreak(s *subject) error {
 	events := make([]*nostr.Event, 600)
 	for i := range events {
-		events[i] = g.event(g.key(), 1, start+nostr.Timestamp(i))
+		events[i] = s.event(s.key(), 1, start+nostr.Timestamp(i))
 	}
 	if err := s.fill(events); err != nil {
 		return err
@@ -80,17 +77,17 @@ func checkEarlyBreak(ctx context.Context, store relaysync.Store) error {
 	const rounds = 60
 	before := runtime.NumGoroutine()
 	for range rounds {
-		for range store.Keys(ctx, nostr.Filter{Kinds: []int{1}}) {
+		for range s.Keys(s.ctx, nostr.Filter{Kinds: []int{1}}) {
 			break
 		}
-		for range store.Events(ctx, nostr.Filter{}) {
+		for range s.Events(s.ctx, nostr.Filter{}) {
 			break
 		}
 	}
-	if err := settles(ctx, before+rounds); err != nil {
+	if err := settles(s.ctx, before+rounds); err != nil {
 		return err
 	}
-	late := g.event(g.key(), 1, start)
+	late := s.event(s.key(), 1, start)
 	if err := s.save(late, stored); err != nil {
 		return err
 	}
@@ -119,13 +116,12 @@ func settles(ctx context.Context, limit int) error {
 
 // checkConcurrent checks that concurrent saves in different orders give the same content as the
 // model, while others read.
-func checkConcurrent(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(32)
+func checkConcurrent(s *subject) error {
 	var events []*nostr.Event
 	for range 12 {
-		events = append(events, scene(g, false)...)
+		events = append(events, scene(s.gen, false)...)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	var writers, readers sync.WaitGroup
 	errs := make(chan error, 8)

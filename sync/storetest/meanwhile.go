@@ -1,10 +1,8 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"sync/atomic"
 	"time"
 
@@ -21,100 +19,82 @@ const patience = 30 * time.Second
 
 // checkMeanwhile checks that a Store can be called during an iteration, and that events stored the
 // whole time are yielded once.
-func checkMeanwhile(ctx context.Context, store relaysync.Store) error {
-	return meanwhile(ctx, store, patience)
-}
+func checkMeanwhile(s *subject) error { return meanwhile(s, patience) }
 
-func meanwhile(ctx context.Context, store relaysync.Store, patience time.Duration) error {
-	s, g := subject{store, ctx}, newGen(33)
+func meanwhile(s *subject, patience time.Duration) error {
 	events := make([]*nostr.Event, 700)
 	for i := range events {
-		events[i] = g.event(g.key(), 1, start+nostr.Timestamp(i/3))
+		events[i] = s.event(s.key(), 1, start+nostr.Timestamp(i/3))
 	}
 	if err := s.fill(events); err != nil {
 		return err
 	}
-	r := &reader{subject: s, g: g, events: events}
-	r.doing.Store(&[2]string{"reading", "nothing"})
+	var doing atomic.Value // the call that runs
+	doing.Store("reading")
 	done := make(chan error, 1)
-	go func() { done <- r.run() }()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
+	go func() {
+		f := nostr.Filter{Kinds: []int{1}}
+		seen := make(map[graspsync.EventID]int)
+		visit := func(id graspsync.EventID, err error) error {
+			seen[id]++
+			if n := len(seen); err == nil && (n == 1 || n == len(events)/2) {
+				err = s.callAll(&doing)
+			}
+			return err
+		}
+		var err error
+		for key, rerr := range s.Keys(s.ctx, f) {
+			err = errors.Join(err, visit(key.ID, rerr))
+		}
+		err = errors.Join(err, once("Keys", events, seen))
+		clear(seen)
+		for e, rerr := range s.Events(s.ctx, f) {
+			err = errors.Join(err, visit(e.ID, rerr))
+		}
+		done <- errors.Join(err, once("Events", events, seen))
+	}()
 	select {
 	case err := <-done:
 		return err
-	case <-deadline.C: // its goroutine leaks, because nothing can stop it
-		doing := *r.doing.Load()
-		return fmt.Errorf("%s, called while %s is read, does not return: is a lock held while that yields?", doing[0], doing[1])
+	case <-time.After(patience): // its goroutine leaks, because nothing can stop it
+		return fmt.Errorf("%s, called during an iteration, does not return: is a lock held while it yields?", doing.Load())
 	}
 }
 
-// reader reads a Store and calls its methods during the iteration.
-type reader struct {
-	subject
-	g      *gen
-	events []*nostr.Event
-	doing  atomic.Pointer[[2]string] // last method called, and the iterator that is read
-}
-
-func (r *reader) run() error {
-	if err := read(r, "Stamps", r.Keys, func(s graspsync.EventKey) graspsync.EventID { return s.ID }); err != nil {
-		return err
-	}
-	return read(r, "Events", r.Events, func(e graspsync.Event) graspsync.EventID { return e.ID })
-}
-
-func read[T any](
-	r *reader, name string, all func(context.Context, nostr.Filter) iter.Seq2[T, error], id func(T) graspsync.EventID,
-) error {
-	seen := make(map[graspsync.EventID]int)
-	n := 0
-	for it, err := range all(r.ctx, nostr.Filter{Kinds: []int{1}}) {
-		if err != nil {
-			return fmt.Errorf("%s, while the Store is called: %w", name, err)
-		}
-		seen[id(it)]++
-		if n++; n == 1 || n == len(r.events)/2 {
-			if err := r.call(name); err != nil {
-				return fmt.Errorf("while %s is read: %w", name, err)
-			}
-		}
-	}
-	for _, e := range r.events {
-		if seen[idOf(e)] != 1 {
-			return fmt.Errorf("%s gave %s %d times, while others came and went", name, describe(e), seen[idOf(e)])
+// once checks that an iterator gave each event once.
+func once(name string, events []*nostr.Event, seen map[graspsync.EventID]int) error {
+	for _, e := range events {
+		if n := seen[idOf(e)]; n != 1 {
+			return fmt.Errorf("%s gave %s %d times, while others came and went", name, describe(e), n)
 		}
 	}
 	return nil
 }
 
-func (r *reader) call(reading string) error {
-	come := r.g.event(r.g.key(), kindIssue, start+5)
+// callAll calls each method once, and stores its name before.
+func (s *subject) callAll(doing *atomic.Value) error {
+	come := s.event(s.key(), kindIssue, start+5)
 	for _, c := range []struct {
 		name string
 		do   func() error
 	}{
-		{"Save", func() error { return r.save(come, stored) }},
+		{"Save", func() error { return s.save(come, stored) }},
 		{"Has", func() error {
-			_, err := r.Has(r.ctx, []graspsync.EventID{idOf(come)})
+			_, err := s.Has(s.ctx, []graspsync.EventID{idOf(come)})
 			return err
 		}},
-		{"Deleted", func() error { return r.deleted(come, false) }},
-		{"Stamps", func() error {
-			_, err := r.stamps(nostr.Filter{IDs: []string{come.ID}})
-			return err
-		}},
-		{"Events", func() error { return r.finds(nostr.Filter{Authors: []string{come.PubKey}}, []*nostr.Event{come}) }},
+		{"Deleted", func() error { return s.deleted(come, false) }},
+		{"Keys or Events", func() error { return s.finds(nostr.Filter{Authors: []string{come.PubKey}}, []*nostr.Event{come}) }},
 		{"Remove", func() error {
-			if err := r.Remove(r.ctx, eventtest.Of(come)); !errors.Is(err, relaysync.ErrCannotRemove) {
+			if err := s.Remove(s.ctx, eventtest.Of(come)); !errors.Is(err, relaysync.ErrCannotRemove) {
 				return err
 			}
 			return nil
 		}},
 	} {
-		r.doing.Store(&[2]string{c.name, reading})
+		doing.Store(c.name)
 		if err := c.do(); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+			return fmt.Errorf("%s during an iteration: %w", c.name, err)
 		}
 	}
 	return nil

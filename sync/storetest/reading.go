@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // corpus returns about 2,600 events by 30 authors over 400 seconds, with all tags that filters use.
@@ -47,16 +45,12 @@ func keys(g *gen, n int) []string {
 	return authors
 }
 
-func checkComplete(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(20)
-	events := corpus(g)
-	if err := s.fill(events); err != nil {
-		return err
-	}
+func checkComplete(s *subject) error {
+	events := corpus(s.gen)
 	some := func(n int, of func(e *nostr.Event) string) []string {
 		values := make([]string, n)
 		for i := range values {
-			values[i] = of(events[g.IntN(2400)])
+			values[i] = of(events[s.IntN(2400)])
 		}
 		slices.Sort(values)
 		return slices.Compact(values)
@@ -64,7 +58,7 @@ func checkComplete(ctx context.Context, store relaysync.Store) error {
 	id := func(e *nostr.Event) string { return e.ID }
 	author := func(e *nostr.Event) string { return e.PubKey }
 	repo := func(e *nostr.Event) string { return e.Tags[0][1] }
-	for _, f := range []nostr.Filter{
+	return s.answers(events, []nostr.Filter{
 		{},
 		{Kinds: []int{1}},
 		{Kinds: []int{1, 7, kindIssue, 4711}},
@@ -93,13 +87,8 @@ func checkComplete(ctx context.Context, store relaysync.Store) error {
 		{Tags: nostr.TagMap{"t": {"t1"}}},
 		{Since: at(200)}, {Until: at(200)}, {Since: at(200), Until: at(201)},
 		{Since: at(300), Until: at(200)},
-		{Kinds: []int{4711}}, {IDs: []string{g.key()}}, {Tags: nostr.TagMap{"a": {g.key()}}},
-	} {
-		if err := s.finds(f, matching(events, f)); err != nil {
-			return err
-		}
-	}
-	return nil
+		{Kinds: []int{4711}}, {IDs: []string{s.key()}}, {Tags: nostr.TagMap{"a": {s.key()}}},
+	}...)
 }
 
 func at(seconds nostr.Timestamp) *nostr.Timestamp {
@@ -108,42 +97,32 @@ func at(seconds nostr.Timestamp) *nostr.Timestamp {
 }
 
 // checkFullSecond saves more events in one second than a backend returns in one answer.
-func checkFullSecond(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(21)
-	authors := keys(g, 12)
+func checkFullSecond(s *subject) error {
+	authors := keys(s.gen, 12)
 	var events []*nostr.Event
 	for i := range 1300 {
 		tags := nostr.Tags{{"a", address(kindAnnouncement, authors[0], fmt.Sprint("repo", i%2))}}
-		kind := []int{kindIssue, kindComment, 1}[g.IntN(3)]
-		events = append(events, g.event(authors[g.IntN(12)], kind, start, tags...))
+		kind := []int{kindIssue, kindComment, 1}[s.IntN(3)]
+		events = append(events, s.event(authors[s.IntN(12)], kind, start, tags...))
 	}
 	for i := range 1000 {
 		at := start + nostr.Timestamp(i%21) - 10
-		events = append(events, g.event(authors[i%5], kindComment, at,
+		events = append(events, s.event(authors[i%5], kindComment, at,
 			nostr.Tag{"a", address(kindAnnouncement, authors[0], "repo1")}))
 	}
-	if err := s.fill(events); err != nil {
-		return err
-	}
 	repos := []string{address(kindAnnouncement, authors[0], "repo0"), address(kindAnnouncement, authors[0], "repo1")}
-	for _, f := range []nostr.Filter{
+	return s.answers(events, []nostr.Filter{
 		{}, {Since: at(0)}, {Until: at(0)}, {Since: at(0), Until: at(0)}, {Until: at(-1)}, {Since: at(1)},
 		{Kinds: []int{kindComment, kindIssue, 1}},
 		{Kinds: []int{kindComment}},
 		{Authors: authors}, {Authors: authors[:1]},
 		{Tags: nostr.TagMap{"a": repos}}, {Tags: nostr.TagMap{"a": repos[:1]}},
 		{Tags: nostr.TagMap{"a": repos[1:]}, Kinds: []int{kindComment, 1}, Since: at(-3)},
-	} {
-		if err := s.finds(f, matching(events, f)); err != nil {
-			return err
-		}
-	}
-	return nil
+	}...)
 }
 
-func checkManyValues(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(22)
-	authors := keys(g, 250)
+func checkManyValues(s *subject) error {
+	authors := keys(s.gen, 250)
 	f := nostr.Filter{Tags: nostr.TagMap{}}
 	byAuthor, byKind, byRepo, byTopic := f, f, f, f
 	var repos, topics []string
@@ -152,7 +131,7 @@ func checkManyValues(ctx context.Context, store relaysync.Store) error {
 		repo := address(kindAnnouncement, authors[i%250], "r")
 		topic := fmt.Sprint("topic ", i%250)
 		kind := 40000 + i%250
-		events = append(events, g.event(authors[i%250], kind, start+nostr.Timestamp(i/3),
+		events = append(events, s.event(authors[i%250], kind, start+nostr.Timestamp(i/3),
 			nostr.Tag{"A", repo}, nostr.Tag{"t", topic}))
 		if i < 250 && i%5 != 0 {
 			repos, topics = append(repos, repo), append(topics, topic)
@@ -160,80 +139,55 @@ func checkManyValues(ctx context.Context, store relaysync.Store) error {
 		}
 	}
 	byRepo.Tags, byTopic.Tags = nostr.TagMap{"A": repos}, nostr.TagMap{"t": topics}
-	if err := s.fill(events); err != nil {
-		return err
-	}
 	all := nostr.Filter{Authors: byAuthor.Authors, Kinds: byKind.Kinds, Tags: nostr.TagMap{"A": repos, "t": topics}}
-	for _, f := range []nostr.Filter{byAuthor, byKind, byRepo, byTopic, all} {
-		if err := s.finds(f, matching(events, f)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.answers(events, []nostr.Filter{byAuthor, byKind, byRepo, byTopic, all}...)
 }
 
 // checkSimilarValues saves tag values with the same beginning as the wanted value, values too long
 // for many indexes, and tag names that differ only in case.
-func checkSimilarValues(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(23)
-	owner := g.key()
+func checkSimilarValues(s *subject) error {
+	owner := s.key()
 	base := address(kindAnnouncement, owner, "repo")
 	values := []string{
 		base, base + "s", base + "-cli", base + "e" + strings.Repeat("f", 9), base + "d", base + "zz", base + "\x00",
 		strings.Repeat("v", 100), strings.Repeat("v", 101), strings.Repeat("v", 300),
 		"repo", "repos", "repo-cli", "Repo", "", "%", "a%", `\`, "_",
-		g.hex(32), "30617:" + owner + ":", "030617:" + owner + ":repo",
+		s.hex(32), "30617:" + owner + ":", "030617:" + owner + ":repo",
 	}
 	var events []*nostr.Event
 	for i := range 1200 {
 		// Many similar values, older and newer than the wanted one.
-		value := values[1+g.IntN(6)]
-		events = append(events, g.event(g.key(), 1, start+nostr.Timestamp(g.IntN(2)*100_000_000-i), nostr.Tag{"a", value}))
+		value := values[1+s.IntN(6)]
+		events = append(events, s.event(s.key(), 1, start+nostr.Timestamp(s.IntN(2)*100_000_000-i), nostr.Tag{"a", value}))
 	}
 	for i := range 400 {
 		name := []string{"a", "A", "q", "t", "d"}[i%5]
-		events = append(events, g.event(owner, kindIssue, start+nostr.Timestamp(i*1000),
+		events = append(events, s.event(owner, kindIssue, start+nostr.Timestamp(i*1000),
 			nostr.Tag{name, values[i%len(values)]}, nostr.Tag{"x", base}))
 	}
-	if err := s.fill(events); err != nil {
-		return err
-	}
+	var filters []nostr.Filter
 	for _, name := range []string{"a", "A", "q", "t", "d"} {
 		for _, value := range values {
 			if value == "" {
 				continue // the meaning of an empty value in a filter is not specified
 			}
-			bounds := []*nostr.Timestamp{nil, at(5000)}
-			if name != "a" {
-				bounds = bounds[:1]
-			}
-			for _, since := range bounds {
-				f := nostr.Filter{Tags: nostr.TagMap{name: {value}}, Since: since}
-				if err := s.finds(f, matching(events, f)); err != nil {
-					return err
-				}
+			if filters = append(filters, nostr.Filter{Tags: nostr.TagMap{name: {value}}}); name == "a" {
+				filters = append(filters, nostr.Filter{Tags: nostr.TagMap{name: {value}}, Since: at(5000)})
 			}
 		}
-		f := nostr.Filter{Tags: nostr.TagMap{name: {values[0], values[9], values[10]}}, Since: at(5000)}
-		if err := s.finds(f, matching(events, f)); err != nil {
-			return err
-		}
+		filters = append(filters, nostr.Filter{Tags: nostr.TagMap{name: {values[0], values[9], values[10]}}, Since: at(5000)})
 	}
-	return nil
+	return s.answers(events, filters...)
 }
 
 // checkBoundaries checks that since and until are inclusive.
-func checkBoundaries(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(24)
-	a, repo := g.key(), g.key()
+func checkBoundaries(s *subject) error {
+	a, repo := s.key(), s.key()
 	var events []*nostr.Event
 	for i := range 10 {
-		events = append(events, g.event(a, 1, start+nostr.Timestamp(i), nostr.Tag{"e", repo}, nostr.Tag{"t", "x"}))
+		events = append(events, s.event(a, 1, start+nostr.Timestamp(i), nostr.Tag{"e", repo}, nostr.Tag{"t", "x"}))
 	}
-	events = append(events, g.event(a, 1, 0), g.event(a, 1, 1<<32-2)) // 1970 and 2106
-	if err := s.fill(events); err != nil {
-		return err
-	}
+	events = append(events, s.event(a, 1, 0), s.event(a, 1, 1<<32-2)) // 1970 and 2106
 	zero, late := nostr.Timestamp(0), nostr.Timestamp(1<<40)
 	below := nostr.Timestamp(-1)
 	shapes := []nostr.Filter{
@@ -244,28 +198,26 @@ func checkBoundaries(ctx context.Context, store relaysync.Store) error {
 		{at(4), at(4)}, {at(4), at(5)}, {at(5), at(4)}, {at(9), nil}, {nil, at(0)}, {at(10), nil}, {nil, at(-1)},
 		{&zero, &zero}, {&zero, nil}, {&below, &late}, {nil, &below}, {&late, nil}, {nil, &late},
 	}
+	var filters []nostr.Filter
 	for _, f := range shapes {
 		for _, b := range bounds {
 			f.Since, f.Until = b[0], b[1]
-			if err := s.finds(f, matching(events, f)); err != nil {
-				return err
-			}
+			filters = append(filters, f)
 		}
 	}
-	return nil
+	return s.answers(events, filters...)
 }
 
 // checkContent checks that events are read exactly as they were saved.
-func checkContent(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(25)
+func checkContent(s *subject) error {
 	many := make(nostr.Tag, 200)
 	for i := range many {
 		many[i] = fmt.Sprint("value ", i)
 	}
 	events := []*nostr.Event{
-		g.event(g.key(), 1, start, nostr.Tag{"t"}, nostr.Tag{"t", ""}, nostr.Tag{"", "x"}, nostr.Tag{"long", strings.Repeat("x", 5000)}),
-		g.event(g.key(), 30618, start, many, nostr.Tag{"refs/heads/main", g.hex(20)}),
-		g.event(g.key(), 65535, start),
+		s.event(s.key(), 1, start, nostr.Tag{"t"}, nostr.Tag{"t", ""}, nostr.Tag{"", "x"}, nostr.Tag{"long", strings.Repeat("x", 5000)}),
+		s.event(s.key(), 30618, start, many, nostr.Tag{"refs/heads/main", s.hex(20)}),
+		s.event(s.key(), 65535, start),
 	}
 	events[0].Content = "line\nline\ttab \"quoted\" \\ \x00 ünï 🚀 " + strings.Repeat("long ", 10_000)
 	events[0].ID = events[0].GetID()
@@ -273,7 +225,7 @@ func checkContent(ctx context.Context, store relaysync.Store) error {
 		return err
 	}
 	for _, want := range events {
-		for got, err := range s.Events(ctx, nostr.Filter{IDs: []string{want.ID}}) {
+		for got, err := range s.Events(s.ctx, nostr.Filter{IDs: []string{want.ID}}) {
 			if err != nil {
 				return fmt.Errorf("Events: %w", err)
 			}
@@ -285,21 +237,20 @@ func checkContent(ctx context.Context, store relaysync.Store) error {
 	return s.holds(events, events)
 }
 
-func checkHas(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(26)
+func checkHas(s *subject) error {
 	events := make([]*nostr.Event, 700)
 	for i := range events {
-		events[i] = g.event(g.key(), 1, start+nostr.Timestamp(i%9))
+		events[i] = s.event(s.key(), 1, start+nostr.Timestamp(i%9))
 	}
 	if err := s.fill(events); err != nil {
 		return err
 	}
 	var ids []graspsync.EventID
 	for _, e := range events {
-		missing := idOf(g.event(e.PubKey, 1, start))
+		missing := idOf(s.event(e.PubKey, 1, start))
 		ids = append(ids, idOf(e), missing, idOf(e))
 	}
-	has, err := s.Has(ctx, ids)
+	has, err := s.Has(s.ctx, ids)
 	if err != nil || len(has) != len(ids) {
 		return fmt.Errorf("Has of %d ids: %d answers, %v", len(ids), len(has), err)
 	}
@@ -308,7 +259,7 @@ func checkHas(ctx context.Context, store relaysync.Store) error {
 			return fmt.Errorf("Has: %t for id %d", has[i], i)
 		}
 	}
-	if has, err = s.Has(ctx, nil); err != nil || len(has) != 0 {
+	if has, err = s.Has(s.ctx, nil); err != nil || len(has) != 0 {
 		return fmt.Errorf("Has of no ids: %d answers, %v", len(has), err)
 	}
 	return nil

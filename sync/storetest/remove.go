@@ -14,21 +14,20 @@ import (
 )
 
 // checkRemove removes events. If the Store returns ErrCannotRemove, every event must stay.
-func checkRemove(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(77)
-	a, d := g.key(), nostr.Tag{"d", "repo"}
-	before, ann := g.event(a, kindAnnouncement, start, d), g.event(a, kindAnnouncement, start+1, d)
-	issue, other := g.event(a, kindIssue, start), g.event(a, kindAnnouncement, start, nostr.Tag{"d", "other"})
+func checkRemove(s *subject) error {
+	a, d := s.key(), nostr.Tag{"d", "repo"}
+	before, ann := s.event(a, kindAnnouncement, start, d), s.event(a, kindAnnouncement, start+1, d)
+	issue, other := s.event(a, kindIssue, start), s.event(a, kindAnnouncement, start, nostr.Tag{"d", "other"})
 	all := []*nostr.Event{before, ann, issue, other}
 	if err := s.saveAll(all[1:], graspsync.Stored); err != nil {
 		return err
 	}
-	if errors.Is(store.Remove(ctx, eventtest.Of(ann)), relaysync.ErrCannotRemove) {
+	if errors.Is(s.Remove(s.ctx, eventtest.Of(ann)), relaysync.ErrCannotRemove) {
 		return s.stays(all[1:])
 	}
 	for range 2 { // the second time they are missing
 		for _, e := range []*nostr.Event{before, ann, issue} {
-			if err := store.Remove(ctx, eventtest.Of(e)); err != nil {
+			if err := s.Remove(s.ctx, eventtest.Of(e)); err != nil {
 				return fmt.Errorf("Remove of %s: %w", describe(e), err)
 			}
 		}
@@ -41,15 +40,15 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 			return fmt.Errorf("after Remove: %w", err)
 		}
 	}
-	if err := store.Remove(ctx, eventtest.Of(before)); err != nil {
+	if err := s.Remove(s.ctx, eventtest.Of(before)); err != nil {
 		return fmt.Errorf("Remove of a version that is replaced: %w", err)
 	}
 	if err := s.holds(all, all[1:]); err != nil {
 		return fmt.Errorf("after Remove of a version that is replaced: %w", err)
 	}
-	ended, cancel := context.WithCancel(ctx)
+	ended, cancel := context.WithCancel(s.ctx)
 	cancel()
-	if store.Remove(ended, eventtest.Of(ann)) == nil {
+	if s.Remove(ended, eventtest.Of(ann)) == nil {
 		return errors.New("Remove with a context that has ended: no error")
 	}
 	return nil
@@ -57,21 +56,20 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 
 // checkRemoveDeletion removes deletions and a request to vanish. Events that no other deletion
 // covers can be saved again.
-func checkRemoveDeletion(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(78)
-	a, b, d := g.key(), g.key(), nostr.Tag{"d", "repo"}
-	issue, ann, theirs := g.event(a, kindIssue, start), g.event(a, kindAnnouncement, start+3, d), g.event(b, kindIssue, start)
+func checkRemoveDeletion(s *subject) error {
+	a, b, d := s.key(), s.key(), nostr.Tag{"d", "repo"}
+	issue, ann, theirs := s.event(a, kindIssue, start), s.event(a, kindAnnouncement, start+3, d), s.event(b, kindIssue, start)
 	at := address(kindAnnouncement, a, "repo")
-	byID, again := g.deletion(a, start+9, issue.ID), g.deletion(a, start+10, issue.ID)
-	early, late := g.deletion(a, start+2, at), g.deletion(a, start+4, at)
-	vanish := g.vanish(b, start+1)
+	byID, again := s.deletion(a, start+9, issue.ID), s.deletion(a, start+10, issue.ID)
+	early, late := s.deletion(a, start+2, at), s.deletion(a, start+4, at)
+	vanish := s.vanish(b, start+1)
 	here := []*nostr.Event{issue, ann, theirs, byID, again, early, late, vanish}
 	if err := s.saveAll(here, stored); err != nil {
 		return err
 	}
 	for left := 3; left < len(here); left++ {
 		e := here[left]
-		err := store.Remove(ctx, eventtest.Of(e))
+		err := s.Remove(s.ctx, eventtest.Of(e))
 		if errors.Is(err, relaysync.ErrCannotRemove) {
 			return s.holds(here, here[3:])
 		}

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"testing"
 
 	"github.com/graspsync/graspsync/nip34"
@@ -14,7 +13,7 @@ func Run(t *testing.T, open func(t *testing.T) relaysync.Store) {
 	t.Helper()
 	for _, c := range checks() {
 		t.Run(c.name, func(t *testing.T) {
-			if err := c.run(t.Context(), open(t)); err != nil {
+			if err := c.run(newSubject(t.Context(), open(t), 1)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -27,7 +26,7 @@ func RunAs(t *testing.T, identity nip34.Identity, open func(t *testing.T) relays
 	t.Helper()
 	Run(t, open)
 	t.Run("vanish_here", func(t *testing.T) {
-		if err := checkVanishHere(t.Context(), open(t), identity); err != nil {
+		if err := checkVanishHere(newSubject(t.Context(), open(t), 1), identity); err != nil {
 			t.Error(err)
 		}
 	})
@@ -35,7 +34,7 @@ func RunAs(t *testing.T, identity nip34.Identity, open func(t *testing.T) relays
 
 type check struct {
 	name string
-	run  func(ctx context.Context, s relaysync.Store) error
+	run  func(s *subject) error
 }
 
 func checks() []check {

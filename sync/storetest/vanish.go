@@ -1,13 +1,11 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/nip34"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 const kindVanish = 62
@@ -17,39 +15,37 @@ func (g *gen) vanish(author string, at nostr.Timestamp) *nostr.Event {
 	return g.event(author, kindVanish, at, nostr.Tag{"relay", "ALL_RELAYS"})
 }
 
-func checkVanish(ctx context.Context, store relaysync.Store) error {
-	g := newGen(12)
-	a, b, d := g.key(), g.key(), nostr.Tag{"d", "repo"}
-	early, late := g.event(a, kindIssue, start), g.event(a, 1, start+6)
-	theirs := g.event(b, 1, start)
-	ann, profile := g.event(a, kindAnnouncement, start+5, d), g.event(a, 0, start+1)
-	deletion := g.deletion(a, start+4, early.ID)
-	request := g.vanish(a, start+5)
-	elsewhere := g.event(b, kindVanish, start+9, nostr.Tag{"relay", "wss://elsewhere.example"}, nostr.Tag{"relay"}, nostr.Tag{"r", "ALL_RELAYS"})
-	return play(ctx, store,
+func checkVanish(s *subject) error {
+	a, b, d := s.key(), s.key(), nostr.Tag{"d", "repo"}
+	early, late := s.event(a, kindIssue, start), s.event(a, 1, start+6)
+	theirs := s.event(b, 1, start)
+	ann, profile := s.event(a, kindAnnouncement, start+5, d), s.event(a, 0, start+1)
+	deletion := s.deletion(a, start+4, early.ID)
+	request := s.vanish(a, start+5)
+	elsewhere := s.event(b, kindVanish, start+9, nostr.Tag{"relay", "wss://elsewhere.example"}, nostr.Tag{"relay"}, nostr.Tag{"r", "ALL_RELAYS"})
+	return s.play(
 		step{early, stored}, step{late, stored}, step{theirs, stored}, step{ann, stored}, step{profile, stored},
-		step{g.deletion(a, start+4, g.hex(32)), stored}, step{deletion, stored},
+		step{s.deletion(a, start+4, s.hex(32)), stored}, step{deletion, stored},
 		step{elsewhere, stored}, step{theirs, duplicate}, // names another relay
 		step{request, stored}, step{request, duplicate}, step{late, duplicate},
 		step{early, deleted}, step{ann, deleted}, step{profile, deleted}, step{deletion, deleted},
-		step{g.event(a, 1, start+5), deleted}, step{g.event(a, kindAnnouncement, start+6, d), stored},
-		step{g.deletion(a, start+7, request.ID), stored}, step{request, duplicate}, // a request to vanish cannot be deleted
-		step{g.vanish(a, start+1), stored}, step{g.event(a, 1, start+3), deleted},
-		step{g.vanish(a, start+8), stored}, step{request, duplicate}, step{late, deleted})
+		step{s.event(a, 1, start+5), deleted}, step{s.event(a, kindAnnouncement, start+6, d), stored},
+		step{s.deletion(a, start+7, request.ID), stored}, step{request, duplicate}, // a request to vanish cannot be deleted
+		step{s.vanish(a, start+1), stored}, step{s.event(a, 1, start+3), deleted},
+		step{s.vanish(a, start+8), stored}, step{request, duplicate}, step{late, deleted})
 }
 
 // checkVanishHere saves requests that name the service, and one that names another.
-func checkVanishHere(ctx context.Context, store relaysync.Store, us nip34.Identity) error {
-	s, g := subject{store, ctx}, newGen(14)
-	a, b := g.key(), g.key()
+func checkVanishHere(s *subject, us nip34.Identity) error {
+	a, b := s.key(), s.key()
 	name := func(author, relay string) *nostr.Event {
-		return g.event(author, kindVanish, start+5, nostr.Tag{"relay", relay})
+		return s.event(author, kindVanish, start+5, nostr.Tag{"relay", relay})
 	}
-	gone, late, stays := g.event(a, 1, start), g.event(a, 1, start+6), g.event(b, 1, start)
+	gone, late, stays := s.event(a, 1, start), s.event(a, 1, start+6), s.event(b, 1, start)
 	for _, st := range []step{
 		{gone, stored}, {late, stored}, {stays, stored},
 		{name(a, us.RelayURL()), stored}, {name(b, "wss://elsewhere.example"), stored},
-		{gone, deleted}, {late, duplicate}, {stays, duplicate}, {g.event(a, 1, start+4), deleted}, {g.event(b, 1, start+4), stored},
+		{gone, deleted}, {late, duplicate}, {stays, duplicate}, {s.event(a, 1, start+4), deleted}, {s.event(b, 1, start+4), stored},
 	} {
 		if err := s.save(st.event, st.want); err != nil {
 			return fmt.Errorf("where %s is this service: %w", us.RelayURL(), err)
@@ -59,8 +55,7 @@ func checkVanishHere(ctx context.Context, store relaysync.Store, us nip34.Identi
 }
 
 // checkVanishOrder checks that the content does not depend on the time at which a request arrives.
-func checkVanishOrder(ctx context.Context, store relaysync.Store) error {
-	s := subject{store, ctx}
+func checkVanishOrder(s *subject) error {
 	for round := range uint64(40) {
 		g := newGen(2000 + round)
 		a, b := g.key(), g.key()
