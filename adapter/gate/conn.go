@@ -148,6 +148,12 @@ func (c *conn) fromClient() error {
 		if err != nil {
 			return err
 		}
+		for !c.g.messages.Allow(c.who, 1) && c.ctx.Err() == nil {
+			select {
+			case <-time.After(messageWait):
+			case <-c.ctx.Done():
+			}
+		}
 		select {
 		case c.inbox <- m:
 		case <-c.ctx.Done():

@@ -91,6 +91,10 @@ const (
 	bodiesPart = 8 << 20  // of one client
 	negPlaces  = 64       // reconciliations
 
+	messageRate  = 500                   // messages of one client per second, also invalid ones
+	messageBurst = 2000                  // that may come together; further ones are not read meanwhile
+	messageWait  = 50 * time.Millisecond // until a client beyond that may send again
+
 	eventParts = 10 // all clients together get eventParts times EventRate
 	burst      = 5  // seconds of EventRate that may come together
 
@@ -122,6 +126,7 @@ type Gate struct {
 	work      *limit.Slots // for filters and counts
 	events    *limit.Slots // for EVENT and AUTH
 	bodies    *limit.Slots
+	messages  *limit.Rate   // messages of each client
 	eventRate *limit.Rate   // events written to each client
 	totalRate *rate.Limiter // events written to all clients
 	live      liveSubs
@@ -179,6 +184,7 @@ func New(next http.Handler, cfg Config) *Gate {
 		work:      limit.NewSlots(places, placesPart),
 		events:    limit.NewSlots(places, placesPart),
 		bodies:    limit.NewSlots(max(bodies, 2*cfg.MaxMessage), max(bodiesPart, cfg.MaxMessage)),
+		messages:  limit.NewRate(messageRate, messageBurst, 3*cfg.MaxConnections),
 		eventRate: limit.NewRate(float64(cfg.fixed.EventRate), burst*cfg.fixed.EventRate, 3*cfg.MaxConnections),
 		totalRate: rate.NewLimiter(rate.Limit(eventParts*cfg.fixed.EventRate), burst*eventParts*cfg.fixed.EventRate),
 		softLimit: min(softQueue, cfg.fixed.MaxQueue/softPart),

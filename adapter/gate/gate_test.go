@@ -319,3 +319,27 @@ func TestRoomForAllQueues(t *testing.T) {
 	require.NotZero(t, first)
 	require.NotEmpty(t, slow)
 }
+
+// 60 connections of one client with invalid messages delayed the answers to others by 15 s.
+func TestMessagesOfOneClientHaveARate(t *testing.T) {
+	s := serve(t, gate.Config{Client: who})
+	const each = 600 // of 4 connections: 400 more than may come together, at 500 a second
+	began := time.Now()
+	var flood []*client
+	for range 4 {
+		c := s.dialAs("flood")
+		for range each {
+			c.says(`["NEG-OPEN","n",{},"nonsense"]`)
+		}
+		flood = append(flood, c)
+	}
+	other := s.dialAs("other")
+	other.says(`["REQ","x",{"kinds":[1],"limit":1}]`)
+	require.Equal(t, `["EOSE","x"]`, other.hears())
+	for _, c := range flood {
+		for range each {
+			require.Contains(t, c.hears(), `["NEG-ERR","n"`)
+		}
+	}
+	require.Greater(t, time.Since(began), 700*time.Millisecond)
+}
