@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -86,66 +85,35 @@ func (x *Explanation) blocked(r rules.Rule) {
 	x.Answer = append([]string{x.Blocked.sentence(x.Now)}, x.Answer...)
 }
 
-// ruleOn returns the rule that blocks an event, if it is known.
-func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, error) {
-	book, id := s.Rules, x.Event.ID
-	if r, ok := book.Rule(rules.OfEvent(id)); ok {
+// ruleOn returns the rule that blocks an event, if it is known. The rule on an event that is not stored
+// is the recorded one, or one that must be lifted before the event is judged again, or that on its head.
+func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (r rules.Rule, is bool, err error) {
+	book, e := s.Rules, x.Event
+	if r, is = book.Rule(rules.OfEvent(e.ID)); is {
 		return r, r.Action == rules.Block, nil
 	}
-	for ev, err := range s.Store.Events(ctx, nostr.Filter{IDs: []string{id.String()}}) {
-		if err != nil {
-			return rules.Rule{}, false, err
-		}
-		r, is := book.Event(ev)
-		if !is {
+	for ev, err := range s.Store.Events(ctx, nostr.Filter{IDs: []string{e.ID.String()}}) {
+		if r, is = book.Event(ev); err == nil && !is {
 			r, is = book.Hides(ev)
 		}
-		return r, is, nil
+		return r, is && err == nil, err
 	}
-	if kind, name, ok := strings.Cut(x.Event.Rule, " "); ok {
-		r, is := book.Rule(rules.Subject{Kind: rules.Kind(kind), Name: name})
-		if is && r.Action == rules.Block {
+	forgotten := (e.Is == relaysync.IsRejected || e.Is == relaysync.IsGone) && e.Reason == "" // refused by an earlier process
+	for _, r := range book.All() {                                                            // authors first
+		recorded := e.Rule == string(r.Subject.Kind)+" "+r.Subject.Name
+		if r.Action == rules.Block && (recorded || forgotten && e.Awaits(rules.Lifted(r.Subject))) {
 			return r, true, nil
 		}
 	}
-	if r, is := awaited(book, x.Event); is {
-		return r, true, nil
+	switch head := e.Event; {
+	case head == nil:
+	case head.Identifier != "":
+		r, is = book.Repository(graspsync.RepoRef{Owner: head.Author, Identifier: head.Identifier})
+	case head.Kind != graspsync.KindDeletion && head.Kind != graspsync.KindVanish:
+		r, is = book.Rule(rules.OfAuthor(head.Author))
+		is = is && r.Action == rules.Block
 	}
-	head := x.Event.Event
-	if head != nil && head.Identifier != "" {
-		r, is := book.Repository(graspsync.RepoRef{Owner: head.Author, Identifier: head.Identifier})
-		return r, is, nil
-	}
-	if x.Waiting != nil && len(x.Waiting.Repos) > 0 { // all repositories of the event
-		var found rules.Rule
-		for _, ref := range x.Waiting.Repos {
-			r, is := book.Repository(ref)
-			if !is {
-				return rules.Rule{}, false, nil
-			}
-			found = r
-		}
-		return found, true, nil
-	}
-	if head != nil && head.Author != (graspsync.PubKey{}) && head.Kind != graspsync.KindDeletion && head.Kind != graspsync.KindVanish {
-		r, is := book.Rule(rules.OfAuthor(head.Author))
-		return r, is && r.Action == rules.Block, nil
-	}
-	return rules.Rule{}, false, nil
-}
-
-// awaited returns the rule that must be lifted before an event is judged again that an earlier
-// process refused.
-func awaited(book *rules.RuleSet, e *relaysync.EventState) (rules.Rule, bool) {
-	if e.Is != relaysync.IsRejected && e.Is != relaysync.IsGone || e.Reason != "" {
-		return rules.Rule{}, false
-	}
-	for _, r := range book.All() { // authors first
-		if r.Action == rules.Block && e.Awaits(rules.Lifted(r.Subject)) {
-			return r, true
-		}
-	}
-	return rules.Rule{}, false
+	return r, is, nil
 }
 
 func (s Explainer) explainBlockedEvent(ctx context.Context, x *Explanation) error {
@@ -176,12 +144,6 @@ func (s Explainer) explainBlockedEvent(ctx context.Context, x *Explanation) erro
 
 // explainUnknown adds the rule that would block an unknown event of the author in the question.
 func (s Explainer) explainUnknown(x *Explanation) {
-	if x.Author == (graspsync.PubKey{}) {
-		if slices.ContainsFunc(s.Rules.All(), func(r rules.Rule) bool { return r.Subject.Kind == rules.Author && r.Action == rules.Block }) {
-			x.Answer = append(x.Answer, "To learn whether its author is blocked, ask with an nevent that names the author.")
-		}
-		return
-	}
 	if r, is := s.Rules.Rule(rules.OfAuthor(x.Author)); is && r.Action == rules.Block {
 		said := "If it is by " + nip34.NPub(x.Author) + ", as was asked, it is kept out. "
 		x.Answer = append([]string{said + blockedBy(r).sentence(x.Now)}, x.Answer...)

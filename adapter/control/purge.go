@@ -167,14 +167,24 @@ const (
 	mostErrors = 10
 )
 
-// each calls do for each matching stored event except deletions, again after an incomplete read.
+// each calls do for each matching stored event except deletions, again after an incomplete read. Errors
+// of do do not stop it.
 func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	for {
+		var failed []error
+		var err error
 		before := len(p.gone)
-		err := p.pass(ctx, f, do)
-		if !errors.Is(err, relaysync.ErrIncomplete) || ctx.Err() != nil || len(p.gone) == before {
-			return err
+		for ev, rerr := range p.cfg.Store.Events(ctx, f) {
+			if err = rerr; err == nil && !stays(ev) && !p.gone[ev.ID] {
+				failed = append(failed, do(ev))
+			}
 		}
+		if err != nil && !errors.Is(err, relaysync.ErrIncomplete) {
+			err = fmt.Errorf("searching events to remove: %w", err)
+		} else if err != nil && ctx.Err() == nil && len(p.gone) > before {
+			continue
+		}
+		return errors.Join(err, some(failed))
 	}
 }
 
@@ -184,41 +194,6 @@ func some(errs []error) error {
 		errs = append(errs[:mostErrors:mostErrors], fmt.Errorf("and %d more", more))
 	}
 	return errors.Join(errs...)
-}
-
-func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
-	var ids []string
-	var errs []error
-	for s, err := range p.cfg.Store.Keys(ctx, f) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("searching events to remove: %w", err))
-			break
-		}
-		ids = append(ids, s.ID.String())
-	}
-	var failed []error
-	for part := range slices.Chunk(ids, perFilter) {
-		events, err := p.stored(ctx, part)
-		if err != nil {
-			return errors.Join(append(errs, err)...)
-		}
-		for _, ev := range events {
-			failed = append(failed, do(ev))
-		}
-	}
-	return errors.Join(append(errs, some(failed))...)
-}
-
-func (p *purge) stored(ctx context.Context, ids []string) (out []graspsync.Event, err error) {
-	for ev, err := range p.cfg.Store.Events(ctx, nostr.Filter{IDs: ids}) {
-		if err != nil {
-			return nil, fmt.Errorf("searching events to remove: %w", err)
-		}
-		if !stays(ev) && !p.gone[ev.ID] {
-			out = append(out, ev)
-		}
-	}
-	return out, nil
 }
 
 // remove removes an event, after the refs of a pull request, because a repeated command needs the
@@ -307,7 +282,7 @@ const mostSteps = 16
 // said removes the events that refer to a repository, then the events that refer to these, and so
 // on.
 func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) error {
-	next := filtersFor("aAq", []string{ref.String()})
+	next := filtersFor("aA", []string{ref.String()})
 	var errs []error
 	for range mostSteps {
 		var ids, at []string
@@ -330,13 +305,12 @@ func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) error {
 		if len(ids) == 0 {
 			break
 		}
-		next = append(filtersFor("eEq", ids), filtersFor("aAq", at)...)
+		next = append(filtersFor("eE", ids), filtersFor("aA", at)...)
 	}
 	return errors.Join(errs...)
 }
 
-// belongsElsewhere reports whether an event refers to another hosted repository, or a stored event
-// that stays.
+// belongsElsewhere reports whether an event refers to another hosted repository.
 func (p *purge) belongsElsewhere(ctx context.Context, ev graspsync.Event, ref graspsync.RepoRef) (bool, error) {
 	for _, a := range nip34.Addresses(ev.Event) {
 		other, is := a.Repo()
@@ -348,31 +322,6 @@ func (p *purge) belongsElsewhere(ctx context.Context, ev graspsync.Event, ref gr
 			return false, err
 		}
 		if about != nil && p.cfg.Lists(about) {
-			return true, nil
-		}
-	}
-	var others []graspsync.EventID
-	for _, id := range nip34.EventRefs(ev.Event) {
-		if !p.gone[id] && id != ev.ID {
-			others = append(others, id)
-		}
-	}
-	if len(others) == 0 {
-		return false, nil
-	}
-	return p.anyElsewhere(ctx, others, ref)
-}
-
-func (p *purge) anyElsewhere(ctx context.Context, ids []graspsync.EventID, ref graspsync.RepoRef) (bool, error) {
-	f := nostr.Filter{}
-	for _, id := range ids {
-		f.IDs = append(f.IDs, id.String())
-	}
-	for ev, err := range p.cfg.Store.Events(ctx, f) {
-		if err != nil {
-			return false, fmt.Errorf("searching events to remove: %w", err)
-		}
-		if !concerns(ev, ref) && len(nip34.Addresses(ev.Event)) > 0 {
 			return true, nil
 		}
 	}

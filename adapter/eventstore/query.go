@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,10 +26,14 @@ const drainIdle = 30 * time.Second
 type guard struct {
 	backend eventstore.Store
 	traits  traits.Traits
-	turn    chan struct{} // holds one token; nil without serialization
-	places  *limit.Slots  // pages that are read for clients
-	answers *limit.Slots  // bytes of answers that clients have not read
-	uses    *uses
+	turn    *limit.Slots // one place for all calls; nil without serialization
+	places  *limit.Slots // pages that are read for clients
+	answers *limit.Slots // bytes of answers that clients have not read
+	lock    *os.File     // of the backend, or nil
+	calls   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool // guarded by mu
 
 	trouble atomic.Pointer[trouble] // nil: the last write succeeded
 }
@@ -78,12 +83,12 @@ const (
 
 func newGuard(backend eventstore.Store, t traits.Traits, lock *os.File) *guard {
 	g := &guard{
-		backend: backend, traits: t, uses: newUses(lock),
+		backend: backend, traits: t, lock: lock,
 		places:  limit.NewSlots(int64(max(fewestPlaces, runtime.GOMAXPROCS(0))), 1),
 		answers: limit.NewSlots(maxAnswers, answersPart),
 	}
 	if t.Memory {
-		g.turn = make(chan struct{}, 1)
+		g.turn = limit.NewSlots(1, 1)
 	}
 	return g
 }
@@ -93,39 +98,56 @@ type reading struct{}
 // forClient returns a context whose queries take a place until the backend has finished.
 func forClient(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
 
-func (g *guard) place(ctx context.Context) (leave func(), err error) {
-	if ctx.Value(reading{}) == nil {
-		return func() {}, nil
+// enter waits for the turn of a call. The caller calls leave after it.
+func (g *guard) enter(ctx context.Context) (leave func(), err error) {
+	var slots []*limit.Slot
+	release := func() {
+		for _, slot := range slots {
+			slot.Release()
+		}
 	}
-	slot, err := g.places.Acquire(ctx, asker.Of(ctx), 1)
+	for _, of := range []*limit.Slots{g.places, g.turn} {
+		if of == nil || of == g.places && ctx.Value(reading{}) == nil {
+			continue
+		}
+		slot, err := of.Acquire(ctx, asker.Of(ctx), 1)
+		if err != nil {
+			release()
+			return nil, err
+		}
+		slots = append(slots, slot)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err = ctx.Err(); err == nil && g.closed {
+		err = ErrClosed
+	}
 	if err != nil {
+		release()
 		return nil, err
 	}
-	return slot.Release, nil
+	g.calls.Add(1)
+	return func() { g.calls.Done(); release() }, nil
 }
 
-func (g *guard) enter(ctx context.Context) (leave func(), err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	done, err := g.place(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := g.uses.begin(); err != nil {
-		done()
-		return nil, err
-	}
-	over := func() { g.uses.end(); done() }
-	if g.turn == nil {
-		return over, nil
-	}
+// close refuses further calls and waits for the running ones.
+func (g *guard) close() error {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	idle := make(chan struct{})
+	go func() {
+		g.calls.Wait()
+		close(idle)
+	}()
 	select {
-	case g.turn <- struct{}{}:
-		return func() { <-g.turn; over() }, nil
-	case <-ctx.Done():
-		over()
-		return nil, ctx.Err()
+	case <-idle:
+		if g.lock != nil {
+			_ = g.lock.Close() // a second call fails, which is ignored
+		}
+		return nil
+	case <-time.After(closeWait):
+		return fmt.Errorf("%w: it still answers after %v", ErrBackend, closeWait)
 	}
 }
 
@@ -192,7 +214,7 @@ func (g *guard) once(ctx context.Context, f nostr.Filter, exempt bool) (events [
 	if err != nil {
 		return nil, fmt.Errorf("querying the backend: %w", err)
 	}
-	ch, err := g.open(ctx, f, exempt)
+	ch, err := g.start(ctx, f, exempt)
 	if err != nil {
 		leave()
 		return nil, fmt.Errorf("querying the backend: %w", err)
@@ -216,9 +238,9 @@ func (g *guard) once(ctx context.Context, f nostr.Filter, exempt bool) (events [
 
 func ptr[T any](v T) *T { return &v }
 
-// open starts a query without the end of ctx, because backends do not close the channel of a
+// start starts a query without the end of ctx, because backends do not close the channel of a
 // canceled query.
-func (g *guard) open(ctx context.Context, f nostr.Filter, exempt bool) (ch chan *nostr.Event, err error) {
+func (g *guard) start(ctx context.Context, f nostr.Filter, exempt bool) (ch chan *nostr.Event, err error) {
 	if c, ok := g.backend.(closed); ok {
 		var isClosed bool
 		if err := protect(func() error { isClosed = c.IsClosed(); return nil }); err != nil {

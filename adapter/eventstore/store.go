@@ -1,7 +1,6 @@
 package eventstoreadapter
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -59,7 +58,7 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 // Close ends the use of the backend. It waits up to 10 s for reads and writes. Later calls fail
 // with ErrClosed. Call Close before closing the backend, because badger panics if it is closed
 // during a read.
-func (s *Store) Close() error { return s.uses.close() }
+func (s *Store) Close() error { return s.guard.close() }
 
 // answer returns a channel of events, and releases the slot when they are read or ctx ends. A small
 // answer is buffered, because a caller may not read to the end.
@@ -573,56 +572,36 @@ func (s *Store) targets(ctx context.Context, e graspsync.Event) (targets []grasp
 	return append(targets, events...), err
 }
 
-const addressesAtOnce = 100
+// fewAddresses is the maximum number of addresses that are looked up one by one.
+const fewAddresses = 16
 
-// versionsOf returns the stored events at addresses of one author. A stranger may name thousands,
-// so they are looked up in order of kind.
+// versionsOf returns the stored events at addresses of one author. A stranger may name thousands, for which
+// the author's events are read once.
 func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Address) (found []graspsync.Event, err error) {
 	wanted := make(map[graspsync.Address]bool, len(at))
-	var exact []graspsync.Address
-	var kinds []int // of addresses that no tag index finds
-	for _, c := range at {
-		switch {
-		case wanted[c]:
-			continue
-		case nostr.IsAddressableKind(c.Kind) && c.Identifier != "" && s.traits.Indexed("d", c.Identifier):
-			exact = append(exact, c)
-		case nostr.IsAddressableKind(c.Kind), nostr.IsReplaceableKind(c.Kind) && c.Identifier == "":
-			kinds = append(kinds, c.Kind)
-		default:
-			continue // invalid address
+	f := nostr.Filter{Authors: []string{author}}
+	for _, a := range at {
+		if nostr.IsAddressableKind(a.Kind) || nostr.IsReplaceableKind(a.Kind) && a.Identifier == "" {
+			wanted[a] = true
+			f.Kinds = append(f.Kinds, a.Kind)
 		}
-		wanted[c] = true
 	}
-	slices.SortFunc(exact, func(a, b graspsync.Address) int { return cmp.Compare(a.Kind, b.Kind) })
-	slices.Sort(kinds)
-	var asked []nostr.Filter
-	for some := range slices.Chunk(exact, addressesAtOnce) {
-		f := nostr.Filter{Tags: nostr.TagMap{"d": nil}}
-		for _, c := range some {
-			f.Kinds, f.Tags["d"] = append(f.Kinds, c.Kind), append(f.Tags["d"], c.Identifier)
-		}
-		f.Kinds = slices.Compact(f.Kinds)
-		asked = append(asked, f)
-	}
-	for some := range slices.Chunk(slices.Compact(kinds), addressesAtOnce) {
-		asked = append(asked, nostr.Filter{Kinds: some})
-	}
-	seen := make(map[graspsync.EventID]bool)
-	for _, f := range asked {
-		f.Authors = []string{author}
-		err := s.walk(ctx, f, func(e graspsync.Event) bool {
-			if c, ok := e.Address(); ok && wanted[c] && !seen[e.ID] {
-				seen[e.ID] = true
-				found = append(found, e)
+	if len(wanted) <= fewAddresses {
+		for a := range wanted {
+			versions, err := s.versions(ctx, a)
+			if found = append(found, versions...); err != nil {
+				return nil, err
 			}
-			return true
-		})
-		if err != nil {
-			return nil, err
 		}
+		return found, nil
 	}
-	return found, nil
+	err = s.walk(ctx, f, func(e graspsync.Event) bool {
+		if a, ok := e.Address(); ok && wanted[a] {
+			found = append(found, e)
+		}
+		return true
+	})
+	return found, err
 }
 
 // Targets returns the stored events that a deletion names, by ids of any author and addresses of

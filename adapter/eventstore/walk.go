@@ -100,17 +100,6 @@ func (w *walk) each(ctx context.Context, queries []nostr.Filter) error {
 			// A small first query of each shows the range of the newest events, which reduces later
 			// reads.
 			size = min(size, 2*w.newest.most/len(queries)+leastFirst)
-			first, open := min(size, fewVersions), queries[:0]
-			for _, q := range queries {
-				events, err := w.ask(ctx, q, w.since, w.until, first)
-				if err != nil {
-					return err
-				}
-				if len(events) == first {
-					open = append(open, q)
-				}
-			}
-			queries = open
 		}
 	}
 	for _, q := range queries {

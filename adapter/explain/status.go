@@ -3,7 +3,6 @@ package explain
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -84,8 +83,8 @@ func Trouble(r relaysync.RelayStatus) string {
 	return ""
 }
 
-// Maintainers returns the maintainers of a repository and why they are, or why there are none.
-func Maintainers(r relaysync.RepoStatus) (lines []string) {
+// maintainers returns the maintainers of a repository and why they are, or why there are none.
+func maintainers(r relaysync.RepoStatus) (lines []string) {
 	if r.Unled != 0 {
 		lines = append(lines, "nobody: "+r.Unled.String())
 	}
@@ -102,67 +101,45 @@ func Maintainers(r relaysync.RepoStatus) (lines []string) {
 	return lines
 }
 
-// Pace estimates when a number of missing things is 0. It is not safe for concurrent use.
-type Pace struct{ from, next count }
-
-type count struct {
-	at      time.Time
-	missing int
-}
-
-const (
-	paceWindow = 5 * time.Minute  // estimates use the numbers of one to two windows
-	paceLeast  = 30 * time.Second // time before the first estimate
-)
-
-// Left returns the remaining time at the pace of the last minutes, or 0 if that is unknown.
-func (p *Pace) Left(now time.Time, missing int) time.Duration {
-	c := count{now, missing}
-	switch {
-	case p.from.at.IsZero() || missing > p.from.missing: // there is more to do
-		p.from, p.next = c, c
-	case now.Sub(p.next.at) > paceWindow:
-		p.from, p.next = p.next, c
-	}
-	done, took := p.from.missing-missing, now.Sub(p.from.at)
-	if done == 0 || took < paceLeast {
-		return 0
-	}
-	return took / time.Duration(done) * time.Duration(missing)
-}
-
-var verdicts = map[string][2]string{
-	"event stored":         {"live", "Stored and served"},
-	"event held":           {"syncing", "Waits for its git data"},
+// answers are the color, the verdict and the first sentence by subject and Is. The sentence has the
+// subject [1] and the reason [2].
+var answers = map[string][3]string{
+	"event stored":         {"live", "Stored and served", "%[1]s is stored and served."},
+	"event held":           {"syncing", "Waits for its git data", "%[1]s is held until its git data arrives."},
 	"event waits":          {"syncing", "Waits for its git data"},
-	"event in flight":      {"syncing", "Being judged or saved"},
-	"event failing":        {"dead", "Could not be judged or saved, and is retried"},
-	"event waiting":        {"syncing", "Waits for other events"},
-	"event postponed":      {"syncing", "Judged again later"},
-	"event rejected":       {"dead", "Rejected"},
-	"event refused":        {"dead", "Refused by this relay"},
+	"event in flight":      {"syncing", "Being judged or saved", "%[1]s is being judged or saved now."},
+	"event failing":        {"dead", "Could not be judged or saved, and is retried", "%[1]s could not be judged or saved, and is retried: %[2]s."},
+	"event waiting":        {"syncing", "Waits for other events", "%[1]s waits for %[2]s. It is judged again when that arrives."},
+	"event postponed":      {"syncing", "Judged again later", "%[1]s is not accepted yet, and is judged again later: %[2]s."},
+	"event rejected":       {"dead", "Rejected", "%[1]s was rejected: %[2]s."},
+	"event refused":        {"dead", "Refused by this relay", "%[1]s was refused by this relay: %[2]s."},
 	"event not held":       {"dead", "Refused"},
-	"event superseded":     {"disconnected", "Replaced by a newer version"},
-	"event deleted":        {"disconnected", "Deleted by its author"},
-	"event removed":        {"disconnected", "Removed"},
-	"event gone":           {"disconnected", "Not stored any more"},
+	"event superseded":     {"disconnected", "Replaced by a newer version", "%[1]s is not stored because a newer version of it is."},
+	"event deleted":        {"disconnected", "Deleted by its author", "%[1]s is deleted, as its author asked."},
+	"event removed":        {"disconnected", "Removed", "%[1]s was removed by moderation, because it expired, or because its git data never arrived."},
+	"event gone":           {"disconnected", "Not stored any more", "%[1]s was stored, and is not stored any more. Submit it again if it should be."},
 	"event expired":        {"dead", "Expired without its git data"},
 	"event expired softly": {"dead", "Expired without its git data"},
 	"event unknown":        {"disconnected", "Not stored"},
-	"repository followed":  {"live", "Hosted"},
-	"repository held":      {"syncing", "Waits for its git data"},
-	"repository left":      {"disconnected", "Not hosted: its announcement lists other servers"},
-	"repository rejected":  {"dead", "Not hosted: its announcement was rejected"},
-	"repository deleted":   {"disconnected", "Deleted by its owner"},
-	"repository unknown":   {"disconnected", "Not hosted"},
-	"relay ours":           {"live", "This server"},
-	"relay excluded":       {"disconnected", "Not followed"},
-	"relay not followed":   {"disconnected", "Not followed"},
+	"repository followed":  {"live", "Hosted", "%[1]s is hosted here."},
+	"repository held":      {"syncing", "Waits for its git data", "%[1]s is announced, and is served when its git data arrives. Until then only its states are followed."},
+	"repository left":      {"disconnected", "Not hosted: its announcement lists other servers", "%[1]s is not hosted here: %[2]s."},
+	"repository rejected":  {"dead", "Not hosted: its announcement was rejected", "%[1]s is not hosted here because its announcement was not stored: %[2]s."},
+	"repository deleted":   {"disconnected", "Deleted by its owner", "%[1]s is not hosted here because its owner has deleted it (deletion %[2]s)."},
+	"repository unknown":   {"disconnected", "Not hosted", "%[1]s is not hosted here: no announcement of it arrived."},
+	"repository blocked":   {"dead", "Blocked by the operator", "%[1]s is not hosted here because the operator has blocked it or its owner."},
+	"repository not read":  {"connecting", "Unknown: the store was not read yet", "Whether %[1]s is hosted here is unknown because the store was not read yet%[2]s."},
+	"relay followed":       {"live", "Followed", "%[1]s is followed%[2]s."},
+	"relay ours":           {"live", "This server", "%[1]s is this server."},
+	"relay excluded":       {"disconnected", "Not followed", "%[1]s is not followed: %[2]s."},
+	"relay not followed":   {"disconnected", "Not followed", "%[1]s is not followed: no repository of this server lists it, and it is no bootstrap relay."},
+	"relay blocked":        {"dead", "Blocked by the operator", "%[1]s is not followed because the operator has blocked it."},
+	"relay not read":       {"connecting", "Unknown: the store was not read yet", "%[1]s is not followed because the store was not read yet%[2]s."},
 }
 
 // Verdict returns the answer in a few words, and the phase of a relay, or "dead", for its color.
 func (x Explanation) Verdict() (state, words string) {
-	switch v, ok := verdicts[x.Subject.String()+" "+x.Is]; {
+	switch v, ok := answers[x.Subject.String()+" "+x.Is]; {
 	case x.Relay != nil && x.Relay.Status != nil:
 		return x.Relay.Status.Phase, "Followed, " + x.Relay.Status.Phase
 	case ok && x.Is == string(relaysync.RepoFollowed):
@@ -171,8 +148,6 @@ func (x Explanation) Verdict() (state, words string) {
 		return v[0], v[1]
 	case x.Is == "blocked" || x.Is == "withheld":
 		return "dead", "Blocked by the operator"
-	case x.Is == string(relaysync.RepoStarting):
-		return "connecting", "Unknown: the store was not read yet"
 	}
 	return "disconnected", strings.ToUpper(x.Is[:min(1, len(x.Is))]) + x.Is[min(1, len(x.Is)):]
 }

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,11 @@ import (
 type text struct {
 	now   time.Time
 	lines []string
+}
+
+// first adds the first sentence about a subject.
+func (t *text) first(kind, is, name, why string) {
+	t.add(answers[kind+" "+is][2], name, why)
 }
 
 func (t *text) add(format string, args ...any) {
@@ -49,33 +55,10 @@ func (t *text) event(s relaysync.EventState, st relaysync.Status) {
 	if s.Event != nil && s.Event.Kind > 0 {
 		id += fmt.Sprintf(" (kind %d)", s.Event.Kind)
 	}
-	switch s.Is { //nolint:exhaustive // the default is IsUnknown
-	case relaysync.IsStored:
-		t.add("%s is stored and served.", id)
-	case relaysync.IsHeld:
-		t.add("%s is held until its git data arrives.", id)
-	case relaysync.IsInFlight:
-		t.add("%s is being judged or saved now.", id)
-	case relaysync.IsFailing:
-		t.add("%s could not be judged or saved, and is retried: %s.", id, reason(s))
-	case relaysync.IsWaiting:
-		t.add("%s waits for %s. It is judged again when that arrives.", id, reason(s))
-	case relaysync.IsPostponed:
-		t.add("%s is not accepted yet, and is judged again later: %s.", id, reason(s))
-	case relaysync.IsRejected:
-		t.add("%s was rejected: %s.", id, reason(s))
-	case relaysync.IsRefused:
-		t.add("%s was refused by this relay: %s.", id, reason(s))
-	case relaysync.IsSuperseded:
-		t.add("%s is not stored because a newer version of it is.", id)
-	case relaysync.IsDeleted:
-		t.add("%s is deleted, as its author asked.", id)
-	case relaysync.IsRemoved:
-		t.add("%s was removed by moderation, because it expired, or because its git data never arrived.", id)
-	case relaysync.IsGone:
-		t.add("%s was stored, and is not stored any more. Submit it again if it should be.", id)
-	default:
+	if s.Is == relaysync.IsUnknown {
 		t.unknown(id, s, st)
+	} else {
+		t.first("event", string(s.Is), id, reason(s))
 	}
 	t.arrived(s)
 	if s.DeletedBy != (graspsync.EventID{}) {
@@ -160,30 +143,18 @@ func failed(st relaysync.Status) string {
 
 func (t *text) repo(s relaysync.RepoFollowState, st relaysync.Status) {
 	repo := "Repository " + repoName(s.Ref)
-	switch s.Is { //nolint:exhaustive // the default is RepoUnknown
-	case relaysync.RepoFollowed:
-		t.add("%s is hosted here.", repo)
-		if s.Status != nil && s.Status.Level != "full" {
-			t.add("Its git data has just arrived. Its other events are requested within seconds.")
-		}
-	case relaysync.RepoHeld:
-		t.add("%s is announced, and is served when its git data arrives. Until then only its states are followed.", repo)
-	case relaysync.RepoStarting:
-		t.add("Whether %s is hosted here is unknown because the store was not read yet%s.", repo, failed(st))
-	case relaysync.RepoLeft:
-		t.add("%s is not hosted here: %s.", repo, s.Reason)
-	case relaysync.RepoBlocked:
-		t.add("%s is not hosted here because the operator has blocked it or its owner.", repo)
+	why := cmp.Or(s.Reason, "there is no record of the reason")
+	switch s.Is { //nolint:exhaustive // the others have a reason
 	case relaysync.RepoDeleted:
-		t.add("%s is not hosted here because its owner has deleted it (deletion %s).", repo, s.DeletedBy)
-	case relaysync.RepoRejected:
-		why := s.Reason
-		if why == "" {
-			why = "there is no record of the reason"
-		}
-		t.add("%s is not hosted here because its announcement was not stored: %s.", repo, why)
-	default:
-		t.add("%s is not hosted here: no announcement of it arrived.", repo)
+		why = s.DeletedBy.String()
+	case relaysync.RepoStarting:
+		why = failed(st)
+	}
+	t.first("repository", string(s.Is), repo, why)
+	switch {
+	case s.Is == relaysync.RepoFollowed && s.Status != nil && s.Status.Level != "full":
+		t.add("Its git data has just arrived. Its other events are requested within seconds.")
+	case s.Is == relaysync.RepoUnknown:
 		t.add("Its announcement must list %s as relay and %s as clone URL.", s.Want[0], s.Want[1])
 	}
 	if a := s.Announcement; a != nil {
@@ -218,7 +189,7 @@ func (t *text) repoStatus(r *relaysync.RepoStatus) {
 		}
 		t.add("%s.", line)
 	}
-	for _, line := range Maintainers(*r) {
+	for _, line := range maintainers(*r) {
 		t.add("Maintainers: %s", line)
 	}
 }
@@ -231,25 +202,22 @@ var omitted = map[relaysync.OmitReason]string{
 }
 
 func (t *text) relay(s relaysync.RelayFollowState, st relaysync.Status) {
-	switch s.Is { //nolint:exhaustive // the default is RelayNotFollowed
-	case relaysync.RelayOurs:
-		t.add("%s is this server.", s.URL)
+	why := omitted[s.Reason]
+	if s.Is == relaysync.RelayUnread {
+		why = failed(st)
+	}
+	if s.Is == relaysync.RelayFollowed {
+		why = whyFollowed(s.Status)
+	}
+	t.first("relay", string(s.Is), s.URL.String(), why)
+	switch {
+	case s.Is == relaysync.RelayOurs:
 		return
-	case relaysync.RelayFollowed:
-		t.add("%s is followed%s.", s.URL, whyFollowed(s.Status))
+	case s.Is == relaysync.RelayFollowed:
 		t.relayStatus(s.Status)
 		return
-	case relaysync.RelayBlocked:
-		t.add("%s is not followed because the operator has blocked it.", s.URL)
-	case relaysync.RelayUnread:
-		t.add("%s is not followed because the store was not read yet%s.", s.URL, failed(st))
-	case relaysync.RelayExcluded:
-		t.add("%s is not followed: %s.", s.URL, omitted[s.Reason])
-	default:
-		t.add("%s is not followed: no repository of this server lists it, and it is no bootstrap relay.", s.URL)
-		if s.Reason != "" {
-			t.add("It can't be followed: %s.", omitted[s.Reason])
-		}
+	case s.Is == relaysync.RelayNotFollowed && s.Reason != "":
+		t.add("It can't be followed: %s.", why)
 	}
 	if s.Listed > 0 {
 		t.add("%s it.", plural(s.Listed, "repository lists", "repositories list"))

@@ -9,19 +9,20 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // server is one whose state tests decide.
 type server struct {
-	mu     sync.Mutex
-	status relaysync.Status
-	git    purgatory.Status
-	refs   []graspsync.RepoRef
+	explain.Sync // not called
+	mu           sync.Mutex
+	status       relaysync.Status
+	git          purgatory.Status
+	refs         []graspsync.RepoRef
 
-	statuses, outlines, repoStatuses atomic.Int64
+	statuses, outlines atomic.Int64
 }
 
 func (s *server) Status() relaysync.Status {
@@ -43,13 +44,6 @@ func (s *server) RepoSummaries(_ context.Context, refs ...graspsync.RepoRef) (ou
 		out = append(out, r)
 	}
 	return out, nil
-}
-
-func (s *server) RepoStatus(_ context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error) {
-	s.repoStatuses.Add(1)
-	r, err := s.of(ref)
-	r.Ours, r.Maintainers = 120, []nip34.Person{{Say: nip34.Root}, {Say: nip34.Member, ListedBy: graspsync.PubKey{1}}}
-	return r, err
 }
 
 func (s *server) of(ref graspsync.RepoRef) (relaysync.RepoStatus, error) {

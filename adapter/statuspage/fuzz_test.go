@@ -18,7 +18,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/statuspage"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // hostile is a server every text of which is a stranger's. What a type lets through only by its parser
@@ -106,16 +105,14 @@ func shapes(t testing.TB, text string) map[string][]string {
 			}
 			return explain.Explanation{Asked: text, Is: text, Answer: []string{"x" + strings.ReplaceAll(text, "\n", "")}}, nil
 		}
-		c.Sync = strangers{s, text}
 	})
 	out := make(map[string][]string)
 	for name, path := range map[string]string{
 		"overview": "/", "relays": "/relays", "relays searched": "/relays?q=" + url.QueryEscape(text), "repositories": "/repositories", "git": "/git",
-		"relay": "/relay?url=" + url.QueryEscape(s.status.Relays[0].URL.String()), "repository": "/repository?ref=30617:" + strings.Repeat("0", 64) + ":x",
-		"dropped": "/dropped", "explain": "/explain?q=x", "explain this": "/explain?q=" + url.QueryEscape(text), "unknown": "/repository?ref=" + url.QueryEscape(text+"?"),
+		"explain": "/explain?q=x", "explain this": "/explain?q=" + url.QueryEscape(text),
 	} {
 		w := get(t, page, path)
-		if name == "relays searched" || name == "explain" || name == "explain this" || name == "unknown" {
+		if name == "relays searched" || name == "explain" || name == "explain this" {
 			check(t, w.Body.String(), name)
 			continue // how much there is depends on the text
 		}
@@ -125,19 +122,7 @@ func shapes(t testing.TB, text string) map[string][]string {
 	return out
 }
 
-// strangers say all about repositories.
-type strangers struct {
-	*server
-	text string
-}
-
-func (s strangers) RepoStatus(context.Context, graspsync.RepoRef) (relaysync.RepoStatus, error) {
-	return relaysync.RepoStatus{Ref: graspsync.RepoRef{Identifier: s.text}, Level: s.text, Relays: []relaysync.RepoRelay{
-		{URL: s.status.Relays[0].URL, Phase: s.text},
-	}}, nil
-}
-
-var ours = []string{"relay?url=", "repository?ref=", "explain?q=", "?page=", "assets/"}
+var ours = []string{"explain?q=", "?page=", "assets/"}
 
 // check returns the shape of a page, and fails if something in it is not as it must be.
 func check(t testing.TB, page, name string) (shape []string) {
@@ -155,7 +140,7 @@ func check(t testing.TB, page, name string) (shape []string) {
 			require.False(t, strings.HasPrefix(a.Key, "on") || a.Key == "style" || a.Key == "srcdoc", "%s: %s", name, a.Key)
 			switch a.Key {
 			case "src", "href", "action":
-				local := slices.Contains([]string{"", ".", "#main", "metrics", "relays", "repositories", "git", "dropped", "explain", "relays?state=gaps", "relays?state=dead", "relays?sort=gaps"}, a.Val)
+				local := slices.Contains([]string{"", ".", "#main", "metrics", "relays", "repositories", "git", "explain", "relays?state=gaps", "relays?state=dead"}, a.Val)
 				require.True(t, local || slices.ContainsFunc(ours, func(p string) bool { return strings.HasPrefix(a.Val, p) }), "%s: %s=%q", name, a.Key, a.Val)
 			}
 		}

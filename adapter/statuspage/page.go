@@ -26,13 +26,15 @@ type Page struct {
 	mu sync.Mutex
 	// guarded by mu
 	last *snapshot
-	pace explain.Pace
 }
 
 // New returns a page, or an error if Config.Sync is nil.
 func New(cfg Config) (*Page, error) {
 	if cfg.Sync == nil {
 		return nil, errors.New("status page: Config.Sync is nil")
+	}
+	if cfg.Explain == nil {
+		cfg.Explain = explain.Explainer{Sync: cfg.Sync}.Explain
 	}
 	p := &Page{cfg: cfg, mux: http.NewServeMux(), asking: make(chan struct{}, maxQuestions), start: time.Now()}
 	for name, v := range views {

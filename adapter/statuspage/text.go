@@ -5,55 +5,28 @@ import (
 	"html/template"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/internal/web"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 )
 
 var functions = template.FuncMap{
-	"trouble": explain.Trouble, "maintainers": explain.Maintainers, "percent": percent, "subject": subject, "sign": sign, "lines": lines, "parts": parts, "below": below, "address": address,
-	"identifier": identifier, "relayname": relayName, "tab": newTab, "waits": newWaits, "reasons": newReasons,
+	"trouble": explain.Trouble, "percent": percent, "sign": sign, "lines": lines, "parts": parts, "below": below, "address": address,
+	"relayname": relayName, "identifier": identifier,
 }
 
-type (
-	tab struct {
-		Href, Text string
-		Here       bool
-	}
-	waits struct {
-		At      time.Time
-		Asks    bool // the page can answer a question about it
-		Waiting []purgatory.EntryStatus
-	}
-	reasonTable struct {
-		Caption string
-		Counts  []counted
-	}
-)
-
-func newTab(name, href, text, here string) tab { return tab{href, text, name == here} }
-
-func newWaits(at time.Time, asks bool, waiting []purgatory.EntryStatus) waits {
-	return waits{at, asks, waiting}
-}
-
-func newReasons(caption string, counts []counted) reasonTable {
-	return reasonTable{caption, counts}
-}
-
-func relayName(u graspsync.RelayURL) string {
-	return web.Text(strings.TrimPrefix(u.String(), "wss://"))
-}
-
+// identifier returns the identifier in the address of a repository.
 func identifier(ref string) string {
 	if r, err := graspsync.ParseRepoRef(ref); err == nil {
 		return r.Identifier
 	}
 	return ref
+}
+
+func relayName(u graspsync.RelayURL) string {
+	return web.Text(strings.TrimPrefix(u.String(), "wss://"))
 }
 
 const maxLines = 200
@@ -106,13 +79,6 @@ func parts(line string) (out []part) {
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", share*100) }
-
-func subject(r Rule) string {
-	if k, err := graspsync.ParsePubKey(r.Subject); err == nil && r.About == "author" {
-		return nip34.NPub(k)
-	}
-	return address(r.Subject)
-}
 
 func address(s string) string {
 	if ref, err := graspsync.ParseRepoRef(s); err == nil {

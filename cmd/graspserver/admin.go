@@ -30,7 +30,6 @@ func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collecto
 			x, err := server.Explain(ctx, question)
 			return x.Explanation, err
 		},
-		Rules:   statuspage.RulesOf(server.Control().Rules()),
 		Links:   []statuspage.Link{{Text: "Metrics", Href: "../metrics"}, {Text: "Status as JSON", Href: "../status.json"}},
 		Version: version(), Folder: opt.Data,
 	})

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -147,10 +148,14 @@ func (c *explainCommand) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	for _, line := range short.Answer {
+		line = longID.ReplaceAllString(line, "$1…")
 		fmt.Fprintln(out, graspsync.PrintableAtMost(line, 1<<16)) // a terminal would obey control bytes in texts of strangers
 	}
 	return nil
 }
+
+// longID matches an id of an event or a git object, of which the first 12 digits are shown.
+var longID = regexp.MustCompile(`\b([0-9a-f]{12})[0-9a-f]{28,52}\b`)
 
 func askStatus(ctx context.Context, at, name, value string, to any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(at, "/")+"/status.json?"+url.Values{name: {value}}.Encode(), nil)

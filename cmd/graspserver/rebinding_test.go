@@ -54,7 +54,7 @@ func TestNameThatPointsHereReadsAndCommandsNothing(t *testing.T) {
 			if strings.HasPrefix(at, ":") {
 				at = "127.0.0.1" + at
 			}
-			paths = append(paths, "/metrics", "/status.json", "/status.json?repo=all", "/status/", "/status/relays", "/status/rules", "/status/live?view=overview")
+			paths = append(paths, "/metrics", "/status.json", "/status.json?repo=all", "/status/", "/status/relays")
 			_, port, err := net.SplitHostPort(at)
 			require.NoError(t, err)
 			client := pointing(t, at)

@@ -36,7 +36,7 @@ func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handle
 	}
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
-		Rules: statuspage.RulesOf(server.Control().Rules()), Ready: server.Ready,
+		Ready: server.Ready,
 		Explain: func(ctx context.Context, question string) (explain.Explanation, error) {
 			x, err := server.Explain(ctx, question)
 			return x.Explanation, err

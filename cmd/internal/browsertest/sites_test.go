@@ -121,6 +121,8 @@ func serve(t *testing.T, h http.Handler) string {
 
 // state is a server that syncs.
 type state struct {
+	explain.Sync // not called
+
 	status relaysync.Status
 	git    purgatory.Status
 	refs   []graspsync.RepoRef
@@ -201,7 +203,7 @@ func status(t *testing.T, s *state) string {
 	t.Helper()
 	page, err := statuspage.New(statuspage.Config{
 		Name: domain, Sync: s, Purgatory: git{s}, Version: "v0.1.0", Folder: "/var/lib/graspserver", Links: []statuspage.Link{{Text: "Metrics", Href: "metrics"}, {Text: "Status as JSON", Href: "status.json"}},
-		Ready: func(context.Context) error { return nil }, Rules: func() []statuspage.Rule { return nil },
+		Ready: func(context.Context) error { return nil },
 		Explain: func(_ context.Context, question string) (explain.Explanation, error) {
 			if question == "nothing" {
 				return explain.Explanation{}, errors.New("want an event, a repository or a relay")
