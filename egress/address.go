@@ -3,6 +3,7 @@ package egress
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 )
 
 // globalUnicast6 contains all public IPv6 addresses (2000::/3).
@@ -58,12 +59,7 @@ func Public(addr netip.Addr) bool {
 	if addr.Is6() && (!globalUnicast6.Contains(addr) || isISATAP(addr)) {
 		return false
 	}
-	for _, p := range special {
-		if p.Contains(addr) {
-			return false
-		}
-	}
-	return true
+	return !within(special, addr)
 }
 
 // Prefixes of forms other than IPv4-mapped, with the position of the IPv4 address.
@@ -100,10 +96,5 @@ func isISATAP(addr netip.Addr) bool {
 }
 
 func within(prefixes []netip.Prefix, addr netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }

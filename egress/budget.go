@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -8,6 +9,11 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // ErrBudget is wrapped by the error of a dial that is refused temporarily, because unproven hosts
@@ -44,29 +50,28 @@ type BudgetConfig struct {
 // budgetConstants are constants that only tests change.
 type budgetConstants struct {
 	// MaxAddresses and MaxHosts are the maximum numbers of remembered addresses and proven hosts.
-	// Beyond them the least recently used record is dropped. A dropped host is unproven again. An
-	// address is dropped only if it waits for no attempt. If all addresses wait, a new address is
-	// not dialed. An address takes about 200 bytes. Default to 50,000 and 50,000.
+	// Beyond them the least recently used record is dropped, but no address that waits for its next
+	// attempt. If all addresses wait, a new address is not dialed. Default to 50,000 and 50,000.
 	MaxAddresses, MaxHosts int
-	// Rand returns a random number in [0, 1). It is called with a lock held and must not call the
-	// Budget. Defaults to [math/rand/v2.Float64].
+	// Rand returns a random number in [0, 1). Defaults to [math/rand/v2.Float64].
 	Rand func() float64
 }
 
-// perAddress is the maximum number of concurrent connections of unproven hosts to one address. One
-// of them is reserved for second connections of a connected host, such as a NIP-11 request. With
-// fewer, new relays behind one shared address wait for each other.
-const perAddress = 4
+const (
+	// perAddress is the maximum number of concurrent connections of unproven hosts to one address.
+	// One of them is reserved for second connections of a connected host, such as a NIP-11 request.
+	perAddress = 4
+	// mostProofs is the maximum number of kept addresses of one host. Some names have dozens.
+	mostProofs = 16
+	// sharedBackoff is the maximum wait at an address where a host was proven. Without it, invented
+	// names behind the address of a shared front end would delay a new host for days.
+	sharedBackoff = time.Minute
+)
 
 func (c BudgetConfig) withDefaults() BudgetConfig {
-	for _, f := range []struct {
-		field *int
-		value int
-	}{{&c.PerMinute, 600}, {&c.fixed.MaxAddresses, 50_000}, {&c.fixed.MaxHosts, 50_000}} {
-		if *f.field == 0 {
-			*f.field = f.value
-		}
-	}
+	c.PerMinute = cmp.Or(c.PerMinute, 600)
+	c.fixed.MaxAddresses = cmp.Or(c.fixed.MaxAddresses, 50_000)
+	c.fixed.MaxHosts = cmp.Or(c.fixed.MaxHosts, 50_000)
 	if c.fixed.Rand == nil {
 		c.fixed.Rand = rand.Float64
 	}
@@ -79,17 +84,36 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 // connections of unproven hosts ended without proof, the address gets no connection of unproven
 // hosts for 5 s * 2^(n-1), at most 1 h. After a day with failures only, the wait is one day.
 //
-// A proven host is exempt at the addresses where it was proven. So invented names behind a shared
-// address cannot starve a relay there. If the name of a proven host leads to another address later,
-// a second budget applies there, which only hosts proven elsewhere share. So a stranger who proves
-// a host and then points its name to a victim gains nothing, and a stranger who exhausts the first
-// budget does not prevent a relay from moving.
+// A proven host is exempt at the addresses where it was proven, so that invented names behind a
+// shared address cannot starve a relay there. At other addresses it is unproven, because a stranger
+// may prove a host and then point its name to a victim.
 //
 // [NewBudget] makes a Budget. It starts no goroutine and needs no closing. Its methods may be
 // called concurrently, and several Dialers may share it.
 type Budget struct {
-	mu     sync.Mutex
-	ledger ledger // guarded by mu
+	cfg BudgetConfig // read-only
+
+	mu sync.Mutex
+	// guarded by mu
+	accounts *limit.Table[netip.Prefix, *account]
+	hosts    *limit.Table[string, *[]netip.Prefix] // where a host was proven, the latest last
+	open     map[string][]*ticket                  // by host; bounded by the number of connections
+	pace     *rate.Limiter                         // of new connections
+}
+
+// account is the budget of an address for unproven hosts.
+type account struct {
+	backoff.Record
+	open   int  // connections that are being made or open, and unproven
+	shared bool // a host was proven at this address
+}
+
+// ticket is a connection of an unproven host that is being made or is open.
+type ticket struct {
+	host   string
+	to     netip.Prefix
+	second bool // the host has another one at this address; count one failure
+	fine   bool // its end is not a failure
 }
 
 // NewBudget returns an empty Budget. The error names every invalid field of c.
@@ -97,7 +121,17 @@ func NewBudget(c BudgetConfig) (*Budget, error) {
 	if c.PerMinute < 0 {
 		return nil, errors.New("egress budget: field PerMinute: negative")
 	}
-	return &Budget{ledger: newLedger(c.withDefaults())}, nil
+	return newBudget(c.withDefaults()), nil
+}
+
+func newBudget(c BudgetConfig) *Budget {
+	return &Budget{
+		cfg:      c,
+		accounts: limit.NewTable[netip.Prefix, *account](c.fixed.MaxAddresses, 0),
+		hosts:    limit.NewTable[string, *[]netip.Prefix](c.fixed.MaxHosts, 0),
+		open:     make(map[string][]*ticket),
+		pace:     rate.NewLimiter(rate.Limit(float64(c.PerMinute)/60), max(1, c.PerMinute/10)),
+	}
 }
 
 // Proven records that host, a name or address without a port, is the kind of server it was dialed
@@ -106,62 +140,150 @@ func NewBudget(c BudgetConfig) (*Budget, error) {
 func (b *Budget) Proven(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ledger.prove(host)
+	for _, t := range slices.Clone(b.open[host]) {
+		if b.leave(t) {
+			b.account(t.to).shared = true
+			b.accounts.Touch(t.to)
+		}
+		b.proveAt(host, t.to)
+	}
 }
 
 // Answered records that this process ends the connections of a host although the host answered
-// correctly. They do not count as failures. The host is not proven by it.
+// correctly. They do not count as failures, and owe no pause after a restart. The host is not
+// proven by it.
 func (b *Budget) Answered(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ledger.answered(host)
-}
-
-// Export returns the records that must survive a restart. Current connections count as failed in
-// them, because a process that crashes by a connection must not repeat it sooner afterwards. Save
-// the records periodically. A crash then loses only the changes since the last save.
-func (b *Budget) Export() BudgetState {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.ledger.export(time.Now())
-}
-
-// Import adds records of an earlier process. Call it before the first dial. If the Budget already
-// has a record, the stricter one stays. Times too far in the future, as after the clock was set
-// back, are corrected. After Import no limit is weaker than it was in the earlier process.
-func (b *Budget) Import(s BudgetState) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.ledger.restore(s, time.Now())
+	for _, t := range b.open[host] {
+		t.fine = true
+		if a := b.account(t.to); a.Failures == 0 {
+			a.LastAttempt = time.Time{}
+		}
+	}
 }
 
 // begin requests a connection of a host to an address. A nil ticket means that the connection is
-// exempt. Pass any other ticket to end, or to cancel if no packet was sent.
+// exempt. Pass any other ticket to end.
 func (b *Budget) begin(host string, to netip.Prefix) (*ticket, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.ledger.begin(host, to, time.Now())
+	if b.exempt(host, to) {
+		b.hosts.Touch(host)
+		return nil, nil
+	}
+	now := time.Now()
+	t := &ticket{host: host, to: to}
+	t.second = slices.ContainsFunc(b.open[host], func(o *ticket) bool { return o.to == to })
+	a := b.account(to)
+	if wait := b.wait(a, t, now); wait > 0 {
+		return nil, &BudgetError{Address: to, Wait: wait}
+	}
+	a.Record = rulesOf(a).Begin(a.Record, now)
+	a.open++
+	if !b.put(to, a) {
+		return nil, &BudgetError{Address: to, Wait: backoff.Base}
+	}
+	b.pace.AllowN(now, 1)
+	b.open[host] = append(b.open[host], t)
+	return t, nil
 }
 
-func (b *Budget) end(t *ticket) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.ledger.end(t, time.Now())
+func (b *Budget) exempt(host string, to netip.Prefix) bool {
+	proven, known := b.hosts.Get(host)
+	return known && slices.Contains(*proven, to)
 }
 
-func (b *Budget) cancel(t *ticket) {
+// put stores the account of an address. If the table is full, the least recently used account that
+// waits for no attempt is dropped. It returns false if there is none.
+func (b *Budget) put(to netip.Prefix, a *account) bool {
+	now := time.Now()
+	_, ok := b.accounts.PutKeeping(to, limit.Stranger{}, 0, a, func(k netip.Prefix) bool {
+		known := b.account(k)
+		return known.open > 0 || now.Before(known.Next)
+	})
+	return ok
+}
+
+func (b *Budget) account(to netip.Prefix) *account {
+	if a, ok := b.accounts.Get(to); ok {
+		return a
+	}
+	return &account{}
+}
+
+// wait returns the time until a connection may begin, or 0.
+func (b *Budget) wait(a *account, t *ticket, now time.Time) time.Duration {
+	most := perAddress
+	if !t.second {
+		most--
+		if now.Before(a.Next) {
+			return a.Next.Sub(now)
+		}
+	}
+	if a.open >= most {
+		return backoff.Base
+	}
+	return time.Duration(max(0, 1-b.pace.TokensAt(now)) * float64(time.Minute) / float64(b.cfg.PerMinute))
+}
+
+// end ends a connection. Without proof it counts as a failure, whatever ended it, unless no packet
+// was sent.
+func (b *Budget) end(t *ticket, sent bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ledger.cancel(t)
+	if !b.leave(t) || t.second || t.fine || !sent {
+		return
+	}
+	a := b.account(t.to)
+	b.fail(a)
+	b.put(t.to, a)
+}
+
+// leave removes a ticket from the open ones and reports whether it was open.
+func (b *Budget) leave(t *ticket) bool {
+	list := b.open[t.host]
+	i := slices.Index(list, t)
+	if i < 0 {
+		return false
+	}
+	b.open[t.host] = slices.Delete(list, i, i+1)
+	if len(list) == 1 {
+		delete(b.open, t.host)
+	}
+	b.account(t.to).open--
+	return true
+}
+
+func (b *Budget) fail(a *account) {
+	rules := rulesOf(a)
+	if a.shared {
+		rules.Max = sharedBackoff
+	}
+	a.Record = rules.Fail(a.Record, time.Now(), b.cfg.fixed.Rand())
+}
+
+// rulesOf returns the backoff rules of an address. An address where a host was proven is never
+// dead, so that other hosts at this address are not delayed for a day.
+func rulesOf(a *account) backoff.Rules {
+	rules := backoff.Default()
+	if a.shared {
+		rules.DeadAfter = 0
+	}
+	return rules
 }
 
 // order sorts the addresses of a host by the time of the last attempt.
 func (b *Budget) order(host string, addrs []netip.Addr) []netip.Addr {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	slices.SortStableFunc(addrs, func(x, y netip.Addr) int {
-		return b.ledger.tried(host, budgetPrefix(x)).Compare(b.ledger.tried(host, budgetPrefix(y)))
-	})
+	tried := func(addr netip.Addr) (last time.Time) {
+		if to := budgetPrefix(addr); !b.exempt(host, to) {
+			last = b.account(to).LastAttempt
+		}
+		return last
+	}
+	slices.SortStableFunc(addrs, func(x, y netip.Addr) int { return tried(x).Compare(tried(y)) })
 	return addrs
 }
 

@@ -19,14 +19,12 @@ type BudgetState struct {
 
 // AddressRecord is the record of an address for unproven hosts.
 type AddressRecord struct {
-	Address netip.Prefix `json:"address"`
-	// Moved marks the record for hosts that were proven at other addresses.
-	Moved        bool      `json:"moved,omitempty"`
-	Failures     int       `json:"failures,omitempty"` // consecutive failures
-	FailingSince time.Time `json:"failing_since,omitzero"`
-	LastFailure  time.Time `json:"last_failure,omitzero"`
-	LastAttempt  time.Time `json:"last_attempt,omitzero"`
-	NextAttempt  time.Time `json:"next_attempt,omitzero"`
+	Address      netip.Prefix `json:"address"`
+	Failures     int          `json:"failures,omitempty"` // consecutive failures
+	FailingSince time.Time    `json:"failing_since,omitzero"`
+	LastFailure  time.Time    `json:"last_failure,omitzero"`
+	LastAttempt  time.Time    `json:"last_attempt,omitzero"`
+	NextAttempt  time.Time    `json:"next_attempt,omitzero"`
 	// Shared reports whether some host was proven at this address.
 	Shared bool `json:"shared,omitempty"`
 }
@@ -37,81 +35,82 @@ type ProvenHost struct {
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
-func (l *ledger) export(now time.Time) BudgetState {
+// Export returns the records that must survive a restart. Current connections count as failed in
+// them, because a process that crashes by a connection must not repeat it sooner afterwards.
+func (b *Budget) Export() BudgetState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var s BudgetState
-	underWay := make(map[accountKey]int)
-	for _, tickets := range l.open {
+	underWay := make(map[netip.Prefix]int)
+	for _, tickets := range b.open {
 		for _, t := range tickets {
 			if !t.second && !t.fine {
-				underWay[t.key]++
+				underWay[t.to]++
 			}
 		}
 	}
-	for key, known := range l.accounts.All() {
+	for to, known := range b.accounts.All() {
 		a := *known
-		for range underWay[key] {
-			l.fail(&a, now)
+		for range underWay[to] {
+			b.fail(&a)
 		}
 		s.Addresses = append(s.Addresses, AddressRecord{
-			Address: key.prefix, Moved: key.moved, Failures: a.Failures, Shared: a.shared,
+			Address: to, Failures: a.Failures, Shared: a.shared,
 			FailingSince: backoff.Saved(a.FailingSince), LastFailure: backoff.Saved(a.LastFailure),
 			LastAttempt: backoff.Saved(a.LastAttempt), NextAttempt: backoff.Saved(a.Next),
 		})
 	}
-	for host, proven := range l.hosts.All() {
-		s.Hosts = append(s.Hosts, ProvenHost{Host: host, Addresses: slices.Clone(proven.at)})
+	for host, proven := range b.hosts.All() {
+		s.Hosts = append(s.Hosts, ProvenHost{Host: host, Addresses: slices.Clone(*proven)})
 	}
 	return s
 }
 
-func (l *ledger) restore(s BudgetState, now time.Time) {
+// Import sets the records of an earlier process. Call it before the first dial. Times too far in
+// the future, as after the clock was set back, are corrected. After Import no limit is weaker than
+// it was in the earlier process.
+func (b *Budget) Import(s BudgetState) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, r := range s.Addresses {
-		if r.Address != budgetPrefix(r.Address.Addr()) || !r.Address.IsValid() {
-			continue
+		if r.Address == budgetPrefix(r.Address.Addr()) && r.Address.IsValid() {
+			b.put(r.Address, b.imported(r, time.Now()))
 		}
-		key := accountKey{r.Address, r.Moved}
-		a := l.sanitised(r, now)
-		if known, ok := l.accounts.Get(key); ok {
-			known.Next = backoff.Later(known.Next, a.Next)
-			known.shared = known.shared && a.shared
-			if a.Failures > known.Failures {
-				a.open, a.Next, a.shared = known.open, known.Next, known.shared
-			} else {
-				a = known
-			}
-		}
-		l.put(key, a, now)
 	}
 	for _, h := range s.Hosts {
 		if canonical, err := (graspsync.HostPort{Host: h.Host}).Canonical(); err != nil || canonical.Host != h.Host {
 			continue
 		}
-		p, ok := l.hosts.Get(h.Host)
-		if !ok {
-			p = &provenHost{}
-		}
 		for _, at := range h.Addresses {
-			p.add(at)
+			b.proveAt(h.Host, at)
 		}
-		l.hosts.Put(h.Host, limit.Stranger{}, 0, p)
 	}
 }
 
-// sanitised forces a record, which may come from a broken file or be of a wrong
-// clock, into what the rules can have made of it by now.
-func (l *ledger) sanitised(s AddressRecord, now time.Time) *account {
+// imported corrects a record, which may come from a damaged file or a wrong clock.
+func (b *Budget) imported(s AddressRecord, now time.Time) *account {
 	a := &account{shared: s.Shared, Record: backoff.Record{
 		Failures: s.Failures, FailingSince: s.FailingSince, LastFailure: s.LastFailure,
 		LastAttempt: s.LastAttempt, Next: s.NextAttempt,
 	}.Believed(now)}
-	if a.Failures > 0 && a.Untold() {
+	if a.Failures > 0 && (a.FailingSince.IsZero() || a.LastFailure.IsZero()) {
 		a.FailingSince, a.LastFailure = now, now
 		a.Next = backoff.Later(a.Next, now.Add(backoff.Max))
 	}
-	rules := l.rules(a)
-	if !a.LastAttempt.IsZero() {
-		a.Record = rules.Restart(a.Record, l.random())
-	}
+	rules := rulesOf(a)
+	a.Record = rules.Restart(a.Record, b.cfg.fixed.Rand())
 	a.Next = backoff.Earlier(a.Next, now.Add(rules.LongestWait(a.Record)))
 	return a
+}
+
+// proveAt makes a host exempt at an address. It keeps the latest mostProofs addresses.
+func (b *Budget) proveAt(host string, at netip.Prefix) {
+	proven, ok := b.hosts.Get(host)
+	if !ok {
+		proven = new([]netip.Prefix)
+	}
+	if !slices.Contains(*proven, at) {
+		*proven = append((*proven)[max(0, len(*proven)-mostProofs+1):], at)
+	}
+	b.hosts.Put(host, limit.Stranger{}, 0, proven)
 }

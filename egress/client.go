@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -99,13 +100,8 @@ func (g *guardedTransport) check(u *url.URL) error {
 
 func (g *guardedTransport) checkRedirect(req *http.Request, resp *http.Response) error {
 	location := resp.Header.Get("Location")
-	switch resp.StatusCode {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
-		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		if location == "" {
-			return nil
-		}
-	default:
+	redirects := []int{301, 302, 303, 307, 308}
+	if location == "" || !slices.Contains(redirects, resp.StatusCode) {
 		return nil
 	}
 	if req.Method != http.MethodGet || req.Header.Get("Upgrade") != "" {

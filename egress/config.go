@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/graspsync/graspsync"
 )
@@ -78,20 +79,15 @@ type constants struct {
 
 // withDefaults returns a copy that shares nothing that the caller may change.
 func (c Config) withDefaults() Config {
-	c.Allow = append([]netip.Prefix(nil), c.Allow...)
-	c.Own = append([]netip.AddrPort(nil), c.Own...)
-	c.OwnNames = append([]graspsync.HostPort(nil), c.OwnNames...)
+	c.Allow, c.Own, c.OwnNames = slices.Clone(c.Allow), slices.Clone(c.Own), slices.Clone(c.OwnNames)
 	if c.Budget == nil {
-		c.Budget = &Budget{ledger: newLedger(BudgetConfig{}.withDefaults())}
+		c.Budget = newBudget(BudgetConfig{}.withDefaults())
 	}
 	if c.Resolver == nil {
 		c.Resolver = new(net.Resolver)
 	}
 	if c.fixed.HostAddrs == nil {
 		c.fixed.HostAddrs = interfaceAddrs
-	}
-	if c.RootCAs != nil {
-		c.RootCAs = c.RootCAs.Clone()
 	}
 	return c
 }

@@ -210,33 +210,31 @@ func (d *Dialer) Proven(host string) { d.cfg.Budget.Proven(host) }
 // its records over a restart.
 func (d *Dialer) Budget() *Budget { return d.cfg.Budget }
 
-// connect dials one address of a host. addrs are all addresses of its name. The socket makes the
-// last check, on the address that is passed to the kernel.
+// connect dials one address of a host. The socket makes the last check, on the address that is
+// passed to the kernel.
 func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (net.Conn, error) {
 	var t *ticket
 	conn, err := d.socket(ctx, to, func(address string) (err error) {
 		if err := d.judge.socket(address); err != nil {
 			return err
 		}
-		if t == nil { // the resolver called twice for one connection
-			t, err = d.charge(host, to.Addr())
+		if at := d.charged(to.Addr()); t == nil && at.IsValid() { // the resolver calls twice for one connection
+			t, err = d.cfg.Budget.begin(host, budgetPrefix(at))
 		}
 		return err
 	})
-	switch {
-	case t == nil:
+	if t == nil {
 		return conn, err
-	case err == nil:
-		return &budgetedConn{Conn: conn, end: sync.OnceFunc(func() { d.cfg.Budget.end(t) })}, nil
-	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EADDRNOTAVAIL):
-		d.cfg.Budget.cancel(t) // the local network has no route
-		return nil, err
 	}
-	d.cfg.Budget.end(t)
-	if t.key.moved {
-		return nil, err // the next address may have budget left
+	if err == nil {
+		return &budgetedConn{Conn: conn, end: sync.OnceFunc(func() { d.cfg.Budget.end(t, true) })}, nil
 	}
-	return nil, &spentError{err}
+	routed := !errors.Is(err, syscall.ENETUNREACH) && !errors.Is(err, syscall.EAFNOSUPPORT) && !errors.Is(err, syscall.EADDRNOTAVAIL)
+	d.cfg.Budget.end(t, routed)
+	if routed {
+		err = &spentError{err}
+	}
+	return nil, err
 }
 
 // spentError marks the error of the only attempt that a dial of an unproven host has.
@@ -244,15 +242,6 @@ type spentError struct{ error }
 
 // Unwrap returns the error of the attempt.
 func (e *spentError) Unwrap() error { return e.error }
-
-// charge takes a connection from the budget of its address. A nil ticket means that it is exempt.
-func (d *Dialer) charge(host string, to netip.Addr) (*ticket, error) {
-	to = d.charged(to)
-	if !to.IsValid() {
-		return nil, nil
-	}
-	return d.cfg.Budget.begin(host, budgetPrefix(to))
-}
 
 // charged returns the address whose budget a connection uses. If an address contains another one,
 // the contained address is charged. It is the zero Addr for addresses that the operator allowed.

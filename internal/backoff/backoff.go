@@ -32,6 +32,13 @@ type Rules struct {
 	Jitter       float64       // maximum random extension of a wait, as a fraction
 }
 
+// Default returns the rules for relays, hosts and addresses.
+func Default() Rules {
+	return Rules{
+		Base: Base, Max: Max, DeadAfter: DeadAfter, DeadInterval: DeadInterval, RestartPause: RestartPause, Jitter: Jitter,
+	}
+}
+
 // Record is the failure record of a target. The zero value was never attempted. Zero times mean
 // never.
 type Record struct {
