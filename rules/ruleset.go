@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,17 +42,17 @@ type Config struct {
 // RuleSet is the set of rules of a server, made by [Open]. All methods may be called concurrently.
 // Lookups never block.
 type RuleSet struct {
-	store   state.Store   // read-only
-	writing chan struct{} // one slot, held during a change
-	now     atomic.Pointer[page]
-	failed  atomic.Uint64 // changes that could not be saved
+	store  state.Store // read-only
+	change sync.Mutex  // held during a change
+	now    atomic.Pointer[page]
+	failed atomic.Uint64 // changes that could not be saved
 }
 
 // page is an immutable snapshot of all rules.
 type page struct {
 	rules     map[Subject]Rule // saved in the store
-	file      File
 	ofFile    map[Subject]Rule
+	followed  []graspsync.RelayURL // Bootstrap of the file
 	about     ServerInfo
 	bootstrap bootstrap
 }
@@ -76,7 +77,7 @@ func Open(ctx context.Context, store state.Store, cfg Config) (*RuleSet, error) 
 	if store == nil {
 		return nil, errors.New("opening the rules: store is nil")
 	}
-	b := &RuleSet{store: store, writing: make(chan struct{}, 1)}
+	b := &RuleSet{store: store}
 	p := &page{rules: make(map[Subject]Rule)}
 	for record, err := range store.Each(ctx, prefixRule) {
 		var r Rule
@@ -92,28 +93,24 @@ func Open(ctx context.Context, store state.Store, cfg Config) (*RuleSet, error) 
 		p.rules[r.Subject] = r
 	}
 	for key, to := range map[string]any{keyAbout: &p.about, keyBootstrap: &p.bootstrap} {
-		if err := b.read(ctx, key, to); err != nil && !errors.Is(err, state.ErrNotFound) {
-			return nil, err
+		value, err := store.Get(ctx, key)
+		if errors.Is(err, state.ErrNotFound) {
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(value, to)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the rules: %q: %w", key, err)
 		}
 	}
 	b.now.Store(p.withFile(cfg.File))
 	return b, nil
 }
 
-func (b *RuleSet) read(ctx context.Context, key string, to any) error {
-	value, err := b.store.Get(ctx, key)
-	if err != nil {
-		return fmt.Errorf("reading the rules: %q: %w", key, err)
-	}
-	if err := json.Unmarshal(value, to); err != nil {
-		return fmt.Errorf("reading the rules: %q: %w", key, err)
-	}
-	return nil
-}
-
 func (p *page) withFile(f File) *page {
 	next := *p
-	next.file, next.ofFile = f, make(map[Subject]Rule, len(f.Rules))
+	next.followed, next.ofFile = f.Bootstrap, make(map[Subject]Rule, len(f.Rules))
 	for _, r := range f.Rules {
 		next.ofFile[r.Subject] = r
 	}
@@ -121,8 +118,8 @@ func (p *page) withFile(f File) *page {
 }
 
 // SetFile replaces the rules of the file.
-func (b *RuleSet) SetFile(ctx context.Context, f File) error {
-	return b.change(ctx, func(p *page) (*page, error) { return p.withFile(f), nil })
+func (b *RuleSet) SetFile(_ context.Context, f File) error {
+	return b.replace(func(p *page) (*page, error) { return p.withFile(f), nil })
 }
 
 // Set replaces the rule for a subject. The rule is durable when Set returns. A zero Since becomes
@@ -136,43 +133,37 @@ func (b *RuleSet) Set(ctx context.Context, r Rule) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	return b.change(ctx, func(p *page) (*page, error) {
+	return b.replace(func(p *page) (*page, error) {
 		if _, had := p.rules[r.Subject]; !had && len(p.rules) >= MaxRules {
 			return nil, fmt.Errorf("%w: %d", ErrFull, MaxRules)
-		}
-		if err := b.put(ctx, prefixRule+r.Subject.String(), r); err != nil {
-			return nil, err
 		}
 		next := *p
 		next.rules = maps.Clone(p.rules)
 		next.rules[r.Subject] = r
-		return &next, nil
+		return &next, b.save(ctx, prefixRule+r.Subject.String(), r)
 	})
 }
 
 // Unset removes the rule that Set stored for a subject. A rule of the file then applies. The error
 // wraps [ErrNoRule] if Set stored no rule.
 func (b *RuleSet) Unset(ctx context.Context, s Subject) error {
-	return b.change(ctx, func(p *page) (*page, error) {
+	return b.replace(func(p *page) (*page, error) {
 		if _, had := p.rules[s]; !had {
 			if _, is := p.ofFile[s]; is {
 				return nil, fmt.Errorf("%w: it is in the file", ErrNoRule)
 			}
 			return nil, ErrNoRule
 		}
-		if err := b.drop(ctx, prefixRule+s.String()); err != nil {
-			return nil, err
-		}
 		next := *p
 		next.rules = maps.Clone(p.rules)
 		delete(next.rules, s)
-		return &next, nil
+		return &next, b.save(ctx, prefixRule+s.String(), nil)
 	})
 }
 
 // Describe saves the non-nil fields of a.
 func (b *RuleSet) Describe(ctx context.Context, a ServerInfo) error {
-	return b.change(ctx, func(p *page) (*page, error) {
+	return b.replace(func(p *page) (*page, error) {
 		next := *p
 		for _, t := range []struct {
 			from *string
@@ -183,7 +174,7 @@ func (b *RuleSet) Describe(ctx context.Context, a ServerInfo) error {
 				*t.to = &text
 			}
 		}
-		return &next, b.put(ctx, keyAbout, next.about)
+		return &next, b.save(ctx, keyAbout, next.about)
 	})
 }
 
@@ -198,7 +189,7 @@ func (b *RuleSet) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) err
 }
 
 func (b *RuleSet) changeBootstrap(ctx context.Context, change func(*bootstrap), u graspsync.RelayURL) error {
-	return b.change(ctx, func(p *page) (*page, error) {
+	return b.replace(func(p *page) (*page, error) {
 		without := func(l []graspsync.RelayURL) []graspsync.RelayURL {
 			return slices.DeleteFunc(slices.Clone(l), func(o graspsync.RelayURL) bool { return o == u })
 		}
@@ -208,51 +199,38 @@ func (b *RuleSet) changeBootstrap(ctx context.Context, change func(*bootstrap), 
 			return nil, fmt.Errorf("%w: %d bootstrap relays", ErrFull, MaxRules)
 		}
 		change(&next.bootstrap)
-		return &next, b.put(ctx, keyBootstrap, next.bootstrap)
+		return &next, b.save(ctx, keyBootstrap, next.bootstrap)
 	})
 }
 
-// change replaces the current page with the page that to returns. Changes are serialized.
-func (b *RuleSet) change(ctx context.Context, to func(*page) (*page, error)) error {
-	select {
-	case b.writing <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-b.writing }()
+// replace replaces the current page with the page that to returns. Changes are serialized.
+func (b *RuleSet) replace(to func(*page) (*page, error)) error {
+	b.change.Lock()
+	defer b.change.Unlock()
 	next, err := to(b.now.Load())
-	if err != nil {
-		return err
+	if err == nil {
+		b.now.Store(next)
 	}
-	b.now.Store(next)
-	return nil
+	return err
 }
 
-func (b *RuleSet) put(ctx context.Context, key string, value any) (err error) {
-	defer func() { b.failures(ctx, err) }()
-	data, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("saving %q: %w", key, err)
+// save stores a record, or deletes the record if value is nil. It counts errors, except after ctx
+// ended.
+func (b *RuleSet) save(ctx context.Context, key string, value any) (err error) {
+	if value == nil {
+		err = b.store.Delete(ctx, key)
+	} else if data, merr := json.Marshal(value); merr == nil {
+		err = b.store.Put(ctx, state.Record{Key: key, Value: data})
+	} else {
+		err = merr
 	}
-	if err := b.store.Put(ctx, state.Record{Key: key, Value: data}); err != nil {
-		return fmt.Errorf("saving %q: %w", key, err)
+	if err == nil {
+		return nil
 	}
-	return nil
-}
-
-// failures counts errors of the store. An error after ctx ended is not counted.
-func (b *RuleSet) failures(ctx context.Context, err error) {
-	if err != nil && ctx.Err() == nil {
+	if ctx.Err() == nil {
 		b.failed.Add(1)
 	}
-}
-
-func (b *RuleSet) drop(ctx context.Context, key string) (err error) {
-	defer func() { b.failures(ctx, err) }()
-	if err := b.store.Delete(ctx, key); err != nil {
-		return fmt.Errorf("deleting %q: %w", key, err)
-	}
-	return nil
+	return fmt.Errorf("saving %q: %w", key, err)
 }
 
 // Rule returns the rule for a subject. A rule of Set has precedence over a rule of the file.
@@ -283,7 +261,7 @@ func (b *RuleSet) About() ServerInfo { return b.now.Load().about }
 // relays, the relays of the file and the added relays, without the removed relays.
 func (b *RuleSet) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.RelayURL) {
 	p := b.now.Load()
-	for _, u := range slices.Concat(configured, p.file.Bootstrap, p.bootstrap.Added) {
+	for _, u := range slices.Concat(configured, p.followed, p.bootstrap.Added) {
 		if !slices.Contains(out, u) && !slices.Contains(p.bootstrap.Removed, u) {
 			out = append(out, u)
 		}
@@ -400,17 +378,13 @@ func (b *RuleSet) Blocks(ev graspsync.Event) (reason string, until []graspsync.D
 			until = append(until, Lifted(OfRepository(ref)), Lifted(OfAuthor(ref.Owner)))
 		}
 	}
-	switch r.Subject.Kind {
-	case Repository:
-		return reasonRepository, until
-	case Event:
+	switch r.Subject {
+	case OfEvent(ev.ID):
 		return reasonEvent, until
-	case Author, Relay:
+	case OfAuthor(ev.PubKey):
+		return reasonAuthor, until
 	}
-	if r.Subject != OfAuthor(ev.PubKey) {
-		return reasonRepository, until // the repository's owner is blocked
-	}
-	return reasonAuthor, until
+	return reasonRepository, until // or its owner
 }
 
 // BlocksRepository implements sync.Rules.

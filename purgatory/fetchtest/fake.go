@@ -339,6 +339,20 @@ func (f *Fake) complete(a, b map[nip34.ObjectID]struct{}, id nip34.ObjectID) boo
 	return (inA || inB) && !slices.ContainsFunc(f.needs[id], func(o nip34.ObjectID) bool { return !f.complete(a, b, o) })
 }
 
+// reach returns ids and all objects that they need. The caller holds f.mu.
+func (f *Fake) reach(ids []nip34.ObjectID) map[nip34.ObjectID]struct{} {
+	all, todo := make(map[nip34.ObjectID]struct{}), slices.Clone(ids)
+	for len(todo) > 0 {
+		id := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if _, known := all[id]; !known {
+			all[id] = struct{}{}
+			todo = append(todo, f.needs[id]...)
+		}
+	}
+	return all
+}
+
 func (f *Fake) missing(a, b map[nip34.ObjectID]struct{}, ids []nip34.ObjectID) (out []nip34.ObjectID) {
 	for _, id := range ids {
 		if !f.complete(a, b, id) {
@@ -381,23 +395,11 @@ func (f *Fake) DiskUsage(_ context.Context, _ string, ids, but []nip34.ObjectID)
 	if err := f.failure("weigh"); err != nil {
 		return 0, err
 	}
-	seen := make(map[nip34.ObjectID]bool)
-	var visit func(id nip34.ObjectID, each func(nip34.ObjectID))
-	visit = func(id nip34.ObjectID, each func(nip34.ObjectID)) {
-		if seen[id] {
-			return
+	others := f.reach(but)
+	for id := range f.reach(ids) {
+		if _, other := others[id]; !other {
+			sum += f.size(id)
 		}
-		seen[id] = true
-		each(id)
-		for _, n := range f.needs[id] {
-			visit(n, each)
-		}
-	}
-	for _, o := range but {
-		visit(o, func(nip34.ObjectID) {})
-	}
-	for _, id := range ids {
-		visit(id, func(id nip34.ObjectID) { sum += f.size(id) })
 	}
 	return sum, nil
 }
@@ -484,19 +486,9 @@ func (f *Fake) CopyObjects(_ context.Context, from, to string, ids []nip34.Objec
 	if err := f.failure("share"); err != nil {
 		return err
 	}
-	a, b := f.dirs[from], f.dirs[to]
-	var take func(id nip34.ObjectID)
-	take = func(id nip34.ObjectID) {
-		b.objects[id] = struct{}{}
-		for _, o := range f.needs[id] {
-			take(o)
-		}
-	}
-	for _, id := range ids {
-		if f.complete(a.objects, nil, id) {
-			take(id)
-		}
-	}
+	a := f.dirs[from]
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return !f.complete(a.objects, nil, id) })
+	maps.Copy(f.dirs[to].objects, f.reach(ids))
 	return nil
 }
 
@@ -551,16 +543,7 @@ func (f *Fake) ImportPacks(_ context.Context, dir, from string, ids []nip34.Obje
 	if missing := f.missing(r.objects, came, ids); len(missing) > 0 {
 		return fmt.Errorf("%w: %v", purgatory.ErrNotServed, missing)
 	}
-	var take func(id nip34.ObjectID)
-	take = func(id nip34.ObjectID) {
-		r.objects[id] = struct{}{}
-		for _, o := range f.needs[id] {
-			take(o)
-		}
-	}
-	for _, id := range ids {
-		take(id)
-	}
+	maps.Copy(r.objects, f.reach(ids))
 	return nil
 }
 
@@ -607,25 +590,14 @@ func (f *Fake) Maintain(ctx context.Context, how gitops.Maintenance) (done gitop
 		return done, err
 	}
 	r := f.dirs[dir]
-	named := make(map[nip34.ObjectID]bool)
-	var name func(id nip34.ObjectID)
-	name = func(id nip34.ObjectID) {
-		if !named[id] {
-			named[id] = true
-			for _, o := range f.needs[id] {
-				name(o)
-			}
-		}
-	}
-	for _, id := range slices.Concat(keep, slices.Collect(maps.Values(r.refs.At))) {
-		name(id)
-	}
+	all := f.reach(slices.Concat(keep, slices.Collect(maps.Values(r.refs.At))))
 	now, old := time.Now(), r.unnamed
 	r.unnamed = make(map[nip34.ObjectID]time.Time)
 	for id := range r.objects {
 		since, known := old[id]
+		_, named := all[id]
 		switch {
-		case named[id]:
+		case named:
 		case how.Now, known && now.Sub(since) >= how.Grace:
 			delete(r.objects, id)
 			done.Freed++

@@ -123,12 +123,8 @@ func (q *Quarantine) index(ctx context.Context, pack *spool) error {
 			}
 			return stderr, err
 		},
-		Run: func(alone bool, stdin io.Reader, stdout, stderr io.Writer, args ...string) error {
-			objects := gitrun.Beside(q.name)
-			if alone {
-				objects = gitrun.Only(q.name)
-			}
-			_, err := q.f.git.runNow(ctx, child{dir: q.dir, extra: objects, stdin: stdin, out: stdout, said: stderr, args: args})
+		Run: func(stdout, stderr io.Writer, args ...string) error {
+			_, err := q.f.git.runNow(ctx, child{dir: q.dir, extra: gitrun.Only(q.name), out: stdout, said: stderr, args: args})
 			return err
 		},
 	})

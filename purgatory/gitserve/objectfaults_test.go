@@ -459,9 +459,8 @@ func TestCaseC21_EveryFaultOfGitIsInTheTable(t *testing.T) {
 	require.Greater(t, n, 50)
 }
 
-// A pack with an object that git cannot ignore, and with a commit whose .gitmodules is already in
-// the repository, was refused: gitmodulesMissing. A blob that was another file before may be a
-// malicious .gitmodules.
+// Of a pack with a fault that git cannot ignore, only the pack is checked. A .gitmodules file of the
+// repository is then refused, because it may be a malicious blob that was another file before.
 func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
 	ours := faultyServer(t)
 	root, server := plainServer(t)
@@ -471,14 +470,14 @@ func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
 		evil   = "[submodule \"x\"]\n\tpath = x\n\turl = -ux\n"
 	)
 	for name, c := range map[string]struct{ has, brings, fault string }{
-		"unchanged":            {has: honest},
+		"unchanged":            {has: honest, fault: "gitmodulesMissing"},
 		"in the pack":          {brings: honest},
-		"honest beside honest": {has: honest, brings: honest + "# other\n"},
+		"honest beside honest": {has: honest, brings: honest + "# other\n", fault: "gitmodulesMissing"},
 		"evil in the pack":     {brings: evil, fault: "gitmodulesUrl"},
-		"evil in the store":    {has: evil, fault: "gitmodulesUrl"},
-		"evil beside honest":   {has: honest, brings: evil, fault: "gitmodulesUrl"},
-		"honest beside evil":   {has: evil, brings: honest, fault: "gitmodulesUrl"},
-		"absent":               {has: "absent", fault: "git "},
+		"evil in the store":    {has: evil, fault: "gitmodulesMissing"},
+		"evil beside honest":   {has: honest, brings: evil, fault: "gitmodules"},
+		"honest beside evil":   {has: evil, brings: honest, fault: "gitmodulesMissing"},
+		"absent":               {has: "absent", fault: "git"},
 	} {
 		for fault, nul := range map[string]string{"nul": "\x00", "twice": ""} {
 			t.Run(name+" "+fault, func(t *testing.T) {

@@ -215,12 +215,8 @@ func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 			}
 			return stderr, err
 		},
-		Run: func(alone bool, stdin io.Reader, stdout, stderr io.Writer, args ...string) error {
-			objects := gitrun.Beside
-			if alone {
-				objects = gitrun.Only
-			}
-			return h.among(ctx, p, objects, &tail{also: stderr}, stdin, stdout, args...)
+		Run: func(stdout, stderr io.Writer, args ...string) error {
+			return h.among(ctx, p, gitrun.Only, &tail{also: stderr}, nil, stdout, args...)
 		},
 	})
 	var fault *fsck.Fault

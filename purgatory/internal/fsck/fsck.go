@@ -8,11 +8,6 @@ package fsck
 
 import (
 	"bytes"
-	"compress/zlib"
-	"crypto/sha1"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -53,10 +48,6 @@ var accepted = []string{
 // gigabytes.
 const maxText = 4 << 20
 
-// maxModules is the maximum number of .gitmodules files that are looked up in the repository. Packs
-// with more are refused.
-const maxModules = 100_000
-
 // Rules is a set of refused faults. The zero value refuses none. Use [New].
 type Rules struct{ refused map[string]bool }
 
@@ -90,9 +81,8 @@ func (f *Fault) Error() string { return "object " + f.Object + ": " + f.Reason }
 type Git struct {
 	// Index runs git index-pack with options. stderr is git's output if git refused the pack.
 	Index func(options ...string) (stderr string, err error)
-	// Run runs a git command that sees the objects of the pack, and unless alone the objects of the
-	// repository.
-	Run func(alone bool, stdin io.Reader, stdout, stderr io.Writer, args ...string) error
+	// Run runs a git command that sees only the objects of the pack.
+	Run func(stdout, stderr io.Writer, args ...string) error
 }
 
 // Index indexes a pack. It returns a [Fault] if an object has a refused fault, or if a commit or
@@ -107,11 +97,10 @@ func (r Rules) Index(git Git) error {
 		// Git also refuses faults that it cannot ignore: the two faults above, faults of later
 		// versions, and duplicate objects in a pack.
 		if _, err = git.Index(); err == nil {
-			// Hide the objects of the repository, because fsck would check all of them. An object
-			// name as argument keeps git from checking refs.
-			found.alone = true
-			err = git.Run(true, nil, io.Discard, found, "fsck", "--no-dangling", "--no-reflogs", "--progress", "0")
-			found.alone = false
+			// Hide the objects of the repository, because fsck would check all of them. A .gitmodules
+			// file of the repository then counts as missing. An object name as argument keeps git
+			// from checking refs.
+			err = git.Run(io.Discard, found, "fsck", "--no-dangling", "--no-reflogs", "--progress", "0")
 			var exit interface {
 				error
 				ExitCode() int
@@ -120,14 +109,9 @@ func (r Rules) Index(git Git) error {
 				err = nil
 			}
 		}
-		// A .gitmodules file that is not in the pack may be in the repository under another name.
-		// Git checks the files that trees of a pack name.
-		if err == nil && len(found.modules) > 0 {
-			err = git.Run(false, treesOf(found.modules), io.Discard, found, "unpack-objects", "-q", r.strict())
-		}
 	}
 	if err == nil {
-		err = git.Run(true, nil, found, io.Discard, "cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectname) %(objectsize)")
+		err = git.Run(found, io.Discard, "cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectname) %(objectsize)")
 	}
 	if found.fault != nil {
 		return found.fault
@@ -137,26 +121,6 @@ func (r Rules) Index(git Git) error {
 
 // died is above the exit status of git fsck for faults. Fatal errors of git have a higher status.
 const died = 64
-
-// treesOf returns a pack of trees that each contain one of the blobs as .gitmodules.
-func treesOf(blobs [][]byte) io.Reader {
-	pack := bytes.NewBuffer(binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(blobs))))
-	z := zlib.NewWriter(pack)
-	for _, id := range blobs { // writes to memory never fail
-		tree := append([]byte("100644 .gitmodules\x00"), id...)
-		_, _ = pack.Write([]byte{0xa0 | byte(len(tree)&15), byte(len(tree) >> 4)}) // tree of that size
-		z.Reset(pack)
-		_, _ = z.Write(tree)
-		_ = z.Close()
-	}
-	sum := sha1.New()
-	if len(blobs[0]) == sha256.Size {
-		sum = sha256.New()
-	}
-	_, _ = sum.Write(pack.Bytes())
-	_, _ = pack.Write(sum.Sum(nil))
-	return pack
-}
 
 // strict returns the argument with which git index-pack refuses the refused faults and ignores
 // others.
@@ -175,9 +139,6 @@ type report struct {
 	rules Rules
 	line  []byte
 	fault *Fault
-	alone bool // git sees only the objects of the pack
-	// modules are ids of .gitmodules files that git did not see.
-	modules [][]byte
 }
 
 const maxLine = 200
@@ -208,10 +169,7 @@ func (p *report) read(line string) {
 	object, rest, _ := strings.Cut(strings.TrimPrefix(line, "error: "), ": ")
 	words := strings.Fields(object)
 	name, _, ok := strings.Cut(rest, ": ")
-	if ok && p.alone && name == "gitmodulesMissing" && len(words) > 0 && len(p.modules) < maxModules {
-		id, _ := hex.DecodeString(words[len(words)-1]) // git wrote a valid id
-		p.modules = append(p.modules, id)
-	} else if ok && p.rules.refused[name] && len(words) > 0 {
+	if ok && p.rules.refused[name] && len(words) > 0 {
 		p.fault = &Fault{words[len(words)-1], name + " (git fsck); the operator of this server may allow it (-fsck-allow " + name + ")"}
 	}
 	if len(words) == 3 && (words[0] == "commit" || words[0] == "tag") {
