@@ -187,7 +187,7 @@ func TestRuleSet(t *testing.T) {
 	}
 	require.NoError(t, b.Unset(ctx, rules.OfAuthor(bob.PubKey())))
 	require.True(t, b.BlocksRepository(bob.Ref("x")), "the file says so")
-	require.NoError(t, b.SetFile(ctx, rules.File{}))
+	b.SetFile(rules.File{})
 	require.False(t, b.BlocksRepository(bob.Ref("x")))
 	require.False(t, open().BlocksRepository(alice.Ref("good")))
 

@@ -118,8 +118,10 @@ func (p *page) withFile(f File) *page {
 }
 
 // SetFile replaces the rules of the file.
-func (b *RuleSet) SetFile(_ context.Context, f File) error {
-	return b.replace(func(p *page) (*page, error) { return p.withFile(f), nil })
+func (b *RuleSet) SetFile(f File) {
+	b.change.Lock()
+	defer b.change.Unlock()
+	b.now.Store(b.now.Load().withFile(f))
 }
 
 // Set replaces the rule for a subject. The rule is durable when Set returns. A zero Since becomes

@@ -81,9 +81,7 @@ func (c *Control) Reload(ctx context.Context, by string, read func() (rules.File
 			return fmt.Errorf("%w: %w", ErrUnchanged, err)
 		}
 		before, followed := c.cfg.Rules.All(), c.bootstrap()
-		if err := c.cfg.Rules.SetFile(ctx, f); err != nil {
-			return fmt.Errorf("%w: %w", ErrUnchanged, err)
-		}
+		c.cfg.Rules.SetFile(f)
 		c.unacted = append(c.unacted, differing(before, c.cfg.Rules.All())...)
 		if c.followed == nil {
 			c.followed = followed

@@ -516,7 +516,10 @@ func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
 				require.Equal(t, c.fault == "", strings.Contains(said, "ok "+main), said)
 				require.Contains(t, said, c.fault)
 
-				// A fetch after the first commit was stored.
+				// A fetch after the first commit was stored. A git server sends no object twice.
+				if nul == "" {
+					return
+				}
 				from := filepath.Join(root, identifier+".git")
 				out, err := gittest.Input(t, root, "", "init", "-q", "--bare", "--template=", "-b", "main", from)
 				require.NoError(t, err, out)
