@@ -79,9 +79,6 @@ const (
 	// which the relay is disconnected.
 	strikes = 3
 
-	// wholeFor is the time for which a rejected event is kept whole. If its dependency arrives in
-	// that time, the event need not be fetched again.
-	wholeFor = 2 * time.Minute
 	// gapAge is the minimum time that a live filter was open before the created_at of an event. If
 	// the event then arrives only as history, it counts as a gap. With a short time, clock
 	// differences count as gaps.

@@ -37,7 +37,6 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 	}
 	if e, remembered := m.ingest.rejected.Look(id); remembered {
 		x.remembered(e)
-		x.awaits = m.ingest.rejected.Dependencies(id)
 	}
 	switch {
 	case held:
@@ -63,7 +62,7 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 
 // remembered adds the record of a pending or rejected event, which survives a restart.
 func (s *EventState) remembered(e pending.State) {
-	s.Again = e.Awaits > 0 || e.Later || e.Wanted || e.Unsaved
+	s.Again, s.awaits = len(e.Deps) > 0 || e.Tries > 0 || e.Wanted, e.Deps
 	if s.Event == nil && e.CreatedAt >= 0 {
 		s.Event, s.Relay = &EventHead{Kind: e.Kind, CreatedAt: e.CreatedAt.Time()}, e.Relay
 		if e.Whole != nil {
@@ -75,9 +74,7 @@ func (s *EventState) remembered(e pending.State) {
 		s.Is = IsFailing
 	case s.Is != "":
 		return
-	case e.Waits:
-		s.Is = IsWaiting
-	case e.Later || e.Tries > 0:
+	case e.Tries > 0:
 		s.Is = IsPostponed
 	case e.Accepted:
 		s.Is = IsGone

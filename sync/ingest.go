@@ -2,10 +2,9 @@ package sync
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
@@ -31,16 +30,14 @@ type ingest struct {
 	request   func(graspsync.RelayURL, []graspsync.EventID) // requests events by id and never blocks; nil in tests
 
 	inflight  *inflight
-	reprocess *reprocessQueue
-	health    *storeHealth
-	sources   *heldSources
+	reprocess reprocessQueue
+	sources   heldSources
+
+	savesNothing atomic.Bool // all attempts to save fail
 
 	known    *pending.Known         // events that are stored or held
 	rejected *pending.RejectedIndex // events that are not stored, and the dependencies that they wait for
 	waiting  atomic.Int64           // number of events that wait and are kept whole
-
-	gathering chan struct{} // one slot, held by the worker that gathers a batch to verify
-	hurried   chan struct{} // one slot: a request has ended, so verify without waiting for more events
 
 	toVerify chan *job
 	toSave   chan *job
@@ -56,10 +53,12 @@ func newIngest(
 		policy: &safePolicy{
 			of: policy, holder: cfg.Holder, rules: cfg.Rules, view: view, timeout: cfg.constants.StoreTimeout, telemetry: r,
 		},
-		inflight: newInflight(cfg.Limits.InFlight), reprocess: &reprocessQueue{most: cfg.constants.FeedQueue, wake: make(chan struct{}, 1)},
-		health: &storeHealth{}, sources: &heldSources{},
-		known: pending.NewKnown(cfg.constants.Remembered), rejected: pending.NewRejectedIndex(rejectedConfig(cfg)),
-		gathering: make(chan struct{}, 1), hurried: make(chan struct{}, 1),
+		inflight: newInflight(cfg.Limits.InFlight), reprocess: reprocessQueue{most: cfg.constants.FeedQueue, wake: make(chan struct{}, 1)},
+		known: pending.NewKnown(cfg.constants.Remembered),
+		rejected: pending.NewRejectedIndex(pending.Config{
+			Most: cfg.constants.Remembered, Waiting: cfg.constants.Waiting, WaitingBytes: cfg.constants.WaitingBytes,
+			KeepFor: cfg.constants.RejectedFor,
+		}),
 		toVerify: make(chan *job, 2*verifyBatch), toSave: make(chan *job, 2*saveBatch), ended: make(chan struct{}),
 	}
 }
@@ -69,7 +68,7 @@ func (g *ingest) run(ctx context.Context) {
 	for range g.cfg.constants.Workers {
 		wg.Go(func() { g.verifyAll(ctx) })
 	}
-	wg.Go(func() { newWriter(g).run(ctx) })
+	wg.Go(func() { (&writer{ingest: g}).run(ctx) })
 	wg.Wait()
 	close(g.ended)
 	g.drain()
@@ -126,7 +125,6 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 		g.telemetry.duplicates.Add(1)
 		return nil
 	}
-	g.inflight.claims.arrived(id)
 	if g.dealtWith(id) { // an earlier copy was processed while this one waited
 		g.telemetry.duplicates.Add(1)
 		g.inflight.settled(j, true)
@@ -179,112 +177,6 @@ func more(from <-chan *job, jobs []*job, most int) []*job {
 	return jobs
 }
 
-// met reports whether an event was received.
-func (g *ingest) met(id graspsync.EventID) bool {
-	return g.dealtWith(id) || g.inflight.has(id)
-}
-
-// fulfil judges the events again that wait for an event which was stored without the writer.
-func (g *ingest) fulfil(ev graspsync.Event) {
-	g.reprocess.wakeFor(pending.Fulfils(ev, true))
-}
-
-// withdrawn records that an event was removed. If it was an announcement, other maintainers may
-// have room now.
-func (g *ingest) withdrawn(ev graspsync.Event) {
-	g.self.index.Note(ev)
-	g.reprocess.wakeFor(nil)
-}
-
-// recalled resumes the pending events of the previous process. keys are their dependencies, which
-// may have been stored since. Events that were being requested are requested again.
-func (g *ingest) recalled(keys map[pending.Key]struct{}) {
-	g.reprocess.wakeFor(slices.Collect(maps.Keys(keys)))
-	for relay, ids := range g.rejected.Wanted() {
-		g.refetch(relay, ids)
-	}
-}
-
-// removed records an event that our relay has removed, so that sync does not store it again. The
-// event is requested again only if the rule that blocks it is lifted or an operator asks for it.
-// Other dependencies do not count, because they may be fulfilled already.
-func (g *ingest) removed(ev graspsync.Event) {
-	g.note(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), pending.KeyOf(graspsync.OnOperatorRequest(ev.ID))), Accepted: countsAgain(ev)})
-	g.known.Forget(ev.ID) // last, or a copy that arrives in between would be stored
-}
-
-// untilLifted returns the rules that block an event, as dependencies.
-func (g *ingest) untilLifted(ev graspsync.Event) []pending.Key {
-	if g.cfg.Rules == nil {
-		return nil
-	}
-	reason, until := g.cfg.Rules.Blocks(ev)
-	if reason == "" {
-		return nil
-	}
-	return pending.KeysOf(until)
-}
-
-// displaced schedules another judgment of a held event that the Policy dropped for lack of room.
-// Its git data may arrive in minutes, and its relay sends it again only in the next pass.
-func (g *ingest) displaced(ev graspsync.Event) {
-	h, known := g.sources.get(ev.ID, true)
-	if !known { // held before the start
-		h.source.Kind = graspsync.CatchUp
-	}
-	if h.size == 0 {
-		h.size = memorySize(ev, len(ev.String()))
-	}
-	g.note(pending.Note{
-		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: ev.ID, Size: min(h.size, g.cfg.Limits.InFlight), Payer: payer{stats: h.stats},
-		Later: true, Tries: h.tries,
-	})
-	g.known.Forget(ev.ID)
-	g.reprocess.judgeLater()
-}
-
-// heldFrom returns the source of a held event. For an event held before a restart only the kind of
-// source is known. ended removes the record, because the hold has ended.
-func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
-	h, known := g.sources.get(id, false)
-	if ended {
-		g.letGo(id)
-	}
-	if known {
-		return h
-	}
-	if byUser, held := g.policy.heldForUser(id); held && !byUser {
-		h.source.Kind = graspsync.CatchUp
-	}
-	return h
-}
-
-// letGo records the end of a hold. Other events may have room now.
-func (g *ingest) letGo(id graspsync.EventID) {
-	if _, held := g.sources.get(id, true); held && g.rejected.Held().Later > 0 {
-		g.reprocess.freed()
-	}
-}
-
-// count counts an event that was stored without the writer. It is a submission, or a released event
-// that counts under its original source.
-func (g *ingest) count(ev graspsync.Event) {
-	if !g.sources.has(ev.ID) && g.met(ev.ID) {
-		return // the writer has counted it
-	}
-	h := g.heldFrom(ev.ID, true)
-	g.telemetry.say("event stored", graspsync.Incoming{Event: ev, Source: h.source})
-	if h.source.Kind == graspsync.Direct {
-		g.telemetry.sources[graspsync.Direct].Add(1)
-		return
-	}
-	g.telemetry.outcome(h.source.Kind, graspsync.Stored)
-	g.telemetry.observe(EventStored{Event: ev, Source: h.source})
-	if h.stats != nil {
-		h.stats.brought()
-	}
-}
-
 // inflight contains the jobs of the pipeline, the batches that wait for them, and the bytes of
 // their events. It is safe for concurrent use.
 type inflight struct {
@@ -296,10 +188,8 @@ type inflight struct {
 	// guarded by mu
 	inFlight map[copyKey]*job
 	coming   map[graspsync.EventID]int // number of jobs by event id
-	entered  uint64                    // number of jobs since the start
 
-	unsettled atomic.Int64  // events in the pipeline
-	turn      atomic.Uint64 // of the writer: odd while it works
+	unsettled atomic.Int64 // events in the pipeline, plus one while the writer works
 }
 
 func hostShare(most int64) int64 { return max(1, most/4) }
@@ -332,9 +222,7 @@ func (f *inflight) enter(j *job) bool {
 		first.waits = append(first.waits, j.waits...)
 		return false
 	}
-	f.inFlight[j.key] = j
-	f.entered++
-	j.number = f.entered
+	f.inFlight[j.key], j.at = j, time.Now()
 	f.coming[j.key.id]++
 	f.unsettled.Add(1)
 	return true
@@ -363,28 +251,16 @@ func (f *inflight) has(id graspsync.EventID) bool {
 	return f.coming[id] > 0
 }
 
-// pipelineMark identifies the jobs in the pipeline at some time.
-type pipelineMark struct{ entered, turn uint64 }
-
-func (f *inflight) mark() pipelineMark {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return pipelineMark{entered: f.entered, turn: f.turn.Load()}
-}
-
-// resting reports whether all jobs of a mark are settled.
-func (f *inflight) resting(at pipelineMark) bool {
-	if working := at.turn%2 == 1; working && f.turn.Load() == at.turn {
-		return false // revived jobs are in no table
-	}
+// before reports whether a job is in the pipeline since a time.
+func (f *inflight) before(t time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, j := range f.inFlight {
-		if j.number <= at.entered {
-			return false
+		if !j.at.After(t) {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // copyKey identifies a copy of an event. The id covers everything but the signature.
@@ -398,7 +274,7 @@ type job struct {
 	incoming graspsync.Incoming
 	gap      bool
 	size     int64
-	number   uint64       // in the order of arrival
+	at       time.Time    // when it entered the pipeline
 	waits    []*batchWait // guarded by inflight.mu: of all connections that delivered a copy
 	from     *relayConn   // the first of these; nil if revived
 	stats    *relayStats  // of its relay
@@ -408,11 +284,10 @@ type job struct {
 	revived  bool         // it was pending and is settled
 	again    bool         // it stays pending until it has another result
 	over     bool         // it is settled
-	retry
 }
 
 func (j *job) note() pending.Note {
-	return pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{j.stats, j.retry}}
+	return pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: j.stats}
 }
 
 // Memory of an event in addition to its text, in bytes, on 64-bit machines.

@@ -60,7 +60,8 @@ type loop struct {
 
 	scanFailures int // in a row
 
-	recovery     saveRecovery // requests events again that could not be saved
+	savesNothing bool      // the last plan.Saving
+	resumedAt    time.Time // the last plan.Saving that reported a recovery
 	threadSearch threadSearch
 
 	settledAt time.Time   // the last plan.Settled
@@ -127,7 +128,7 @@ func (l *loop) run(ctx context.Context) {
 		case now := <-status.C:
 			l.watchClock(ctx, time.Now())
 			l.settle(ctx, time.Now())
-			l.resumed(ctx, time.Now())
+			l.saving(ctx, now)
 			l.descend(ctx, time.Now())
 			l.complete(now)
 			l.repair(ctx, now)
@@ -372,7 +373,6 @@ func (msg connLoss) handle(ctx context.Context, l *loop) {
 
 func (msg batchResult) handle(ctx context.Context, l *loop) {
 	c, done := msg.conn, l.cameTo(msg)
-	l.recovery.late = l.recovery.late || done.Unsaved
 	c.stats.batch(msg.done.Report, time.Now())
 	l.m.logBatch(msg, done.Result)
 	l.step(ctx, done)
@@ -394,11 +394,7 @@ func (l *loop) cameTo(msg batchResult) plan.Done {
 		done.Result, done.Cursors, done.Unsaved = plan.Failed, nil, true
 		return done
 	}
-	if done.Result == plan.Failed {
-		// If the Store was stuck, we did not read in time.
-		done.Unsaved = l.m.ingest.health.stuckSince(msg.since)
-		done.Late = !done.Unsaved && report.Late
-	}
+	done.Late = done.Result == plan.Failed && report.Late
 	return done
 }
 
@@ -432,50 +428,20 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	}
 }
 
-// saveRecovery requests unsaved events again when saving works again.
-type saveRecovery struct {
-	nothing bool           // the plan was informed that saving fails
-	late    bool           // a batch has failed because saving fails
-	pause   backoff.Streak // between two recoveries
-}
+// resumeEvery is the minimum time between two reports that saving works again.
+const resumeEvery = time.Minute
 
-const (
-	resumeFirst = time.Minute // between two recoveries
-	resumeMost  = time.Hour   // maximum of that time, if saving fails repeatedly
-)
-
-// resumed informs the plan that saving works again. Batches that wait for it are requested. Relays
-// whose events were dropped unsaved are asked for everything since then, disconnected ones after
-// they are connected.
-func (l *loop) resumed(ctx context.Context, now time.Time) {
-	r := &l.recovery
-	if nothing := l.m.ingest.health.savesNothing(); nothing && !r.nothing {
-		r.nothing = true
-		l.step(ctx, plan.Saving{Nothing: true})
-	}
-	if r.pause.Waits(now) {
+// saving reports to the plan that nothing can be saved, or that saving works again. Then the plan
+// repeats the batches that failed meanwhile.
+func (l *loop) saving(ctx context.Context, now time.Time) {
+	nothing := l.m.ingest.savesNothing.Load()
+	if nothing == l.savesNothing || !nothing && now.Sub(l.resumedAt) < resumeEvery {
 		return
 	}
-	missed, again := l.m.ingest.health.recovered(r.late)
-	if again {
-		if now.Sub(r.pause.Until) > resumeMost {
-			r.pause = backoff.Streak{}
-		}
-		r.pause.Again(now, resumeFirst, resumeMost)
-		r.late, r.nothing = false, false
-		l.step(ctx, plan.Saving{})
+	if l.savesNothing = nothing; !nothing {
+		l.resumedAt = now
 	}
-	for u, since := range missed {
-		c := l.conns[u]
-		switch {
-		case l.stats[u] == nil: // the relay was dropped
-		case c == nil || !c.connected:
-			continue
-		default:
-			l.step(ctx, plan.Skipped{Relay: u, Epoch: c.epoch, Since: since})
-		}
-		l.m.ingest.health.refetched(u, since)
-	}
+	l.step(ctx, plan.Saving{Nothing: nothing})
 }
 
 func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {
@@ -539,17 +505,15 @@ const (
 	leastJump   = time.Minute // of the wall clock
 )
 
-// settleRound waits until all messages that were received before its start are processed. It
-// ignores later messages, so that it ends under any load.
+// settleRound waits until all messages that were received before its start are processed.
 type settleRound struct {
-	at   time.Time
-	read map[*relayConn]uint64 // number of messages that were read at the start
-	last pipelineMark          // set when all these messages are in the pipeline
-	in   bool                  // last is set
+	at     time.Time
+	read   map[*relayConn]uint64 // number of messages that were read at the start
+	queued time.Time             // when all these messages were in the pipeline
 }
 
 // settle sends a plan.Settled once per minute. Failed events that are retried do not delay it. They
-// only delay the confirmed time of their relays.
+// are requested again after a restart.
 func (l *loop) settle(ctx context.Context, now time.Time) {
 	s := &l.settling
 	if s.at.IsZero() {
@@ -561,16 +525,15 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 			s.read[c] = c.ahead.read.Load()
 		}
 	}
-	// Messages move from the read-ahead queue into the pipeline, so check in this order.
 	for c, n := range s.read {
 		if l.conns[c.url] == c && c.ahead.taken.Load() < n {
 			return
 		}
 	}
-	if !s.in {
-		s.in, s.last = true, l.m.ingest.inflight.mark()
+	if s.queued.IsZero() {
+		s.queued = time.Now()
 	}
-	if !l.m.ingest.inflight.resting(s.last) {
+	if l.m.ingest.inflight.before(s.queued) {
 		return
 	}
 	at := s.at

@@ -9,16 +9,10 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
-
-// maxMaintainers is the maximum number of people in writer.maintainers, of all identifiers
-// together. If an identifier is evicted, its next announcement causes all its pending events to be
-// judged again.
-const maxMaintainers = 100_000
 
 // maintainersChanged returns the events to judge again after announcements were added or removed.
 // It removes announcements that were stored only because a maintainer list named their authors, if
@@ -33,21 +27,14 @@ func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.Pendi
 	}
 	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
 		relatives := w.relatives(identifier)
-		idle := w.rejected.Idle() // no event waits for a new maintainer
-		if idle {
-			w.maintainers.Delete(identifier)
-		}
-		if idle && len(relatives) == 0 {
+		if w.rejected.Idle() && len(relatives) == 0 {
 			continue
 		}
 		heard, can := w.policy.hear(identifier)
 		if can {
 			w.retire(ctx, w.unlisted(identifier, relatives, heard))
 		}
-		if idle {
-			continue
-		}
-		keys := slices.DeleteFunc(w.newlyHeard(identifier, heard, can), func(k pending.Key) bool { return !w.rejected.Awaits(k) })
+		keys := slices.DeleteFunc(w.recognized(identifier, heard, can), func(k pending.Key) bool { return !w.rejected.Awaits(k) })
 		woken = append(woken, w.arrived(ctx, keys)...)
 	}
 	return woken
@@ -116,9 +103,9 @@ func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync
 	if err := w.store.remove(ctx, ev); err != nil {
 		return err
 	}
-	deps := pending.KeysOf([]graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)})
 	w.note(pending.Note{
-		Incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}, ID: a.ID, Deps: deps,
+		Incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}, ID: a.ID,
+		Deps: pending.KeysOf([]graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}),
 	})
 	w.known.Forget(a.ID)
 	w.telemetry.drop("unlisted", 1)
@@ -128,56 +115,19 @@ func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync
 	return nil
 }
 
-// newlyHeard returns the dependencies that new recognized authors fulfill. If the Policy cannot
-// tell (can is false), it returns those of all known people.
-func (w *writer) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, can bool) (keys []pending.Key) {
-	if can {
-		return w.becameMaintainers(identifier, heard)
-	}
-	known := make(map[graspsync.PubKey]struct{})
-	for _, a := range w.policy.view.Family(identifier) {
-		known[a.Ref.Owner] = struct{}{}
-		for _, m := range a.Maintainers {
-			known[m] = struct{}{}
+// recognized returns the dependencies that recognized authors fulfill. If the Policy cannot tell
+// (can is false), it returns those of all known people.
+func (w *writer) recognized(identifier string, heard map[graspsync.PubKey]bool, can bool) (keys []pending.Key) {
+	if !can {
+		for _, a := range w.policy.view.Family(identifier) {
+			keys = append(keys, onRecognized(a)...)
 		}
 	}
-	for who := range known {
-		keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(identifier, who)), pending.KeyOf(graspsync.OnBecomesListed(identifier, who)))
+	for who, isMember := range heard {
+		keys = append(keys, pending.KeyOf(graspsync.OnBecomesListed(identifier, who)))
+		if isMember {
+			keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(identifier, who)))
+		}
 	}
 	return keys
-}
-
-// becameMaintainers records the maintainers and returns the dependencies that new ones fulfill.
-func (w *writer) becameMaintainers(identifier string, heard map[graspsync.PubKey]bool) (keys []pending.Key) {
-	before, _ := w.maintainers.Get(identifier)
-	for k, say := range heard {
-		had, was := before[k]
-		if !was {
-			keys = append(keys, pending.KeyOf(graspsync.OnBecomesListed(identifier, k)))
-		}
-		if say && !had {
-			keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(identifier, k)))
-		}
-	}
-	w.maintainers.Delete(identifier)
-	if len(heard) > 0 {
-		w.maintainers.Put(identifier, limit.Stranger{}, int64(len(heard)), maps.Clone(heard))
-	}
-	return keys
-}
-
-// awaitMaintainers records that the people in deps are no maintainers, because an event waits for
-// them.
-func (w *writer) awaitMaintainers(deps []graspsync.Dependency) {
-	for _, d := range deps {
-		heard, _ := w.maintainers.Get(d.Text)
-		say, is := heard[d.Author]
-		switch {
-		case !is:
-		case d.Await == graspsync.AwaitBecomesMaintainer && say:
-			heard[d.Author] = false
-		case d.Await == graspsync.AwaitBecomesListed:
-			delete(heard, d.Author)
-		}
-	}
 }

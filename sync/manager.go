@@ -311,13 +311,7 @@ func (m *SyncManager) NotifyHeld(event graspsync.Event) {
 		return
 	}
 	m.apply()
-	if event.Kind == graspsync.KindAnnouncement {
-		if a := m.index.ListedBy(event); a != nil {
-			m.self.hold(a)
-		}
-	}
-	m.index.Note(event)
-	m.ingest.reprocess.wakeFor(m.ingest.fulfilsHeld(event))
+	m.ingest.reprocess.wakeFor(m.ingest.nowHeld(event))
 }
 
 // Ready returns a channel that is closed when Run has read the Store and Judge can be called.

@@ -91,8 +91,6 @@ func newCollector(namespace string, status func() Status, failures func() map[st
 				func(s Status) map[string]uint64 { return s.Events.Dropped }),
 			one("claimed_ids_total", "Total ids that were requested from one relay only, although several relays have them.",
 				counter, func(s Status) float64 { return float64(s.Events.Claimed) }),
-			one("claims_lapsed_total", "Total requests that brought too few of these ids, so that other relays were asked.",
-				counter, func(s Status) float64 { return float64(s.Events.Lapsed) }),
 			one("events_in_flight", "Number of received events that are not stored or rejected yet.",
 				gauge, func(s Status) float64 { return float64(s.Events.InFlight) }),
 			one("events_waiting", "Number of events that wait for an event they depend on.",

@@ -3,8 +3,9 @@ package sync
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -12,13 +13,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
-
-func rejectedConfig(cfg Config) pending.Config {
-	return pending.Config{
-		Most: cfg.constants.Remembered, Waiting: cfg.constants.Waiting, WaitingBytes: cfg.constants.WaitingBytes,
-		KeepFor: cfg.constants.RejectedFor, WholeFor: wholeFor,
-	}
-}
 
 // dealtWith reports whether an event need not be processed again.
 func (g *ingest) dealtWith(id graspsync.EventID) bool {
@@ -28,15 +22,8 @@ func (g *ingest) dealtWith(id graspsync.EventID) bool {
 // needed returns the ids of events that are not stored and need processing.
 func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsync.EventID, error) {
 	out := make([]graspsync.EventID, 0, len(ids)) // usually nearly all
-	for len(ids) > 0 {
-		n := min(saveBatch, len(ids))
-		chunk := make([]graspsync.EventID, 0, n)
-		for _, id := range ids[:n] {
-			if !g.dealtWith(id) {
-				chunk = append(chunk, id)
-			}
-		}
-		ids = ids[n:]
+	for some := range slices.Chunk(ids, saveBatch) {
+		chunk := slices.DeleteFunc(slices.Clone(some), g.dealtWith)
 		has, err := g.store.has(ctx, chunk)
 		if err != nil {
 			return nil, fmt.Errorf("reading the store: %w", err)
@@ -54,10 +41,9 @@ func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsy
 func (g *ingest) note(n pending.Note) {
 	d := g.rejected.Add(n)
 	g.telemetry.drop("waiting", d.Waiting)
-	g.telemetry.drop("rejected", d.Fresh)
 	g.telemetry.drop("postponed", d.Later)
 	g.telemetry.drop("remembered", d.Remembered)
-	g.lost(d.Unsaved)
+	g.telemetry.drop("unsaved", d.Unsaved)
 	g.waiting.Store(int64(g.rejected.Held().Waiting))
 }
 
@@ -66,14 +52,28 @@ func countsAgain(ev graspsync.Event) bool {
 	return ev.Kind != graspsync.KindDeletion && ev.Kind != graspsync.KindVanish
 }
 
-// fulfilsHeld returns the dependencies that a held event fulfills. If the Policy cannot tell the
-// maintainers, these include all people in the announcement.
-func (g *ingest) fulfilsHeld(ev graspsync.Event) []pending.Key {
+// nowHeld follows the repository of a held announcement, and returns the dependencies that a held
+// event fulfills. If the Policy cannot tell the maintainers, these include all people in the
+// announcement.
+func (g *ingest) nowHeld(ev graspsync.Event) []pending.Key {
 	keys := append(pending.Fulfils(ev, false), pending.KeyOf(graspsync.OnHeldBy(ev.PubKey)))
-	if a, err := nip34.ParseAnnouncement(ev); err == nil && !g.policy.canTell(a.Ref.Identifier) {
-		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
-			keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(a.Ref.Identifier, who)), pending.KeyOf(graspsync.OnBecomesListed(a.Ref.Identifier, who)))
+	if a := g.self.index.ListedBy(ev); a != nil {
+		g.self.hold(a)
+	}
+	g.self.index.Note(ev)
+	if a, err := nip34.ParseAnnouncement(ev); err == nil {
+		if _, can := g.policy.hear(a.Ref.Identifier); !can {
+			keys = append(keys, onRecognized(a)...)
 		}
+	}
+	return keys
+}
+
+// onRecognized returns the dependencies on the role of the people in an announcement.
+func onRecognized(a *nip34.Announcement) (keys []pending.Key) {
+	for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
+		keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(a.Ref.Identifier, who)),
+			pending.KeyOf(graspsync.OnBecomesListed(a.Ref.Identifier, who)))
 	}
 	return keys
 }
@@ -83,18 +83,13 @@ func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	if g.rejected.Idle() {
 		return
 	}
-	awaited := func(k pending.Key) {
+	all := pending.Fulfils(ev, true)
+	if a, err := nip34.ParseAnnouncement(ev); err == nil { // its owner and maintainers may be recognized now
+		all = append(all, onRecognized(a)...)
+	}
+	for _, k := range all {
 		if g.rejected.Awaits(k) {
 			keys[k] = struct{}{}
-		}
-	}
-	for _, k := range pending.Fulfils(ev, true) {
-		awaited(k)
-	}
-	if a, err := nip34.ParseAnnouncement(ev); err == nil { // its owner and maintainers may be recognized now
-		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
-			awaited(pending.KeyOf(graspsync.OnBecomesMaintainer(a.Ref.Identifier, who)))
-			awaited(pending.KeyOf(graspsync.OnBecomesListed(a.Ref.Identifier, who)))
 		}
 	}
 }
@@ -103,6 +98,12 @@ func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 // only the id is left.
 func (g *ingest) arrived(ctx context.Context, keys []pending.Key) []*pending.PendingEvent {
 	whole, ask := g.rejected.Arrived(keys)
+	g.refetchMissing(ctx, ask)
+	return whole
+}
+
+// refetchMissing requests events by id, unless they are stored.
+func (g *ingest) refetchMissing(ctx context.Context, ask map[graspsync.RelayURL][]graspsync.EventID) {
 	for relay, ids := range ask {
 		has, err := g.store.has(ctx, ids)
 		missing := ids[:0]
@@ -116,29 +117,111 @@ func (g *ingest) arrived(ctx context.Context, keys []pending.Key) []*pending.Pen
 		}
 		g.refetch(relay, missing)
 	}
-	return whole
 }
 
 // revived returns jobs for pending events. No batch waits for these jobs.
 func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
 	jobs := make([]*job, len(waiting))
 	for i, w := range waiting {
-		p, _ := w.Payer.(payer)
-		jobs[i] = &job{
-			key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: p.stats, retry: p.retry, revived: true,
-		}
+		stats, _ := w.Payer.(*relayStats)
+		jobs[i] = &job{key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: stats, revived: true}
 	}
 	g.waiting.Store(int64(g.rejected.Held().Waiting))
 	return jobs
 }
 
-// lost records unsaved events whose ids were evicted. Their relays are asked later for everything
-// since then.
-func (g *ingest) lost(unsaved []pending.Heard) {
-	for _, e := range unsaved {
-		g.telemetry.drop("unsaved", 1)
-		g.known.Forget(e.ID)
-		g.health.letGo(e.Relay, e.Seen)
+// fulfil judges the events again that wait for an event which was stored without the writer.
+func (g *ingest) fulfil(ev graspsync.Event) {
+	g.reprocess.wakeFor(pending.Fulfils(ev, true))
+}
+
+// withdrawn records that an event was removed. If it was an announcement, other maintainers may
+// have room now.
+func (g *ingest) withdrawn(ev graspsync.Event) {
+	g.self.index.Note(ev)
+	g.reprocess.wakeFor(nil)
+}
+
+// recalled resumes the pending events of the previous process. keys are their dependencies, which
+// may have been stored since. Events that were being requested are requested again.
+func (g *ingest) recalled(keys map[pending.Key]struct{}) {
+	g.reprocess.wakeFor(slices.Collect(maps.Keys(keys)))
+	for relay, ids := range g.rejected.Wanted() {
+		g.refetch(relay, ids)
+	}
+}
+
+// removed records an event that our relay has removed, so that sync does not store it again. The
+// event is requested again only if the rule that blocks it is lifted or an operator asks for it.
+// Other dependencies do not count, because they may be fulfilled already.
+func (g *ingest) removed(ev graspsync.Event) {
+	deps := []graspsync.Dependency{graspsync.OnOperatorRequest(ev.ID)}
+	if g.cfg.Rules != nil {
+		if reason, until := g.cfg.Rules.Blocks(ev); reason != "" {
+			deps = append(deps, until...)
+		}
+	}
+	g.note(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: pending.KeysOf(deps), Accepted: countsAgain(ev)})
+	g.known.Forget(ev.ID) // last, or a copy that arrives in between would be stored
+}
+
+// displaced schedules another judgment of a held event that the Policy dropped for lack of room.
+// Its git data may arrive in minutes, and its relay sends it again only in the next pass.
+func (g *ingest) displaced(ev graspsync.Event) {
+	h, known := g.sources.get(ev.ID, true)
+	if !known { // held before the start
+		h.source.Kind = graspsync.CatchUp
+	}
+	if h.size == 0 {
+		h.size = memorySize(ev, len(ev.String()))
+	}
+	g.note(pending.Note{
+		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: ev.ID, Size: min(h.size, g.cfg.Limits.InFlight), Payer: h.stats,
+		Later: true, Tries: h.tries,
+	})
+	g.known.Forget(ev.ID)
+	g.reprocess.judgeLater(time.Time{})
+}
+
+// heldFrom returns the source of a held event. For an event held before a restart only the kind of
+// source is known. ended removes the record, because the hold has ended.
+func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
+	h, known := g.sources.get(id, false)
+	if ended {
+		g.letGo(id)
+	}
+	if known {
+		return h
+	}
+	if byUser, held := g.policy.heldForUser(id); held && !byUser {
+		h.source.Kind = graspsync.CatchUp
+	}
+	return h
+}
+
+// letGo records the end of a hold. Other events may have room now.
+func (g *ingest) letGo(id graspsync.EventID) {
+	if _, held := g.sources.get(id, true); held && g.rejected.Held().Later > 0 {
+		g.reprocess.judgeLater(time.Now())
+	}
+}
+
+// count counts an event that was stored without the writer. It is a submission, or a released event
+// that counts under its original source.
+func (g *ingest) count(ev graspsync.Event) {
+	if _, held := g.sources.get(ev.ID, false); !held && (g.dealtWith(ev.ID) || g.inflight.has(ev.ID)) {
+		return // the writer has counted it
+	}
+	h := g.heldFrom(ev.ID, true)
+	g.telemetry.say("event stored", graspsync.Incoming{Event: ev, Source: h.source})
+	if h.source.Kind == graspsync.Direct {
+		g.telemetry.sources[graspsync.Direct].Add(1)
+		return
+	}
+	g.telemetry.outcome(h.source.Kind, graspsync.Stored)
+	g.telemetry.observe(EventStored{Event: ev, Source: h.source})
+	if h.stats != nil {
+		h.stats.stored.Add(1)
 	}
 }
 
@@ -148,13 +231,12 @@ type reprocessQueue struct {
 	most int           // maximum number of keys
 	wake chan struct{} // one slot: the queue is not empty
 
-	roomAt atomic.Pointer[time.Time] // when the Policy last ended a hold, which may make room; nil: never
-	later  atomic.Bool               // some event had no room
-
 	mu sync.Mutex
 	// guarded by mu
 	fulfilled []pending.Key // by events that were stored without the writer
 	overrun   bool          // a limit was exceeded: judge all pending events
+	later     bool          // some event had no room, or room was freed
+	freedAt   time.Time     // when the Policy last ended a hold, which may make room
 }
 
 // wakeFor adds fulfilled dependencies.
@@ -169,24 +251,18 @@ func (q *reprocessQueue) wakeFor(keys []pending.Key) {
 	q.poke()
 }
 
-// judgeLater records that an event waits for room.
-func (q *reprocessQueue) judgeLater() {
-	q.later.Store(true)
+// judgeLater records that an event waits for room, or that room was freed at a time.
+func (q *reprocessQueue) judgeLater(freed time.Time) {
+	q.mu.Lock()
+	q.later, q.freedAt = true, latest(q.freedAt, freed)
+	q.mu.Unlock()
 	q.poke()
 }
 
-// freed records that there may be room for events with the verdict [graspsync.Later].
-func (q *reprocessQueue) freed() {
-	now := time.Now()
-	q.roomAt.Store(&now)
-	q.judgeLater()
-}
-
-func (q *reprocessQueue) room() (at time.Time) {
-	if p := q.roomAt.Load(); p != nil {
-		at = *p
-	}
-	return at
+func (q *reprocessQueue) room() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.freedAt
 }
 
 func (q *reprocessQueue) poke() {
@@ -196,12 +272,12 @@ func (q *reprocessQueue) poke() {
 	}
 }
 
-func (q *reprocessQueue) takeFulfilled() (keys []pending.Key, all bool) {
+func (q *reprocessQueue) take() (keys []pending.Key, all, later bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	keys, all = q.fulfilled, q.overrun
-	q.fulfilled, q.overrun = nil, false
-	return keys, all
+	keys, all, later = q.fulfilled, q.overrun, q.later
+	q.fulfilled, q.overrun, q.later = nil, false, false
+	return keys, all, later
 }
 
 // maxHeldSources exceeds the room of any purgatory.
@@ -229,11 +305,6 @@ func (h *heldSources) add(id graspsync.EventID, e heldSource) {
 	if _, known := h.by[id]; !known && len(h.by) < maxHeldSources {
 		lazy.Put(&h.by, id, e)
 	}
-}
-
-func (h *heldSources) has(id graspsync.EventID) bool {
-	_, known := h.get(id, false)
-	return known
 }
 
 // get returns the origin of an event, and removes it if take is set.

@@ -33,7 +33,7 @@ const (
 
 const (
 	rejectedName   = "rejected"
-	rejectedFormat = "3"     // rejections in another format are forgotten
+	rejectedFormat = "4"     // rejections in another format are forgotten
 	basisName      = "basis" // fingerprint of the identity and the policy
 	transportName  = "transport"
 )

@@ -220,12 +220,6 @@ func (p *safePolicy) heard(identifier string) (_ map[graspsync.PubKey]bool, err 
 	return p.of.RecognizedAuthors(identifier, p.view), nil
 }
 
-// canTell reports whether RecognizedAuthors of the Policy returns a result.
-func (p *safePolicy) canTell(identifier string) bool {
-	_, can := p.hear(identifier)
-	return can
-}
-
 func (p *safePolicy) heldForUser(id graspsync.EventID) (byUser, held bool) {
 	if p.holder == nil {
 		return false, false

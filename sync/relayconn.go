@@ -556,12 +556,11 @@ func (c *relayConn) divide(ctx context.Context, a session.Missing, f *relayBatch
 		if ids, err = g.needed(ctx, ids); err != nil {
 			return nil, nil, err
 		}
-		var held *fetchClaim
-		free, busy, held = g.inflight.claims.take(c.stats.bad.without(ids), f, c.stats, time.Now())
+		free, busy = g.inflight.claims.take(c.stats.bad.without(ids), f, time.Now())
 		if len(free) > 0 || len(busy) == 0 || a.More {
 			return free, busy, nil
 		}
-		if err = g.inflight.claims.wait(ctx, held, f); err != nil {
+		if err = g.inflight.claims.wait(ctx, busy[0], f); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -583,9 +582,9 @@ type relayBatch struct {
 	since time.Time
 
 	// guarded by fetchClaims.mu
-	claims []*fetchClaim
-	over   bool          // the batch has ended and claims no more ids
-	waited time.Duration // for claims of other batches
+	claimed []graspsync.EventID
+	over    bool          // the batch has ended and claims no more ids
+	waited  time.Duration // for claims of other batches
 }
 
 // done reports the end of a batch to the loop after all its events are settled.
@@ -596,7 +595,6 @@ func (c *relayConn) done(a session.Done) {
 	}
 	delete(c.batches, a.Batch)
 	c.compared(a.Report)
-	c.m.ingest.hurry()
 	f.wait.finish(func() {
 		c.m.ingest.inflight.claims.leave(f)
 		c.m.inbox.put(batchResult{conn: c, relayBatch: f, done: a})

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -27,8 +26,6 @@ type relayStats struct {
 	completeness completeness
 	bad          badSignatures
 	host         limit.Stranger // read-only
-
-	lapses backoff.Streak // claims that were too slow; guarded by fetchClaims.mu
 
 	// owned by the loop
 	labelled bool // it has metrics of its own
@@ -51,8 +48,6 @@ func (s *relayStats) connected(info wire.Info) {
 	defer s.mu.Unlock()
 	s.software, s.lastErr = info.Software, ""
 }
-
-func (s *relayStats) brought() { s.stored.Add(1) }
 
 func (s *relayStats) failed(err string) {
 	s.mu.Lock()

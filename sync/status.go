@@ -61,7 +61,6 @@ type EventStatus struct {
 	Held       uint64            `json:"held"`    // held by the Policy
 	Failed     uint64            `json:"failed"`  // could not be judged or saved; retried
 	Claimed    uint64            `json:"claimed"` // ids requested from one of several relays that have them
-	Lapsed     uint64            `json:"lapsed"`  // requests that returned too few of these ids
 	InFlight   int64             `json:"in_flight"`
 	Waiting    int64             `json:"waiting"` // events that wait for their dependencies
 	Rejected   map[string]uint64 `json:"rejected"`

@@ -68,7 +68,7 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
 		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
 		Held: k.held.Load(), Failed: k.failed.Load(),
-		Claimed: g.inflight.claims.claimed.Load(), Lapsed: g.inflight.claims.lapsed.Load(),
+		Claimed:  g.inflight.claims.claimed.Load(),
 		InFlight: g.inflight.unsettled.Load(), Waiting: g.waiting.Load(),
 	}}
 	k.reasons(&s.Events)

@@ -335,28 +335,3 @@ func TestRestartWhileTheStoreFails(t *testing.T) {
 		})
 	}
 }
-
-// An unsaved event that its relay no longer serves is not waited for forever.
-func TestUnsavedEventThatIsGone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		owner := relaytest.NewCheapKey("owner")
-		store := &fullDisk{Store: memstore.New(), refuses: func(ev *nostr.Event) bool { return ev.Content == "odd" }}
-		(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
-		r := start(t, net, store, relaysync.Config{})
-		defer r.stop()
-		after(5 * time.Minute)
-		odd := owner.Issue(at(0), owner.Ref("repo"), "odd")
-		a.Publish(odd)
-		for i := range 8 {
-			a.Publish(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("even", i)))
-			after(time.Minute)
-		}
-		require.False(t, r.manager.Status().Synced)
-		a.Remove(odd.ID)
-		after(48 * time.Hour)
-		require.True(t, r.manager.Status().Synced)
-		require.Equal(t, uint64(1), r.manager.Status().Events.Dropped["unsaved"])
-	})
-}

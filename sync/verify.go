@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -26,73 +24,18 @@ type Verifier interface {
 
 var _ Verifier = (*batchverify.Verifier)(nil)
 
-const (
-	// verifyBatch is the maximum number of events in one call of the Verifier. Larger batches are
-	// hardly cheaper per event.
-	verifyBatch = 512
-
-	// verifyLinger is the maximum time that historic events wait for a full batch. A fast relay
-	// sends some hundred events in that time. A single check costs ten times as much per signature.
-	verifyLinger = 20 * time.Millisecond
-)
-
-// gather collects a batch. It returns early if the batch is full, contains a live event, or a
-// request has ended. It returns nil if ctx ends.
-func (g *ingest) gather(ctx context.Context) (jobs []*job) {
-	select {
-	case g.gathering <- struct{}{}:
-		defer func() { <-g.gathering }()
-	case <-ctx.Done():
-		return nil
-	}
-	if len(g.toVerify) == 0 { // no queued event is left for an earlier hurry
-		select {
-		case <-g.hurried:
-		default:
-		}
-	}
-	urgent := func(j *job) bool { return j.incoming.Source.Kind == graspsync.Live }
-	select {
-	case j := <-g.toVerify:
-		jobs = append(make([]*job, 0, verifyBatch), j)
-	case <-ctx.Done():
-		return nil
-	}
-	if jobs = more(g.toVerify, jobs, verifyBatch); slices.ContainsFunc(jobs, urgent) {
-		return jobs
-	}
-	linger := time.NewTimer(verifyLinger)
-	defer linger.Stop()
-	for len(jobs) < verifyBatch {
-		select {
-		case j := <-g.toVerify:
-			if jobs = append(jobs, j); urgent(j) {
-				return more(g.toVerify, jobs, verifyBatch)
-			}
-		case <-g.hurried:
-			return more(g.toVerify, jobs, verifyBatch)
-		case <-linger.C:
-			return jobs
-		case <-ctx.Done():
-			return jobs
-		}
-	}
-	return jobs
-}
-
-// hurry makes queued events be verified immediately, because a request has ended.
-func (g *ingest) hurry() {
-	select {
-	case g.hurried <- struct{}{}:
-	default:
-	}
-}
+// verifyBatch is the maximum number of events in one call of the Verifier. Larger batches are
+// hardly cheaper per event.
+const verifyBatch = 512
 
 // verifyAll is one worker. It verifies events until ctx ends.
 func (g *ingest) verifyAll(ctx context.Context) {
 	for {
-		jobs := g.gather(ctx)
-		if jobs == nil {
+		var jobs []*job
+		select {
+		case j := <-g.toVerify: // batches grow while the workers are busy
+			jobs = more(g.toVerify, []*job{j}, verifyBatch)
+		case <-ctx.Done():
 			return
 		}
 		for _, j := range jobs { // other events of the same hosts may wait for room

@@ -2,7 +2,7 @@ package pending
 
 import (
 	"cmp"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	rejectedVersion = 3
 	// chunks is the number of exported chunks. A new id changes only one of them.
 	chunks  = 256
 	keySize = 8
@@ -24,73 +23,67 @@ const (
 
 var errChunk = errors.New("invalid chunk of rejected events")
 
-// record is the fixed part of an entry in a chunk. The relay URL and the keys of dependencies
-// follow.
+// record is an entry in a chunk.
 type record struct {
-	ID              graspsync.EventID
-	CreatedAt, Seen int64
-	Kind            int32
-	Accepted        bool
-	Wanted          bool
-	Unsaved         bool
-	Tries           uint8
-	Relay, Deps     uint16 // length in bytes, and number of keys
+	ID        graspsync.EventID  `json:"id"`
+	CreatedAt nostr.Timestamp    `json:"at"`
+	Seen      int64              `json:"seen"`
+	Kind      int32              `json:"kind"`
+	Accepted  bool               `json:"accepted,omitempty"`
+	Wanted    bool               `json:"wanted,omitempty"`
+	Unsaved   bool               `json:"unsaved,omitempty"`
+	Tries     uint8              `json:"tries,omitempty"`
+	Relay     graspsync.RelayURL `json:"relay,omitzero"`
+	Deps      []Key              `json:"deps,omitempty"`
 }
 
-// Export returns the ids and their data in chunks, without whole events. A chunk changes only with
-// its entries.
+// Export returns the ids and their data in chunks of JSON, without whole events. A chunk changes
+// only with its entries.
 func (r *RejectedIndex) Export() [][]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([][]byte, chunks)
+	var records [chunks][]record
 	for _, e := range r.ids.All() {
-		b := &out[maphash.Comparable(r.seed, e.id)%chunks]
-		if *b == nil {
-			*b = []byte{rejectedVersion}
+		of := &records[maphash.Comparable(r.seed, e.id)%chunks]
+		*of = append(*of, record{
+			ID: e.id, CreatedAt: e.createdAt, Seen: e.seen, Kind: e.kind, Accepted: e.accepted, Wanted: e.wanted,
+			Unsaved: e.unsaved, Tries: e.tries, Relay: e.relay.Value(), Deps: e.keys(),
+		})
+	}
+	out := make([][]byte, chunks)
+	for i, some := range records {
+		if len(some) > 0 {
+			out[i], _ = json.Marshal(some) // never fails
 		}
-		*b = e.append(*b)
 	}
 	return out
-}
-
-func (e *entry) append(b []byte) []byte {
-	relay := e.relay.Value().String()
-	b, _ = binary.Append(b, binary.BigEndian, record{ // never fails
-		ID: e.id, CreatedAt: int64(e.createdAt), Seen: e.seen, Kind: e.kind, Accepted: e.accepted, Wanted: e.wanted,
-		Unsaved: e.unsaved, Tries: e.tries, Relay: uint16(len(relay)), Deps: uint16(len(e.deps)), //nolint:gosec // bounded by MaxDependencies, and by a URL
-	})
-	b = append(b, relay...)
-	for i := range e.deps {
-		b = binary.BigEndian.AppendUint64(b, uint64(e.deps[i].key))
-	}
-	return b
-}
-
-// restored is a decoded entry.
-type restored struct {
-	entry
-	keys []Key
 }
 
 // Restore adds the entries that Export returned. It is called before any other method. A chunk that
 // cannot be read is skipped, and the error of one such chunk is returned.
 func (r *RejectedIndex) Restore(chunks [][]byte) (d Dropped, err error) {
-	var all []restored
+	var all []record
 	for _, c := range chunks {
-		entries, cerr := decode(c)
-		if cerr != nil {
-			err = cerr
+		var some []record
+		if len(c) == 0 {
 			continue
 		}
-		all = append(all, entries...)
+		if bad := json.Unmarshal(c, &some); bad != nil {
+			err = fmt.Errorf("%w: %w", errChunk, bad)
+			continue
+		}
+		all = append(all, some...)
 	}
-	slices.SortStableFunc(all, func(a, b restored) int { return cmp.Compare(a.seen, b.seen) })
+	slices.SortStableFunc(all, func(a, b record) int { return cmp.Compare(a.Seen, b.Seen) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	for _, in := range all {
-		e := &in.entry
-		e.seen = min(e.seen, now.Unix()) // a clock that was set back extends no lifetime
+		e := &entry{
+			id: in.ID, createdAt: in.CreatedAt, seen: min(in.Seen, now.Unix()), // a clock that was set back extends no lifetime
+			kind: in.Kind, accepted: in.Accepted, wanted: in.Wanted, unsaved: in.Unsaved, tries: min(in.Tries, maxTries),
+			relay: unique.Make(in.Relay),
+		}
 		if _, known := r.ids.Get(e.id); known || r.old(e, now) {
 			continue
 		}
@@ -100,42 +93,8 @@ func (r *RejectedIndex) Restore(chunks [][]byte) (d Dropped, err error) {
 		if e.tries > 0 { // no whole event exists after a restart, so the id is due now
 			e.seen = min(e.seen, now.Unix()-int64(e.wait()/time.Second))
 		}
-		r.link(e, in.keys)
+		r.link(e, in.Deps[:min(len(in.Deps), MaxDependencies)])
 		r.put(e, &d)
 	}
 	return d, err
-}
-
-func decode(chunk []byte) (out []restored, err error) {
-	if len(chunk) == 0 {
-		return nil, nil
-	}
-	if chunk[0] != rejectedVersion {
-		return nil, fmt.Errorf("%w: version %d", errChunk, chunk[0])
-	}
-	for rest := chunk[1:]; len(rest) > 0; {
-		var rec record
-		n, err := binary.Decode(rest, binary.BigEndian, &rec)
-		end := n + int(rec.Relay) + keySize*int(rec.Deps)
-		if err != nil || rec.Deps > MaxDependencies || rec.Tries > maxTries || len(rest) < end {
-			return nil, errChunk
-		}
-		in := restored{entry: entry{
-			id: rec.ID, createdAt: nostr.Timestamp(rec.CreatedAt), seen: rec.Seen, kind: rec.Kind,
-			accepted: rec.Accepted, wanted: rec.Wanted, unsaved: rec.Unsaved, tries: rec.Tries,
-		}}
-		var u graspsync.RelayURL
-		if rec.Relay > 0 {
-			if u, err = graspsync.ParseRelayURL(string(rest[n : n+int(rec.Relay)])); err != nil {
-				return nil, fmt.Errorf("%w: %w", errChunk, err)
-			}
-		}
-		in.relay = unique.Make(u)
-		for keys := rest[n+int(rec.Relay) : end]; len(keys) > 0; keys = keys[keySize:] {
-			in.keys = append(in.keys, Key(binary.BigEndian.Uint64(keys)))
-		}
-		out = append(out, in)
-		rest = rest[end:]
-	}
-	return out, nil
 }

@@ -21,18 +21,15 @@ const (
 	// linksPerEntry is the maximum average number of dependencies per event. A deletion may have
 	// thousands, most events have one or two.
 	linksPerEntry = 16
-
-	noTime nostr.Timestamp = -1 // created_at if only the id is known
 )
 
-// RejectedIndex contains the ids of verified events that are not stored: rejected, pending, without
-// room, superseded, deleted or removed events. An id is added only after its event was verified, so
-// a forged copy cannot hide the real event.
+// RejectedIndex contains the ids of verified events that are not stored. An id is added only after
+// its event was verified, so a forged copy cannot hide the real event.
 //
-// Ids are kept for days with their dependencies. Whole events are kept as [PendingEvent] while
-// there is room. When a dependency arrives, whole events are judged again. The other ids become
-// wanted and are requested again. Relay hosts share the limits, see [limit.Table]. A RejectedIndex
-// is safe for concurrent use.
+// Ids are kept for days with their dependencies, and whole events as [PendingEvent] while there is
+// room. When a dependency arrives, whole events are judged again. The other ids become wanted and
+// are requested again. Relay hosts share the limits, see [limit.Table]. A RejectedIndex is safe for
+// concurrent use.
 type RejectedIndex struct {
 	cfg  Config       // read-only
 	seed maphash.Seed // selects the chunk of an id; read-only
@@ -53,7 +50,6 @@ type state int
 
 const (
 	waits state = iota // it has dependencies
-	fresh              // it was rejected within Config.WholeFor
 	later              // it had no room or could not be saved
 	states
 )
@@ -61,8 +57,8 @@ const (
 // entry is the data of one id. It is small because there are many.
 type entry struct {
 	id        graspsync.EventID
-	createdAt nostr.Timestamp // noTime if unknown
-	seen      int64           // Unix seconds
+	createdAt nostr.Timestamp
+	seen      int64 // Unix seconds
 	deps      []depLink
 	event     *PendingEvent // nil if only the id is kept
 	relay     unique.Handle[graspsync.RelayURL]
@@ -88,7 +84,6 @@ type PendingEvent struct {
 	Payer    any // from the Note
 
 	since time.Time // time of the addition or of the last judgement
-	due   time.Time // time of the next attempt to save
 	seq   uint64
 	entry *entry
 	in    state
@@ -103,8 +98,10 @@ const (
 	unsavedFirst = time.Minute
 	unsavedMost  = 4 * time.Hour
 	// laterAgain is the time until an event without room is judged again, unless room is freed
-	// earlier.
-	laterAgain = time.Minute
+	// earlier. unsavedAgain is the time until an event is saved again. It doubles up to four times
+	// laterAgain.
+	laterAgain   = time.Minute
+	unsavedAgain = time.Second
 	// laterWhole is the maximum number of times that an evicted held event is kept whole. Without
 	// it events without room would evict each other forever.
 	laterWhole = 4
@@ -119,9 +116,8 @@ const (
 type Config struct {
 	Most         int           // maximum ids
 	Waiting      int           // maximum whole events of each state
-	WaitingBytes int64         // maximum size of whole events with dependencies; a quarter of it for each other state
+	WaitingBytes int64         // maximum size of whole events with dependencies; a quarter of it for others
 	KeepFor      time.Duration // lifetime of an id
-	WholeFor     time.Duration // time that a rejected event stays whole
 }
 
 // NewRejectedIndex returns an empty index.
@@ -149,21 +145,15 @@ type Note struct {
 	Payer    any // returned with the whole event
 	Deps     []Key
 	Accepted bool // the policy accepted it once
-	Waits    bool // keep it whole while there is room
-	Fresh    bool // keep it whole for Config.WholeFor
-	Later    bool // it had no room: keep it whole to be judged again
+	Whole    bool // keep it whole while there is room
+	Wanted   bool // it is requested again
+	Later    bool // it had no room: it is judged again in turn
 	Tries    int  // with Later: number of earlier evictions; from laterWhole on only the id is kept
-	Unsaved  bool // it could not be saved
-	// Due is the time when an unsaved event is saved again. If it is zero, only the id is kept.
-	Due time.Time
+	Unsaved  bool // it could not be saved: it is saved again in turn
 }
 
-// Dropped counts evicted events and ids. Unsaved contains the evicted events that could not be
-// saved, with the time of the first failure.
-type Dropped struct {
-	Waiting, Fresh, Later, Remembered int
-	Unsaved                           []Heard
-}
+// Dropped counts evicted whole events and ids, and the evicted ids of unsaved events.
+type Dropped struct{ Waiting, Later, Remembered, Unsaved int }
 
 // Add stores an event.
 func (r *RejectedIndex) Add(n Note) (d Dropped) {
@@ -171,55 +161,33 @@ func (r *RejectedIndex) Add(n Note) (d Dropped) {
 	defer r.mu.Unlock()
 	now := time.Now()
 	r.expire(now)
-	seen := now.Unix()
-	if old, ok := r.ids.Get(n.ID); ok && old.unsaved && !n.Due.IsZero() {
-		seen = old.seen // time of the first failure
+	e, ok := r.ids.Get(n.ID)
+	if !ok {
+		e = &entry{id: n.ID}
 	}
-	e := r.entry(n, seen)
+	r.unlink(e)
+	e.seen, e.relay = now.Unix(), unique.Make(n.Incoming.Source.Relay)
 	e.createdAt, e.kind = n.Incoming.Event.CreatedAt, int32(n.Incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
-	e.wanted, e.accepted = false, e.accepted || n.Accepted
-	switch {
-	case n.Later:
+	e.wanted, e.accepted = n.Wanted, e.accepted || n.Accepted
+	if n.Later || n.Unsaved {
 		e.tries = uint8(min(max(int(e.tries), n.Tries)+1, mostWait)) //nolint:gosec // bounded
-	case n.Unsaved:
-		e.tries = max(1, min(e.tries, mostWait))
-	default:
+	} else {
 		e.tries = 0
 	}
-	if n.Unsaved {
-		e.unsaved = true
+	if e.unsaved = n.Unsaved; e.unsaved {
 		r.unsaved++
 	}
 	r.link(e, n.Deps)
 	r.put(e, &d)
-	if _, ok := r.ids.Get(e.id); !ok {
-		return d
-	}
-	if n.Waits || n.Fresh || n.Later && n.Tries < laterWhole || n.Unsaved && !n.Due.IsZero() {
+	if _, ok := r.ids.Get(e.id); ok && (n.Whole || n.Later && n.Tries < laterWhole || n.Unsaved) {
 		in := waits
-		switch {
-		case n.Fresh:
-			in = fresh
-		case n.Later, n.Unsaved:
+		if n.Later || n.Unsaved {
 			in = later
 		}
 		r.seq++
-		r.hold(&PendingEvent{
-			Incoming: n.Incoming, ID: n.ID, Size: n.Size, Payer: n.Payer, since: now, due: n.Due, seq: r.seq, entry: e, in: in,
-		}, &d)
+		r.hold(&PendingEvent{Incoming: n.Incoming, ID: n.ID, Size: n.Size, Payer: n.Payer, since: now, seq: r.seq, entry: e, in: in}, &d)
 	}
 	return d
-}
-
-// entry returns the entry of an id, without event and dependencies. It creates a missing entry.
-func (r *RejectedIndex) entry(n Note, seen int64) *entry {
-	e, ok := r.ids.Get(n.ID)
-	if !ok {
-		e = &entry{id: n.ID, createdAt: noTime}
-	}
-	r.unlink(e)
-	e.seen, e.relay = seen, unique.Make(n.Incoming.Source.Relay)
-	return e
 }
 
 func host(u unique.Handle[graspsync.RelayURL]) limit.Stranger {
@@ -235,14 +203,13 @@ func (r *RejectedIndex) put(e *entry, d *Dropped) {
 	for _, g := range gone {
 		d.Remembered++
 		if g.Value.unsaved {
-			d.Unsaved = append(d.Unsaved, g.Value.heard())
+			d.Unsaved++
 		}
 		r.unlink(g.Value)
 	}
 }
 
-// hold keeps a whole event and adds evicted events to d. The id of an evicted unsaved event is
-// removed, too: its time is fetched again, because requests by id would take hours.
+// hold keeps a whole event and adds evicted events to d.
 func (r *RejectedIndex) hold(w *PendingEvent, d *Dropped) {
 	w.entry.event = w
 	r.countTags(w, 1)
@@ -251,13 +218,9 @@ func (r *RejectedIndex) hold(w *PendingEvent, d *Dropped) {
 		gone = append(gone, limit.Entry[graspsync.EventID, *PendingEvent]{Value: w})
 	}
 	for _, g := range gone {
-		*[states]*int{&d.Waiting, &d.Fresh, &d.Later}[w.in]++
-		e := g.Value.entry
+		*[states]*int{&d.Waiting, &d.Later}[w.in]++
 		r.countTags(g.Value, -1)
-		if e.event = nil; e.unsaved {
-			d.Unsaved = append(d.Unsaved, e.heard())
-			r.remove(e)
-		}
+		g.Value.entry.event = nil
 	}
 }
 
@@ -350,16 +313,6 @@ func (r *RejectedIndex) expire(now time.Time) {
 	for _, e := range old {
 		r.remove(e)
 	}
-	old = old[:0]
-	for _, w := range r.events[fresh].All() {
-		if now.Sub(w.since) < r.cfg.WholeFor {
-			break
-		}
-		old = append(old, w.entry)
-	}
-	for _, e := range old {
-		r.unhold(e)
-	}
 }
 
 func (r *RejectedIndex) old(e *entry, now time.Time) bool {
@@ -367,9 +320,10 @@ func (r *RejectedIndex) old(e *entry, now time.Time) bool {
 }
 
 // due reports whether the id of an event that had no room or could not be saved must be requested
-// again. It is false for a whole event, which is judged again instead.
-func (e *entry) due(now time.Time) bool {
-	return e.tries > 0 && e.event == nil && now.Unix()-e.seen >= int64(e.wait()/time.Second)
+// again. It is false for a whole event, which is judged again instead. An unsaved event is due
+// early if it was seen before works.
+func (e *entry) due(now, works time.Time) bool {
+	return e.tries > 0 && e.event == nil && (now.Unix()-e.seen >= int64(e.wait()/time.Second) || e.unsaved && e.seen < works.Unix())
 }
 
 func (e *entry) wait() time.Duration {
@@ -393,7 +347,7 @@ func (r *RejectedIndex) Has(id graspsync.EventID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.get(id)
-	return e != nil && !e.wanted && !e.due(time.Now()) && (!e.unsaved || e.event != nil)
+	return e != nil && !e.wanted && !e.due(time.Now(), time.Time{}) && (!e.unsaved || e.event != nil)
 }
 
 // Forget removes an id.
@@ -403,17 +357,6 @@ func (r *RejectedIndex) Forget(id graspsync.EventID) {
 	if e, ok := r.ids.Get(id); ok {
 		r.remove(e)
 	}
-}
-
-// Want records that an event must be requested again.
-func (r *RejectedIndex) Want(n Note) (d Dropped) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.entry(n, time.Now().Unix())
-	e.createdAt, e.kind = n.Incoming.Event.CreatedAt, int32(n.Incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
-	e.wanted, e.tries = true, 0
-	r.put(e, &d)
-	return d
 }
 
 // Arrived returns the entries that depend on any of the keys and makes them wanted. whole are the
@@ -481,31 +424,50 @@ func (r *RejectedIndex) Wanted() (ask map[graspsync.RelayURL][]graspsync.EventID
 	return ask
 }
 
-// InTurn returns up to most due events that had no room or could not be saved, and the time when
-// the next one is due. An event without room is due early if it was judged before freed, an unsaved
+// InTurn returns about most due events that had no room or could not be saved, of all relay hosts in
+// turn, and the time when the next one is due. An event without room is due early if it was judged before freed, an unsaved
 // event if it was tried before works. The events stay in the index until the next call about them.
 func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*PendingEvent, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	byHost := make(map[string][]*PendingEvent) // due
 	for _, w := range r.events[later].All() {
 		due, early := w.since.Add(laterAgain), freed
 		if w.entry.unsaved {
-			due, early = w.due, works
+			due, early = w.since.Add(backoff.Doubled(unsavedAgain, laterAgain*4, int(w.entry.tries))), works
 		}
 		if w.since.Before(early) {
 			due = now
 		}
-		if len(turn) < most && !due.After(now) {
-			turn = append(turn, w)
+		if !due.After(now) {
+			h := host(w.entry.relay).ID
+			byHost[h] = append(byHost[h], w)
 		} else if next.IsZero() || due.Before(next) {
 			next = due
 		}
 	}
+	for len(byHost) > 0 {
+		if len(turn) >= most {
+			return r.touch(turn, now), now
+		}
+		for h, some := range byHost {
+			if turn = append(turn, some[0]); len(some) == 1 {
+				delete(byHost, h)
+			} else {
+				byHost[h] = some[1:]
+			}
+		}
+	}
+	return r.touch(turn, now), next
+}
+
+// touch makes events the last ones of the next turn.
+func (r *RejectedIndex) touch(turn []*PendingEvent, now time.Time) []*PendingEvent {
 	for _, w := range turn {
 		w.since = now
 		r.events[later].Touch(w.ID)
 	}
-	return turn, next
+	return turn
 }
 
 // Unsaved returns the number of events that could not be saved.
@@ -526,14 +488,11 @@ func (r *RejectedIndex) HasRoom(size int64) bool {
 // State is the data of one id.
 type State struct {
 	Accepted bool // the policy accepted it once
-	Waits    bool // the event is whole for this reason, like the next two
-	Fresh    bool
-	Later    bool
-	Awaits   int  // number of dependencies
 	Tries    int  // see entry
 	Unsaved  bool // it could not be saved
-	Whole    *PendingEvent
 	Wanted   bool // it is judged or requested again
+	Deps     []Key
+	Whole    *PendingEvent // nil if only the id is kept
 	Heard
 }
 
@@ -543,7 +502,7 @@ type Heard struct {
 	Seen      time.Time // in seconds
 	Relay     graspsync.RelayURL
 	Kind      int
-	CreatedAt nostr.Timestamp // negative if unknown
+	CreatedAt nostr.Timestamp
 }
 
 func (e *entry) heard() Heard {
@@ -569,32 +528,23 @@ func (r *RejectedIndex) Look(id graspsync.EventID) (s State, known bool) {
 	if e == nil {
 		return s, false
 	}
-	s = State{Accepted: e.accepted, Wanted: e.wanted, Unsaved: e.unsaved, Awaits: len(e.deps), Tries: int(e.tries), Heard: e.heard(), Whole: e.event}
-	if e.event != nil {
-		s.Waits, s.Fresh, s.Later = e.event.in == waits, e.event.in == fresh, e.event.in == later
-	}
-	return s, true
+	return State{
+		Accepted: e.accepted, Wanted: e.wanted, Unsaved: e.unsaved, Tries: int(e.tries), Deps: e.keys(), Heard: e.heard(), Whole: e.event,
+	}, true
 }
 
-// Dependencies returns the dependencies of an event.
-func (r *RejectedIndex) Dependencies(id graspsync.EventID) []Key {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.get(id)
-	if e == nil {
-		return nil
-	}
-	keys := make([]Key, len(e.deps))
+func (e *entry) keys() (keys []Key) {
 	for i := range e.deps {
-		keys[i] = e.deps[i].key
+		keys = append(keys, e.deps[i].key)
 	}
 	return keys
 }
 
-// Overdue returns due ids without a whole event, up to most per relay, and makes them wanted. Ids
-// that were requested too often are removed. gone is the number of unsaved ones among them. any
-// reports whether an event without room or unsaved event exists.
-func (r *RejectedIndex) Overdue(most int) (ask map[graspsync.RelayURL][]graspsync.EventID, gone int, any bool) {
+// Overdue returns due ids without a whole event, up to most per relay, and makes them wanted. An
+// unsaved event is due early if it was tried before works. Ids that were requested too often are
+// removed. gone is the number of unsaved ones among them. any reports whether an event without room
+// or unsaved event exists.
+func (r *RejectedIndex) Overdue(most int, works time.Time) (ask map[graspsync.RelayURL][]graspsync.EventID, gone int, any bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -607,7 +557,7 @@ func (r *RejectedIndex) Overdue(most int) (ask map[graspsync.RelayURL][]graspsyn
 		any = true
 		u := e.relay.Value()
 		switch {
-		case !e.due(now) || len(ask[u]) >= most:
+		case !e.due(now, works) || len(ask[u]) >= most:
 		case e.tries >= maxTries:
 			old = append(old, e)
 		default:
@@ -653,13 +603,13 @@ func (r *RejectedIndex) Anything() (whole []*PendingEvent) {
 }
 
 // Held contains the numbers of whole events by state.
-type Held struct{ Waiting, Fresh, Later int }
+type Held struct{ Waiting, Later int }
 
 // Held returns the numbers of whole events.
 func (r *RejectedIndex) Held() Held {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Held{Waiting: r.events[waits].Len(), Fresh: r.events[fresh].Len(), Later: r.events[later].Len()}
+	return Held{Waiting: r.events[waits].Len(), Later: r.events[later].Len()}
 }
 
 // Len returns the number of ids.
@@ -721,5 +671,5 @@ func (r *RejectedIndex) whole(f nostr.Filter) (out []*PendingEvent) {
 
 // counts reports whether an entry is a known event with a known time.
 func (r *RejectedIndex) counts(e *entry, now time.Time) bool {
-	return !e.wanted && !e.unsaved && e.createdAt >= 0 && !r.old(e, now) && !e.due(now)
+	return !e.wanted && !e.unsaved && e.createdAt >= 0 && !r.old(e, now) && !e.due(now, time.Time{})
 }

@@ -32,7 +32,7 @@ func note(t *testing.T, n, from int, deps ...graspsync.Dependency) pending.Note 
 
 func index(most, waiting int) *pending.RejectedIndex {
 	return pending.NewRejectedIndex(pending.Config{
-		Most: most, Waiting: waiting, WaitingBytes: 1 << 20, KeepFor: 7 * 24 * time.Hour, WholeFor: 2 * time.Minute,
+		Most: most, Waiting: waiting, WaitingBytes: 1 << 20, KeepFor: 7 * 24 * time.Hour,
 	})
 }
 
@@ -41,13 +41,13 @@ func TestRelayHostsShare(t *testing.T) {
 	r := index(30, 9)
 	for i := range 3 {
 		n := note(t, i, 1)
-		n.Waits = true
+		n.Whole = true
 		r.Add(n)
 	}
 	var dropped pending.Dropped
 	for i := 100; i < 300; i++ {
 		n := note(t, i, 2)
-		n.Waits = true
+		n.Whole = true
 		d := r.Add(n)
 		dropped.Remembered += d.Remembered
 		dropped.Waiting += d.Waiting
@@ -55,7 +55,7 @@ func TestRelayHostsShare(t *testing.T) {
 	require.Equal(t, pending.Dropped{Remembered: 173, Waiting: 194}, dropped)
 	for i := range 3 {
 		s, known := r.Look(id(i))
-		require.True(t, known && s.Waits)
+		require.True(t, known && s.Whole != nil)
 	}
 	require.False(t, r.Has(id(272)))
 	require.True(t, r.Has(id(273)))
@@ -82,7 +82,7 @@ func TestKeysByTag(t *testing.T) {
 	for i := range 4 { // two evict two
 		n := note(t, i, 1)
 		n.Incoming.Event.Tags = nostr.Tags{{"e", "all"}, {"e", fmt.Sprint(i)}, {"e"}, {"long", "x"}}
-		n.Waits = true
+		n.Whole = true
 		r.Add(n)
 	}
 	require.Equal(t, 2, byTag("all"))
