@@ -82,7 +82,7 @@ func newPersistence(
 		rejected: table, transport: transport, telemetry: rep,
 		memory: memory.New(store, writebehind.Config{
 			Delay: 3 * time.Second, Timeout: cfg.constants.StoreTimeout, Logger: cfg.Logger,
-			MaxValue: 4 << 20, // 500,000 items of one relay
+			MaxValue: 6 << 20, // 500,000 items of one relay
 			MaxQueue: 250_000, Dropped: func(reason string, n int) { rep.drop("memory_"+reason, n) },
 		}),
 	}
@@ -164,7 +164,6 @@ func (r *persistence) disown(loaded *memory.Loaded) {
 		r.cfg.Logger.Info("rejected events forgotten, because the server's name or policy changed",
 			"relays", len(loaded.Kept))
 	}
-	r.memory.Chunks(rejectedName, nil)
 	delete(loaded.Chunks, rejectedName)
 	for _, k := range loaded.Kept {
 		r.memory.NothingKept(k.Relay)
@@ -175,10 +174,9 @@ func (r *persistence) disown(loaded *memory.Loaded) {
 // rebase saves the fingerprint after the old rejections are removed. If the process ends in
 // between, the next process removes them.
 func (r *persistence) rebase(ctx context.Context) {
-	if err := r.memory.Flush(ctx); err != nil {
-		return // the failure is logged by observedState
+	if r.memory.SaveChunks(ctx, rejectedName, nil) == nil && r.memory.Flush(ctx) == nil {
+		_ = r.memory.SaveChunks(ctx, basisName, [][]byte{r.basis}) // the failure is logged by observedState
 	}
-	r.memory.Chunks(basisName, [][]byte{r.basis})
 }
 
 // stats returns the facts that an earlier process learned about a relay.

@@ -1,10 +1,20 @@
+// Package memory stores the state of package sync that survives a restart: the health of relays and
+// hosts, learned limits, progress, and chunks of other data. Writes happen in the background, except
+// for health before a dial. [Memory.Load] returns only usable values.
 package memory
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,10 +22,12 @@ import (
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// Keys of the store. Keys of chunks end with a number of four digits.
+// Keys of the store. Keys of chunks end with a number of four digits. Values are JSON, except the
+// salt and chunks.
 const (
 	prefix        = "sync/"
 	healthPrefix  = prefix + "health/"
@@ -27,11 +39,43 @@ const (
 	saltKey       = prefix + "salt"
 )
 
-// SaltSize is the length of the salt in bytes.
-const SaltSize = 16
+const (
+	SaltSize   = 16                  // length of the salt in bytes
+	keepFor    = 30 * 24 * time.Hour // lifetime of a relay's records after its last attempt
+	clockSlack = time.Minute         // tolerated step back of the clock
+	maxChunks  = 10_000
+)
 
-// keepFor is the lifetime of a relay's records after its last attempt.
-const keepFor = 30 * 24 * time.Hour
+var errInvalid = errors.New("invalid value")
+
+// Kept contains the items that a plan has confirmed on a relay, and the time up to which they are
+// complete.
+type Kept = plan.Kept
+
+// keptRecord is a stored Kept. Items have 8 bytes each.
+type keptRecord struct {
+	Mark, PassAt time.Time
+	Items        []byte
+}
+
+// mark is a newer mark for the Kept with identity Of. After a crash a mark must never apply to the
+// items of another time, so it is ignored if the Kept differs.
+type mark struct {
+	At time.Time
+	Of uint64
+}
+
+// identity returns a hash of an encoded Kept.
+func identity(kept []byte) uint64 {
+	sum := sha256.Sum256(kept)
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// encode returns JSON, or false if v cannot be encoded.
+func encode(v any) ([]byte, bool) {
+	b, err := json.Marshal(v)
+	return b, err == nil
+}
 
 // Memory writes state to a store. It is safe for concurrent use, and methods that return no error
 // never block. Make one with [New].
@@ -55,6 +99,157 @@ func New(store state.Store, cfg writebehind.Config) *Memory {
 	}
 }
 
+// Loaded is the stored state.
+type Loaded struct {
+	Health  map[graspsync.RelayURL]health.Record
+	Hosts   map[string]health.Record
+	Learned map[graspsync.RelayURL]relaylimits.Learned
+	Kept    []Kept
+	Chunks  map[string][][]byte // by name
+	// Salt is part of the hashes in Kept. Load creates it if none is stored.
+	Salt []byte
+}
+
+// Load reads the stored state. It is called once, before all other methods. Unreadable values are
+// counted as dropped and removed, and expired values are removed. With an error, Load returns the
+// values read before it.
+func (m *Memory) Load(ctx context.Context) (l Loaded, err error) {
+	l = Loaded{
+		Health:  make(map[graspsync.RelayURL]health.Record),
+		Hosts:   make(map[string]health.Record),
+		Learned: make(map[graspsync.RelayURL]relaylimits.Learned),
+		Chunks:  make(map[string][][]byte),
+	}
+	now, marks := time.Now(), make(map[graspsync.RelayURL]mark)
+	if m.store != nil {
+		err = m.buffer.Load(ctx, prefix, func(key string, value []byte) (there bool, err error) {
+			keep := false
+			if len(value) <= m.cfg.MaxValue {
+				keep, err = m.load(&l, marks, key, value, now)
+			} else {
+				err = writebehind.ErrTooLong
+			}
+			if err != nil {
+				m.cfg.Dropped("unreadable", 1)
+				m.cfg.Logger.Warn("stored value dropped", "key", key, "error", err)
+			}
+			if err != nil || !keep {
+				m.remove(key)
+			}
+			return true, nil
+		})
+	}
+	if l.Salt == nil { // then every Kept is useless
+		l.Salt = make([]byte, SaltSize)
+		_, _ = rand.Read(l.Salt) // never fails
+		m.put(saltKey, func() ([]byte, bool) { return l.Salt, true })
+		clear(m.kept)
+	}
+	l.Kept = slices.DeleteFunc(l.Kept, func(k Kept) bool {
+		if m.kept[k.Relay] != 0 {
+			return false
+		}
+		m.remove(keptPrefix + k.Relay.String())
+		return true
+	})
+	for i := range l.Kept {
+		k := &l.Kept[i]
+		if newer := marks[k.Relay]; newer.Of == m.kept[k.Relay] && newer.At.After(k.Mark) && !newer.At.After(now.Add(clockSlack)) {
+			k.Mark = newer.At
+		}
+		if k.Mark.After(now) {
+			k.Mark = now
+		}
+		if k.PassAt.After(now) {
+			k.PassAt = now
+		}
+	}
+	return l, err
+}
+
+// load reads one value. keep is false if the value is obsolete.
+func (m *Memory) load(l *Loaded, marks map[graspsync.RelayURL]mark, key string, value []byte, now time.Time) (keep bool, err error) {
+	kind, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+	switch kind + "/" {
+	case "salt/":
+		if l.Salt = value; len(value) != SaltSize {
+			l.Salt, err = nil, errInvalid
+		}
+		return true, err
+	case "marks/":
+		return true, json.Unmarshal(value, &marks)
+	case "chunks/":
+		return true, m.loadChunk(l, name, value)
+	case "host/":
+		var r health.Record
+		err = json.Unmarshal(value, &r)
+		if keep = err == nil && now.Sub(r.LastAttempt) <= keepFor; keep {
+			l.Hosts[name] = r
+		}
+		return keep, err
+	}
+	u, err := graspsync.ParseRelayURL(name)
+	if err != nil {
+		return false, fmt.Errorf("relay URL: %w", err)
+	}
+	switch kind + "/" {
+	case "health/":
+		var r health.Record
+		err = json.Unmarshal(value, &r)
+		if keep = err == nil && now.Sub(r.LastAttempt) <= keepFor; keep {
+			l.Health[u] = r
+		}
+	case "learned/":
+		var r relaylimits.Learned
+		err = json.Unmarshal(value, &r)
+		r.Clamp(now)
+		if keep = err == nil && !r.Empty(now); keep {
+			l.Learned[u] = r
+		}
+	case "kept/":
+		return m.loadKept(l, u, value, now)
+	}
+	return keep, err
+}
+
+// loadKept reads a Kept. A mark in the far future came from a wrong clock and proves nothing.
+func (m *Memory) loadKept(l *Loaded, u graspsync.RelayURL, value []byte, now time.Time) (keep bool, err error) {
+	var r keptRecord
+	if err := json.Unmarshal(value, &r); err != nil {
+		return false, err
+	}
+	k := Kept{Relay: u, Mark: r.Mark, PassAt: r.PassAt}
+	for b := range slices.Chunk(r.Items, 8) {
+		if len(b) < 8 {
+			return false, errInvalid
+		}
+		k.Items = append(k.Items, binary.BigEndian.Uint64(b))
+	}
+	if !slices.IsSorted(k.Items) {
+		return false, errInvalid
+	}
+	l.Kept = append(l.Kept, k)
+	if len(k.Items) > 0 && !k.Mark.After(now.Add(clockSlack)) && now.Sub(k.Mark) <= keepFor {
+		m.kept[u] = identity(value)
+	}
+	return true, nil
+}
+
+func (m *Memory) loadChunk(l *Loaded, name string, value []byte) error {
+	name, number, _ := strings.Cut(name, "/")
+	i, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || name == "" || len(number) != 4 { // four digits are less than maxChunks
+		return errInvalid
+	}
+	chunks := l.Chunks[name]
+	for len(chunks) <= int(i) {
+		chunks = append(chunks, nil)
+	}
+	chunks[i] = value
+	l.Chunks[name], m.chunks[name] = chunks, len(chunks)
+	return nil
+}
+
 // Run writes changes until ctx ends. Changes queued at that time are lost, so call Flush before.
 // Run must be called once, unless the Memory has no store.
 func (m *Memory) Run(ctx context.Context) { m.buffer.Run(ctx) }
@@ -63,39 +258,31 @@ func (m *Memory) Run(ctx context.Context) { m.buffer.Run(ctx) }
 func (m *Memory) Flush(ctx context.Context) error { return m.buffer.Flush(ctx) }
 
 // Record is a health record that is read at the time of writing.
-type Record struct {
-	key  string
-	read func() (health.Record, bool)
-}
+type Record = writebehind.Change
 
 // OfRelay returns the record of a relay. read returns false if the record no longer exists.
 func OfRelay(u graspsync.RelayURL, read func(graspsync.RelayURL) (health.Record, bool)) Record {
-	return Record{healthPrefix + u.String(), func() (health.Record, bool) { return read(u) }}
+	return recordOf(healthPrefix+u.String(), u, read)
 }
 
 // OfHost returns the record of a host, like OfRelay.
 func OfHost(host string, read func(string) (health.Record, bool)) Record {
-	return Record{hostPrefix + host, func() (health.Record, bool) { return read(host) }}
+	return recordOf(hostPrefix+host, host, read)
 }
 
-func (r Record) value() ([]byte, bool) {
-	record, ok := r.read()
-	if !ok {
+func recordOf[K any](key string, of K, read func(K) (health.Record, bool)) Record {
+	return Record{Key: key, Value: func() ([]byte, bool) {
+		if r, ok := read(of); ok {
+			return encode(r)
+		}
 		return nil, false
-	}
-	return encode(record)
-}
-
-// encode returns JSON, or false if v cannot be encoded.
-func encode(v any) ([]byte, bool) {
-	b, err := json.Marshal(v)
-	return b, err == nil
+	}}
 }
 
 // Health queues changed records.
 func (m *Memory) Health(records ...Record) {
 	for _, r := range records {
-		m.put(r.key, r.value)
+		m.put(r.Key, r.Value)
 	}
 }
 
@@ -105,11 +292,7 @@ func (m *Memory) SaveHealth(ctx context.Context, records ...Record) error {
 	if m.store == nil {
 		return nil
 	}
-	changes := make([]writebehind.Change, len(records))
-	for i, r := range records {
-		changes[i] = writebehind.Change{Key: r.key, Value: r.value}
-	}
-	return m.buffer.Save(ctx, changes...)
+	return m.buffer.Save(ctx, records...)
 }
 
 // Learned queues the learned limits of a relay.
@@ -119,8 +302,12 @@ func (m *Memory) Learned(u graspsync.RelayURL, l relaylimits.Learned) {
 
 // Kept queues the confirmed items of a relay. The events of these items must be durable.
 func (m *Memory) Kept(k Kept) {
-	b := encodeKept(k)
-	queued := m.put(keptPrefix+k.Relay.String(), func() ([]byte, bool) { return b, true })
+	r := keptRecord{Mark: k.Mark, PassAt: k.PassAt, Items: make([]byte, 0, 8*len(k.Items))}
+	for _, it := range k.Items {
+		r.Items = binary.BigEndian.AppendUint64(r.Items, it)
+	}
+	b, ok := encode(r)
+	queued := m.put(keptPrefix+k.Relay.String(), func() ([]byte, bool) { return b, ok })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if queued {
@@ -141,16 +328,16 @@ func (m *Memory) NothingKept(u graspsync.RelayURL) {
 // Marks queues newer marks for the last values of Kept. Each call replaces all earlier marks. A
 // relay without a mark falls back to the mark in its Kept.
 func (m *Memory) Marks(all iter.Seq2[graspsync.RelayURL, time.Time]) {
-	var marks []mark
+	marks := make(map[graspsync.RelayURL]mark)
 	m.mu.Lock()
 	for u, at := range all {
 		if id, ok := m.kept[u]; ok {
-			marks = append(marks, mark{u, at, id})
+			marks[u] = mark{at, id}
 		}
 	}
 	m.mu.Unlock()
 	if len(marks) > 0 {
-		m.put(marksKey, func() ([]byte, bool) { return encodeMarks(marks), true })
+		m.put(marksKey, func() ([]byte, bool) { return encode(marks) })
 	}
 }
 
@@ -160,26 +347,10 @@ func (m *Memory) Forget(u graspsync.RelayURL) {
 	m.remove(learnedPrefix + u.String())
 }
 
-const maxChunks = 10_000
-
-func chunkKey(name string, i int) string { return fmt.Sprintf("%s%s/%04d", chunksPrefix, name, i) }
-
-// Chunks keeps chunks under a name without a slash, at most 10,000. A nil chunk is not kept. Only
-// chunks that have changed are written.
-func (m *Memory) Chunks(name string, chunks [][]byte) {
-	for _, c := range m.exported(name, chunks) {
-		m.put(c.Key, c.Value)
-	}
-}
-
-// SaveChunks queues chunks and blocks until they are durable. With an error a chunk may not be
-// durable.
+// SaveChunks queues chunks under a name without a slash, at most 10,000, and blocks until they are
+// durable. A nil chunk is not kept. Only chunks that have changed are written. With an error a
+// chunk may not be durable.
 func (m *Memory) SaveChunks(ctx context.Context, name string, chunks [][]byte) error {
-	return m.buffer.Save(ctx, m.exported(name, chunks)...)
-}
-
-// exported returns the changes that store chunks and remove older ones.
-func (m *Memory) exported(name string, chunks [][]byte) []writebehind.Change {
 	if m.store == nil {
 		return nil
 	}
@@ -197,9 +368,11 @@ func (m *Memory) exported(name string, chunks [][]byte) []writebehind.Change {
 		if i < len(chunks) {
 			c = chunks[i]
 		}
-		changes[i] = writebehind.Change{Key: chunkKey(name, i), Value: func() ([]byte, bool) { return c, c != nil }}
+		changes[i] = writebehind.Change{
+			Key: fmt.Sprintf("%s%s/%04d", chunksPrefix, name, i), Value: func() ([]byte, bool) { return c, c != nil },
+		}
 	}
-	return changes
+	return m.buffer.Save(ctx, changes...)
 }
 
 func (m *Memory) remove(key string) { m.put(key, func() ([]byte, bool) { return nil, false }) }
