@@ -33,13 +33,6 @@ func (m *SyncManager) Audit(t *testing.T) {
 		r, _ := m.health.Export(u)
 		require.Equal(t, c != nil && !c.connected, r.Dialing, "%s: whether it is dialed", u)
 	}
-	labelled := 0
-	for _, s := range m.loop.stats {
-		if s.labelled {
-			labelled++
-		}
-	}
-	require.Equal(t, labelled, m.loop.status.labels)
 }
 
 // mostMessage is the maximum message size of relays in tests.

@@ -55,15 +55,10 @@ func TestCaseC18_GitDataOfOneRepository(t *testing.T) {
 				after(time.Minute)
 				require.Equal(t, want != "missing", r.manager.Status().Synced)
 				ref := graspsync.RepoRef{Owner: owner, Identifier: "repo"}
-				s, err := r.manager.RepoStatus(t.Context(), ref)
-				require.NoError(t, err)
-				require.Equal(t, want, s.Git)
+				require.Equal(t, want, r.repo(ref).Git)
 				x, err := r.manager.RepoFollowState(t.Context(), ref)
 				require.NoError(t, err)
 				require.Equal(t, want, x.Status.Git)
-				all, err := r.manager.RepoSummaries(t.Context(), ref)
-				require.NoError(t, err)
-				require.Equal(t, want, all[0].Git)
 			})
 		})
 	}

@@ -1,8 +1,6 @@
 package sync
 
 import (
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,9 +18,6 @@ const (
 // events may still arrive.
 const lackingAfter = 10 * time.Minute
 
-// peerLacksEvery is the minimum time between two warnings about one relay.
-const peerLacksEvery = 24 * time.Hour
-
 // completeness counts, per repository, the events that a relay lacks and the events that only its
 // history delivered. The zero value is empty.
 type completeness struct {
@@ -33,8 +28,6 @@ type completeness struct {
 	lacks      map[graspsync.RepoRef]int  // number of these by repository
 	lacksAll   int                        // number of these of any repository
 	had        map[graspsync.RepoRef]int  // events that we missed since the start
-	looking    int                        // running look-ups
-	toldAt     time.Time                  // of the last warning
 }
 
 func (c *completeness) begin() {
@@ -74,9 +67,6 @@ func (c *completeness) fresh(ids []graspsync.EventID, now time.Time) []graspsync
 			out = append(out, id)
 		}
 	}
-	if len(out) > 0 {
-		c.looking++
-	}
 	return out
 }
 
@@ -84,30 +74,12 @@ func (c *completeness) fresh(ids []graspsync.EventID, now time.Time) []graspsync
 func (c *completeness) counted(events [][]graspsync.RepoRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.looking--
 	for _, refs := range events {
 		c.lacksAll++
 		for _, ref := range refs {
 			countRepo(&c.lacks, ref)
 		}
 	}
-}
-
-// worst returns the repository with the most lacking events. It returns zero while a lookup runs or
-// if no warning is due.
-func (c *completeness) worst(now time.Time) (ref graspsync.RepoRef, count, repos int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.looking > 0 || len(c.lacks) == 0 || (!c.toldAt.IsZero() && now.Sub(c.toldAt) < peerLacksEvery) {
-		return ref, 0, 0
-	}
-	c.toldAt = now
-	for _, r := range slices.SortedFunc(maps.Keys(c.lacks), graspsync.RepoRef.Compare) {
-		if c.lacks[r] > count {
-			ref, count = r, c.lacks[r]
-		}
-	}
-	return ref, count, len(c.lacks)
 }
 
 func (c *completeness) of(ref graspsync.RepoRef) (lacks, had int, comparedAt time.Time) {

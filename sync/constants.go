@@ -104,8 +104,7 @@ type constants struct {
 	Unproductive, Refill int64
 	// Workers is the number of goroutines that check signatures.
 	Workers int
-	// MaxLabels bounds the relays with metrics of their own. All others share the label "other",
-	// because series cost memory in the metrics server.
+	// MaxLabels bounds the relays with metrics, because series cost memory in the metrics server.
 	MaxLabels int
 	// ObserveQueue bounds the queued observations.
 	ObserveQueue int

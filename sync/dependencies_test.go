@@ -44,12 +44,10 @@ func TestStateComesBeforeItsAnnouncement(t *testing.T) {
 		after(10 * time.Second)
 		require.True(t, r.has(answer), "though it does not list us")
 		require.True(t, r.has(byMaintainer))
-		s, err := r.manager.RepoStatus(t.Context(), bob.Ref("two"))
-		require.NoError(t, err)
 		require.Equal(t, []nip34.Person{
 			{Key: bob.PubKey(), Say: nip34.Root},
 			{Key: carol.PubKey(), Say: nip34.Member, ListedBy: bob.PubKey(), Lists: bob.PubKey()},
-		}, s.Maintainers)
+		}, r.repo(bob.Ref("two")).Maintainers)
 		require.Zero(t, r.manager.Status().Events.Waiting)
 	})
 }

@@ -178,21 +178,17 @@ func TestExplainRelay(t *testing.T) {
 		owner.Sign(plain)
 		r.save(plain)
 		after(time.Minute)
-		for url, want := range map[string]struct {
-			is     relaysync.RelayCode
-			reason relaysync.OmitReason
-		}{
-			"wss://a.example":       {relaysync.RelayFollowed, ""},
-			"wss://down.example":    {relaysync.RelayFollowed, ""},
-			"wss://grasp.example":   {relaysync.RelayOurs, ""},
-			"ws://plain.example":    {relaysync.RelayExcluded, relaysync.OmitPlaintext},
-			"wss://nowhere.example": {relaysync.RelayNotFollowed, ""},
+		for url, want := range map[string]relaysync.RelayCode{
+			"wss://a.example":       relaysync.RelayFollowed,
+			"wss://down.example":    relaysync.RelayFollowed,
+			"wss://grasp.example":   relaysync.RelayOurs,
+			"ws://plain.example":    relaysync.RelayPlaintext,
+			"wss://nowhere.example": relaysync.RelayNotFollowed,
 		} {
 			x, err := r.manager.RelayFollowState(t.Context(), relayURL(t, url))
 			require.NoError(t, err)
-			require.Equal(t, want.is, x.Is, url)
-			require.Equal(t, want.reason, x.Reason, url)
-			require.Equal(t, want.is == relaysync.RelayFollowed, x.Status != nil, url)
+			require.Equal(t, want, x.Is, url)
+			require.Equal(t, want == relaysync.RelayFollowed, x.Status != nil, url)
 		}
 	})
 }

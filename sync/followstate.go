@@ -2,7 +2,6 @@ package sync
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -56,10 +55,14 @@ type RelayCode string
 const (
 	RelayFollowed    RelayCode = "followed"
 	RelayOurs        RelayCode = "ours"         // this server
-	RelayExcluded    RelayCode = "excluded"     // listed by a repository but not followed
 	RelayNotFollowed RelayCode = "not followed" // not listed by any repository
 	RelayBlocked     RelayCode = "blocked"      // by [Config].Rules
 	RelayUnread      RelayCode = "not read"     // the Store has not been read
+	// A listed relay is not followed for one of these reasons.
+	RelayUnresolvable RelayCode = "unresolvable" // not a name in public DNS
+	RelayPlaintext    RelayCode = "plaintext"    // not encrypted
+	RelayNoRoom       RelayCode = "no room"      // too many relays are followed
+	RelayWindow       RelayCode = "batch window" // followed when the batch window closes
 )
 
 // RelayFollowState explains why a relay is followed or not.
@@ -67,8 +70,6 @@ type RelayFollowState struct {
 	Now time.Time          `json:"now,omitzero"`
 	URL graspsync.RelayURL `json:"url"`
 	Is  RelayCode          `json:"is"`
-	// Reason is the cause why the relay could not be followed, or "".
-	Reason OmitReason `json:"reason,omitempty"`
 	// Status is nil if the relay is not followed.
 	Status *RelayStatus `json:"status,omitempty"`
 	// Listed is the number of hosted repositories that list the relay. Examples are up to 3 of
@@ -76,17 +77,6 @@ type RelayFollowState struct {
 	Listed   int                 `json:"listed"`
 	Examples []graspsync.RepoRef `json:"examples,omitempty"`
 }
-
-// OmitReason is the reason why a listed relay is not followed.
-type OmitReason string
-
-// Values of OmitReason.
-const (
-	OmitUnresolvable OmitReason = "unresolvable" // not a name in public DNS
-	OmitPlaintext    OmitReason = "plaintext"    // not encrypted
-	OmitNoRoom       OmitReason = "no room"      // too many relays are followed
-	OmitWindow       OmitReason = "batch window" // followed when the batch window closes
-)
 
 const levelFull = "full"
 
@@ -105,14 +95,14 @@ func (m *SyncManager) RepoFollowState(ctx context.Context, ref graspsync.RepoRef
 }
 
 func (m *SyncManager) fillRepo(ctx context.Context, x *RepoFollowState) error {
-	switch s, err := m.RepoStatus(ctx, x.Ref); {
-	case err == nil:
-		x.Status, x.Is = &s, RepoFollowed
-		if s.Level != levelFull {
+	switch all, err := m.RepoStatus(ctx, x.Ref); {
+	case err != nil:
+		return err
+	case len(all) > 0:
+		x.Status, x.Is = &all[0], RepoFollowed
+		if x.Status.Level != levelFull {
 			x.Is = RepoHeld
 		}
-	case !errors.Is(err, ErrUnknownRepo):
-		return err
 	case !m.isReady():
 		x.Is, x.Reason = RepoStarting, m.Status().StoreError
 		return nil
@@ -234,25 +224,25 @@ func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL
 	}
 	t := m.relayFilter
 	x.Listed, x.Examples = m.index.Listing(u)
-	x.Reason = t.unreachable(u)
 	switch {
 	case t.ours(u):
-		x.Is, x.Reason = RelayOurs, ""
+		x.Is = RelayOurs
 	case x.Status != nil:
 		x.Is = RelayFollowed
 	case t.blocked(u):
 		x.Is = RelayBlocked
 	case !m.isReady():
 		x.Is = RelayUnread
+	case !u.HostPort().Resolvable():
+		x.Is = RelayUnresolvable
+	case t.tooPlain(u):
+		x.Is = RelayPlaintext
 	case x.Listed == 0:
 		x.Is = RelayNotFollowed
+	case len(m.snapshot.Load().Relays) >= m.cfg.constants.MaxRelays:
+		x.Is = RelayNoRoom
 	default:
-		x.Is = RelayExcluded
-		if full := len(m.Status().Relays) >= m.cfg.constants.MaxRelays; x.Reason == "" && full {
-			x.Reason = OmitNoRoom
-		} else if x.Reason == "" {
-			x.Reason = OmitWindow
-		}
+		x.Is = RelayWindow
 	}
 	return x, nil
 }

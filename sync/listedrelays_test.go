@@ -37,10 +37,8 @@ func teamOf(t *testing.T, net *relaytest.Network, cfg relaysync.Config, lists ..
 // listers returns the author who lists each relay of ann's repository.
 func (r *rig) listers(ref graspsync.RepoRef) map[string]graspsync.PubKey {
 	r.t.Helper()
-	s, err := r.manager.RepoStatus(r.t.Context(), ref)
-	require.NoError(r.t, err)
 	by := make(map[string]graspsync.PubKey)
-	for _, rel := range s.Relays {
+	for _, rel := range r.repo(ref).Relays {
 		by[rel.URL.String()] = rel.ListedBy
 	}
 	return by

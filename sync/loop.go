@@ -607,9 +607,7 @@ func (msg threadSearchResult) handle(ctx context.Context, l *loop) {
 	l.descend(ctx, time.Now())
 }
 
-// forget drops a relay. Its counts stay in the sum of all dropped relays.
 func (l *loop) forget(u graspsync.RelayURL) {
-	l.status.forgotten(u)
 	delete(l.stats, u)
 	l.m.health.Forget(u)
 	l.m.persistence.forget(u)

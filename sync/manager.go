@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
@@ -57,23 +53,7 @@ type SyncManager struct {
 	snapshot atomic.Pointer[Status] // written by the loop
 
 	ran atomic.Bool
-
-	counting chan struct{}                     // one place: counts of stored events take turns
-	counts   map[graspsync.RepoRef]storedCount // used by the holder of the place
 }
-
-// storedCount is a number of stored events that took long to count.
-type storedCount struct {
-	n     int
-	until time.Time // it is counted again from then on
-}
-
-const (
-	// slowCount is the time of a count from which on its result is kept, for countShare times as
-	// long. So status pages of strangers use at most a twentieth of a core for one repository.
-	slowCount  = 10 * time.Millisecond
-	countShare = 20
-)
 
 // New returns a manager for the relay with this identity and event store. It starts nothing. The
 // error wraps [ErrConfig] and lists every invalid argument and field.
@@ -122,7 +102,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 			index: x, identity: identity, own: cfg.OwnRelay, plaintext: cfg.AllowPlaintext, most: cfg.Limits.MaxRelaysPerRepo, operator: cfg.Rules,
 		},
 		self: newSelfSubscriber(x, cfg.constants.FeedQueue, maxAuthors), unproductive: newUnproductive(&cfg.constants),
-		ready: make(chan struct{}), ended: make(chan struct{}), counting: make(chan struct{}, 1), counts: make(map[graspsync.RepoRef]storedCount), inbox: newMailbox[loopMessage](), submissions: newMailbox[graspsync.Event](),
+		ready: make(chan struct{}), ended: make(chan struct{}), inbox: newMailbox[loopMessage](), submissions: newMailbox[graspsync.Event](),
 	}
 	m.ingest = newIngest(cfg, store, cfg.Policy, storeView{x, store}, m.self, rep, m.refetch)
 	m.ingest.policy.identity = identity
@@ -389,10 +369,7 @@ func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 // very many relays), otherwise at most a minute.
 // Before Run it is empty. After Run it is the final state.
 func (m *SyncManager) Status() Status {
-	return m.withNow(*m.snapshot.Load())
-}
-
-func (m *SyncManager) withNow(s Status) Status {
+	s := *m.snapshot.Load()
 	s.Failures, s.Events.Sources = m.telemetry.failing.All(), m.telemetry.bySource()
 	if m.cfg.Lacking == nil {
 		return s
@@ -429,39 +406,9 @@ func gitOf(lacking map[graspsync.RepoRef]bool, ref graspsync.RepoRef) string {
 	return "unobtainable"
 }
 
-func (m *SyncManager) withGit(some []RepoStatus) []RepoStatus {
-	if m.cfg.Lacking == nil {
-		return some
-	}
-	lacking, err := m.lacking()
-	for i := range some {
-		if err == nil {
-			some[i].Git = gitOf(lacking, some[i].Ref)
-		}
-	}
-	return some
-}
-
 func (m *SyncManager) lacking() (_ map[graspsync.RepoRef]bool, err error) {
 	defer m.telemetry.recovered(&err, "policy")
 	return m.cfg.Lacking(), nil
-}
-
-// StatusNow returns the current Status, for callers that must not act on an older one. It blocks
-// until Run has answered. The answer takes some microseconds per relay and blocks Run, so use
-// [SyncManager.Status] for display. The error is that of ctx, or [ErrNotRunning].
-func (m *SyncManager) StatusNow(ctx context.Context) (Status, error) {
-	q := &statusQuestion{}
-	if err := m.ask(ctx, q); err != nil {
-		return Status{}, fmt.Errorf("asking for the status: %w", err)
-	}
-	return m.withNow(*q.status), nil
-}
-
-type statusQuestion struct{ status *Status }
-
-func (q *statusQuestion) handle(_ context.Context, l *loop) {
-	q.status = l.status.renew(time.Now(), l.plan, l.known())
 }
 
 // reasonDepends is the reason for submitted events that depend on a missing event.
@@ -495,64 +442,34 @@ func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 // on a registry. Series of forgotten relays disappear. All names begin with namespace. Dashboards
 // for this kind of server expect "ngit".
 func (m *SyncManager) Collector(namespace string) prometheus.Collector {
-	return newCollector(namespace, m.Status, m.telemetry.failing.Totals)
+	return newCollector(namespace, m.cfg.constants.MaxLabels, m.Status, m.telemetry.failing.Totals)
 }
 
-// RepoStatus returns the state of one repository. It blocks until Run has answered, and then reads
-// the keys of the repository's events from the Store. The error is that of ctx or the Store,
-// [ErrNotRunning], or wraps [ErrUnknownRepo].
-func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (RepoStatus, error) {
-	q := &reposQuestion{refs: []graspsync.RepoRef{ref}}
-	err := m.ask(ctx, q)
-	if err != nil {
-		return RepoStatus{}, fmt.Errorf("asking about %s: %w", ref, err)
+// RepoStatus returns the states of the followed repositories among refs. It blocks Run, so pass only
+// the repositories that are needed. The error is that of ctx, or [ErrNotRunning].
+func (m *SyncManager) RepoStatus(ctx context.Context, refs ...graspsync.RepoRef) ([]RepoStatus, error) {
+	q := &reposQuestion{refs: refs}
+	if err := m.ask(ctx, q); err != nil {
+		return nil, fmt.Errorf("asking about repositories: %w", err)
 	}
-	if len(q.repos) == 0 {
-		return RepoStatus{}, fmt.Errorf("%w: %s", ErrUnknownRepo, ref)
+	var lacking map[graspsync.RepoRef]bool
+	err := errors.ErrUnsupported
+	if m.cfg.Lacking != nil {
+		lacking, err = m.lacking()
 	}
-	s := q.repos[0]
-	if a := m.ingest.policy.authority(ref); a != nil {
-		s.Maintainers = a.People
-		if a.Walk != nip34.Found {
-			s.Unled = a.Walk
+	for i := range q.repos {
+		s := &q.repos[i]
+		if err == nil {
+			s.Git = gitOf(lacking, s.Ref)
 		}
-	}
-	if s.Ours, err = m.stored(ctx, ref); err != nil {
-		return RepoStatus{}, fmt.Errorf("counting the events of %s: %w", ref, err)
-	}
-	for i := range s.Relays {
-		r := &s.Relays[i]
-		if r.ComparedAt.IsZero() {
-			continue
-		}
-		r.Coverage = 1
-		if s.Ours > 0 {
-			r.Coverage = max(0, 1-float64(r.Lacks)/float64(s.Ours))
-		}
-	}
-	return m.withGit([]RepoStatus{s})[0], nil
-}
-
-// Repositories yields the state of each followed repository in the order of addresses. Each state
-// takes the time of a RepoStatus call. An error is the last pair. A repository that is dropped
-// during the iteration is omitted.
-func (m *SyncManager) Repositories(ctx context.Context) iter.Seq2[RepoStatus, error] {
-	return func(yield func(RepoStatus, error) bool) {
-		refs, err := m.RepoRefs(ctx)
-		if err != nil {
-			yield(RepoStatus{}, err)
-			return
-		}
-		for _, ref := range refs {
-			s, err := m.RepoStatus(ctx, ref)
-			if errors.Is(err, ErrUnknownRepo) {
-				continue
-			}
-			if !yield(s, err) || err != nil {
-				return
+		if a := m.ingest.policy.authority(s.Ref); a != nil {
+			s.Maintainers = a.People
+			if a.Walk != nip34.Found {
+				s.Unled = a.Walk
 			}
 		}
 	}
+	return q.repos, nil
 }
 
 // RepoRefs returns the sorted addresses of the followed repositories. It blocks until Run has answered.
@@ -583,17 +500,6 @@ func (q *reposQuestion) handle(_ context.Context, l *loop) {
 	}
 }
 
-// RepoSummaries returns the states of the followed repositories among refs, without the fields that
-// RepoStatus reads from the Store: Ours and Coverage are 0, and Maintainers is empty. It blocks
-// Run, so pass only the displayed repositories. The error is that of ctx, or [ErrNotRunning].
-func (m *SyncManager) RepoSummaries(ctx context.Context, refs ...graspsync.RepoRef) ([]RepoStatus, error) {
-	q := &reposQuestion{refs: refs}
-	if err := m.ask(ctx, q); err != nil {
-		return nil, fmt.Errorf("asking about repositories: %w", err)
-	}
-	return m.withGit(q.repos), nil
-}
-
 // ask sends a message to the loop and waits until the loop has handled it. After an error the loop
 // may still write to the message.
 func (m *SyncManager) ask(ctx context.Context, msg loopMessage) error {
@@ -612,43 +518,4 @@ func (m *SyncManager) ask(ctx context.Context, msg loopMessage) error {
 	case <-m.ended:
 		return ErrNotRunning
 	}
-}
-
-// stored returns the number of stored events of a repository.
-func (m *SyncManager) stored(ctx context.Context, ref graspsync.RepoRef) (int, error) {
-	select {
-	case m.counting <- struct{}{}:
-		defer func() { <-m.counting }()
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	}
-	began := time.Now()
-	if c := m.counts[ref]; began.Before(c.until) {
-		return c.n, nil
-	}
-	n, err := m.count(ctx, append(filters.Repos([]graspsync.RepoRef{ref}), filters.Roots(m.index.RootsOf(ref))...))
-	now := time.Now()
-	if took := now.Sub(began); err == nil && took >= slowCount {
-		maps.DeleteFunc(m.counts, func(_ graspsync.RepoRef, c storedCount) bool { return !now.Before(c.until) })
-		m.counts[ref] = storedCount{n, now.Add(countShare * took)}
-	}
-	return n, err
-}
-
-// count returns the number of distinct stored events that match any of the filters.
-func (m *SyncManager) count(ctx context.Context, fs []nostr.Filter) (n int, err error) {
-	defer m.telemetry.recovered(&err, "store")
-	seen := make(map[graspsync.EventID]struct{})
-	for _, f := range fs {
-		for st, err := range m.store.Keys(ctx, f) {
-			if err != nil {
-				return 0, err
-			}
-			if len(seen) >= maxSet {
-				return len(seen), nil
-			}
-			seen[st.ID] = struct{}{}
-		}
-	}
-	return len(seen), nil
 }

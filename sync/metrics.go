@@ -6,9 +6,6 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// otherRelays is the label of the relays beyond constants.MaxLabels.
-const otherRelays = "other"
-
 // relayMetric is a metric with a series for each relay.
 type relayMetric struct {
 	desc *prometheus.Desc
@@ -26,12 +23,13 @@ type metric struct {
 
 type collector struct {
 	status   func() Status
+	most     int // relays with series of their own
 	perRelay []relayMetric
 	attempts *prometheus.Desc
 	others   []metric
 }
 
-func newCollector(namespace string, status func() Status, failures func() map[string]uint64) *collector {
+func newCollector(namespace string, most int, status func() Status, failures func() map[string]uint64) *collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "sync", name), help, labels, nil)
 	}
@@ -54,7 +52,7 @@ func newCollector(namespace string, status func() Status, failures func() map[st
 		}
 	}
 	return &collector{
-		status:   status,
+		status: status, most: most,
 		attempts: desc("connection_attempts_total", "Total connection attempts.", "relay", "result"),
 		perRelay: []relayMetric{
 			relay("relay_connected", "Phase of the connection. 0 is disconnected, 1 connecting, 2 syncing, 3 live, 4 live with gaps.",
@@ -124,21 +122,17 @@ func floats(counts map[string]uint64) map[string]float64 {
 	return out
 }
 
-// Describe implements [prometheus.Collector].
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- c.attempts
-	for _, m := range c.perRelay {
-		ch <- m.desc
-	}
-	for _, m := range c.others {
-		ch <- m.desc
-	}
-}
-
-// Collect implements [prometheus.Collector].
+// Collect implements [prometheus.Collector]. It exports series of a limited number of relays, because
+// strangers list relays.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s := c.status()
-	c.collectRelays(ch, s)
+	for _, r := range s.Relays[:min(len(s.Relays), c.most)] {
+		for _, p := range c.perRelay {
+			ch <- prometheus.MustNewConstMetric(p.desc, p.typ, p.of(r), r.URL.String())
+		}
+		ch <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(r.Connects), r.URL.String(), "success")
+		ch <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(r.FailedAttempts), r.URL.String(), "failure")
+	}
 	for _, m := range c.others {
 		if m.one != nil {
 			ch <- prometheus.MustNewConstMetric(m.desc, m.typ, m.one(s))
@@ -150,43 +144,13 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectRelays exports series for up to MaxLabels relays, because the number of listed relays is
-// unbounded. The other relays share one label, which has counters only.
-func (c *collector) collectRelays(ch chan<- prometheus.Metric, s Status) {
-	others := []RelayStatus{s.gone}
-	for _, r := range s.Relays {
-		if !r.labelled {
-			others = append(others, r)
-			continue
-		}
-		for _, p := range c.perRelay {
-			ch <- prometheus.MustNewConstMetric(p.desc, p.typ, p.of(r), r.URL.String())
-		}
-		c.collectAttempts(ch, []RelayStatus{r}, r.URL.String())
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.attempts
+	for _, m := range c.perRelay {
+		ch <- m.desc
 	}
-	if len(others) == 1 && !s.goneAny {
-		return
+	for _, m := range c.others {
+		ch <- m.desc
 	}
-	for _, p := range c.perRelay {
-		if p.typ == prometheus.CounterValue {
-			ch <- prometheus.MustNewConstMetric(p.desc, p.typ, sum(others, p.of), otherRelays)
-		}
-	}
-	c.collectAttempts(ch, others, otherRelays)
-}
-
-func (c *collector) collectAttempts(ch chan<- prometheus.Metric, relays []RelayStatus, label string) {
-	for result, of := range map[string]func(RelayStatus) float64{
-		"success": func(r RelayStatus) float64 { return float64(r.Connects) },
-		"failure": func(r RelayStatus) float64 { return float64(r.FailedAttempts) },
-	} {
-		ch <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, sum(relays, of), label, result)
-	}
-}
-
-func sum(relays []RelayStatus, of func(RelayStatus) float64) (total float64) {
-	for _, r := range relays {
-		total += of(r)
-	}
-	return total
 }

@@ -68,15 +68,10 @@ func TestTrapS3_Labels(t *testing.T) {
 		defer r.stop()
 		after(time.Minute)
 		labels := relayLabels(t, r.manager.Collector("ngit"))
-		require.Len(t, labels, 4)
-		require.Contains(t, labels, "other")
+		require.Len(t, labels, 3)
 		r.save(owner.Hosted(at(0), "repo", us, "r0.example"))
 		after(time.Minute)
-		require.Equal(t, map[string]bool{"wss://r0.example": true, "other": true}, relayLabels(t, r.manager.Collector("ngit")))
-		// A forgotten relay frees its label for others, whether or not it had one.
-		r.save(owner.Hosted(at(-time.Minute), "repo", append([]string{us}, hosts...)...))
-		after(2 * time.Minute)
-		require.Len(t, relayLabels(t, r.manager.Collector("ngit")), 4)
+		require.Equal(t, map[string]bool{"wss://r0.example": true}, relayLabels(t, r.manager.Collector("ngit")))
 	})
 }
 
@@ -104,7 +99,7 @@ func TestMetricsLint(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		net.Add("wss://b.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
-		cfg := relaysync.Config{Observe: func(relaysync.Observation) { panic("no") }}.With(relaysync.Fixed{MaxLabels: 1, ObserveQueue: 1})
+		cfg := relaysync.Config{Observe: func(relaysync.Observation) { panic("no") }}.With(relaysync.Fixed{ObserveQueue: 1})
 		r := playGap(t, net, cfg, 26*time.Hour)
 		defer r.stop()
 		owner := relaytest.NewCheapKey("owner")
@@ -119,12 +114,12 @@ func TestMetricsLint(t *testing.T) {
 		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
 # HELP ngit_sync_gap_events_total Total events that arrived as history, although a live subscription should have brought them.
 # TYPE ngit_sync_gap_events_total counter
-ngit_sync_gap_events_total{relay="other"} 0
 ngit_sync_gap_events_total{relay="wss://a.example"} 1
+ngit_sync_gap_events_total{relay="wss://b.example"} 0
 # HELP ngit_sync_daily_gap_events_total Total events that only the daily pass found, although a live subscription should have brought them.
 # TYPE ngit_sync_daily_gap_events_total counter
-ngit_sync_daily_gap_events_total{relay="other"} 0
 ngit_sync_daily_gap_events_total{relay="wss://a.example"} 1
+ngit_sync_daily_gap_events_total{relay="wss://b.example"} 0
 # HELP ngit_sync_learned_total Total limits and refusals that relays taught.
 # TYPE ngit_sync_learned_total counter
 ngit_sync_learned_total{fact="no_negentropy"} 1
@@ -161,58 +156,4 @@ ngit_sync_learned_total{fact="no_negentropy"} 1
 			"ngit_sync_relays_tracked_total": true, "ngit_sync_relays_connected_total": true, "ngit_sync_relays_dead_total": true,
 		}, kept)
 	})
-}
-
-// The shared counters decreased when a relay without its own label was forgotten. A dashboard
-// interprets a decrease as a restart.
-func TestCountersOutliveTheRelay(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		net.Add("wss://0.example", relaytest.Behavior{})
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{MaxLabels: 1}), "0.example", "a.example")
-		defer r.stop()
-		after(10 * time.Minute)
-		silently(a, owner.Issue(at(time.Minute), owner.Ref("repo"), "missed"))
-		after(26 * time.Hour) // the daily pass finds it
-		a.SetDown(true)
-		a.Cut()
-		after(10 * time.Minute)
-		a.SetDown(false)
-		after(2 * time.Hour)
-		before := counted(t, r.manager.Collector("ngit"), "other")
-		for name, n := range before {
-			require.Positive(t, n, name)
-		}
-		require.Len(t, before, 6, "%v", before)
-		r.save(owner.Hosted(at(0), "repo", us, "0.example"))
-		after(time.Minute)
-		require.Len(t, r.manager.Status().Relays, 1)
-		require.Equal(t, before, counted(t, r.manager.Collector("ngit"), "other"))
-	})
-}
-
-// counted returns the counters of a relay, except requests, which have a label.
-func counted(t *testing.T, c prometheus.Collector, relay string) map[string]float64 {
-	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	require.NoError(t, registry.Register(c))
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	out := make(map[string]float64)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name, of := f.GetName(), false
-			for _, l := range m.GetLabel() {
-				of = of || l.GetName() == "relay" && l.GetValue() == relay
-				if l.GetName() != "relay" {
-					name += " " + l.GetValue()
-				}
-			}
-			if of && m.GetCounter() != nil {
-				out[name] = m.GetCounter().GetValue()
-			}
-		}
-	}
-	return out
 }

@@ -142,8 +142,7 @@ func TestHostedStatesOnly(t *testing.T) {
 					w.here(one, held)
 				}
 				ours := func(i int, states int) {
-					st, err := w.manager.RepoStatus(t.Context(), w.owner.Ref(fmt.Sprint("held", i)))
-					require.NoError(t, err)
+					st := w.repo(w.owner.Ref(fmt.Sprint("held", i)))
 					require.Equal(t, "state only", st.Level)
 					require.Equal(t, states, st.Confirmed)
 				}

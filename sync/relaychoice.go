@@ -42,17 +42,6 @@ func (t *relayFilter) tooPlain(u graspsync.RelayURL) bool {
 	return u.Plaintext() && !t.plaintext
 }
 
-// unreachable returns the reason why a relay is never dialed, or "".
-func (t *relayFilter) unreachable(u graspsync.RelayURL) OmitReason {
-	switch {
-	case !u.HostPort().Resolvable():
-		return OmitUnresolvable
-	case t.tooPlain(u):
-		return OmitPlaintext
-	}
-	return ""
-}
-
 // relayChoice computes the relays of repositories ([nip34.AnnouncementSet.Targets]), once per
 // identifier.
 type relayChoice struct {

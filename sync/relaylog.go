@@ -91,13 +91,3 @@ func kindName(k plan.Kind) string {
 	}
 	return "other"
 }
-
-// logPeerLacks warns about events that a fully compared relay lacks.
-func (m *SyncManager) logPeerLacks(u graspsync.RelayURL, st *relayStats, now time.Time) {
-	ref, count, repos := st.completeness.worst(now)
-	if count == 0 {
-		return
-	}
-	m.cfg.Logger.Info("relay lacks stored events", keyRelay, u.String(),
-		"repo", graspsync.Printable(ref.String()), "count", count, "repos", repos)
-}

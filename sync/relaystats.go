@@ -28,9 +28,8 @@ type relayStats struct {
 	host         limit.Stranger // read-only
 
 	// owned by the loop
-	labelled bool // it has metrics of its own
-	dead     bool // RelayDead was observed
-	warned   bool // failingLong was logged
+	dead   bool // that it is dead was logged
+	warned bool // failingLong was logged
 	// failingSince is the first failure since the last successful batch.
 	failingSince time.Time
 

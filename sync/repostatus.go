@@ -37,8 +37,6 @@ type RepoStatus struct {
 	Maintainers []nip34.Person   `json:"maintainers,omitempty"`
 	Unled       nip34.LeadSearch `json:"unled,omitzero"`
 
-	// Ours is the number of stored events that tag the repository or its roots.
-	Ours   int         `json:"ours"`
 	Relays []RepoRelay `json:"relays"`
 }
 
@@ -59,10 +57,8 @@ type RepoRelay struct {
 	// that a live subscription should have delivered.
 	Missed int `json:"missed"`
 	// Lacks is the number of stored events that the relay lacked at ComparedAt, the end of its last
-	// reconciliation. Events of the last ten minutes do not count. Coverage is the share
-	// of stored events that the relay has, from 0 to 1. All three are zero for a relay without
+	// reconciliation. Events of the last ten minutes do not count. Both are zero for a relay without
 	// NIP-77.
 	Lacks      int       `json:"lacks"`
-	Coverage   float64   `json:"coverage"`
 	ComparedAt time.Time `json:"compared_at,omitzero"`
 }

@@ -1,17 +1,12 @@
 package sync_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -47,55 +42,42 @@ func TestRepoStatusCoverage(t *testing.T) {
 		after(5 * time.Minute)
 		silently(a, owner.Issue(at(time.Minute), owner.Ref("repo"), "missed"))
 
-		s, err := r.manager.RepoStatus(t.Context(), owner.Ref("repo"))
-		require.NoError(t, err)
+		status := func() relaysync.RepoStatus {
+			all, err := r.manager.RepoStatus(t.Context(), owner.Ref("repo"), owner.Ref("none"))
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+			return all[0]
+		}
+		s := status()
 		require.Equal(t, "full", s.Level)
 		require.Equal(t, 10, s.Roots)
 		require.Equal(t, 22, s.Wanted, "the repository and its roots, of two relays")
 		require.Equal(t, 22, s.Confirmed)
 		require.Zero(t, s.InFlight)
-		require.Equal(t, 20, s.Ours)
 		require.Len(t, s.Relays, 2)
 		onA, onB := s.Relays[0], s.Relays[1]
 		if onA.URL != a.URL() {
 			onA, onB = onB, onA
 		}
 		require.Equal(t, 8, onA.Lacks, "4 issues and 4 comments")
-		require.InDelta(t, 0.6, onA.Coverage, 1e-9)
 		require.False(t, onA.ComparedAt.IsZero())
 		require.True(t, onA.Live)
 		require.Equal(t, 11, onA.Confirmed)
 		require.Equal(t, b.URL(), onB.URL)
 		require.True(t, onB.ComparedAt.IsZero(), "nobody knows without NIP-77")
-		require.Zero(t, onB.Coverage)
 
 		a.Publish(issues[9]) // someone publishes a missing event there
 		after(26 * time.Hour)
-		s, err = r.manager.RepoStatus(t.Context(), owner.Ref("repo"))
-		require.NoError(t, err)
+		s = status()
 		require.Equal(t, 1, s.Relays[0].Missed+s.Relays[1].Missed)
 		relay := r.relay("wss://a.example")
 		require.Equal(t, 7, relay.Lacks, "counted anew by each pass")
 		require.Equal(t, uint64(1), relay.Gaps)
 		require.Equal(t, uint64(1), relay.Lasting)
 
-		var all []graspsync.RepoRef
-		for s, err := range r.manager.Repositories(t.Context()) {
-			require.NoError(t, err)
-			all = append(all, s.Ref)
-		}
-		require.ElementsMatch(t, []graspsync.RepoRef{owner.Ref("repo"), owner.Ref("unrelated")}, all)
-		_, err = r.manager.RepoStatus(t.Context(), owner.Ref("none"))
-		require.ErrorIs(t, err, relaysync.ErrUnknownRepo)
 		refs, err := r.manager.RepoRefs(t.Context())
 		require.NoError(t, err)
-		require.ElementsMatch(t, all, refs)
-		outlines, err := r.manager.RepoSummaries(t.Context(), owner.Ref("repo"), owner.Ref("none"))
-		require.NoError(t, err)
-		require.Len(t, outlines, 1)
-		require.Equal(t, s.Relays[0].Confirmed, outlines[0].Relays[0].Confirmed)
-		require.Equal(t, s.Relays[0].Lacks, outlines[0].Relays[0].Lacks)
-		require.Zero(t, outlines[0].Ours, "the Store is not asked")
+		require.ElementsMatch(t, []graspsync.RepoRef{owner.Ref("repo"), owner.Ref("unrelated")}, refs)
 	})
 }
 
@@ -148,52 +130,5 @@ func TestRelayStatus(t *testing.T) {
 		var back relaysync.Status
 		require.NoError(t, json.Unmarshal(text, &back))
 		require.Equal(t, s.Examples, back.Relays[0].Examples)
-	})
-}
-
-// slowKeys is a Store that takes 100 ms for each filter, and counts the filters.
-type slowKeys struct {
-	*memstore.Store
-	slow  atomic.Bool
-	asked atomic.Int64
-}
-
-func (s *slowKeys) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
-	if s.slow.Load() {
-		s.asked.Add(1)
-		time.Sleep(100 * time.Millisecond)
-	}
-	return s.Store.Keys(ctx, f)
-}
-
-// Counting the events of a large repository takes long. Viewers of status pages share a count.
-func TestRepoStatusIsCountedOnceForAll(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		owner := relaytest.NewCheapKey("owner")
-		store := &slowKeys{Store: memstore.New()}
-		(&rig{t: t, store: store}).save(owner.Hosted(at(time.Hour), "repo", us, "a.example"))
-		r := start(t, relaytest.NewNetwork(), store, relaysync.Config{})
-		defer r.stop()
-		after(time.Minute)
-		store.slow.Store(true)
-		ask := func(n int) int64 {
-			before := store.asked.Load()
-			var wg sync.WaitGroup
-			for range n {
-				wg.Go(func() {
-					s, err := r.manager.RepoStatus(t.Context(), owner.Ref("repo"))
-					assert.NoError(t, err)
-					assert.Zero(t, s.Ours)
-				})
-			}
-			wg.Wait()
-			return store.asked.Load() - before
-		}
-		one := ask(1)
-		require.NotZero(t, one)
-		after(time.Minute)
-		require.Equal(t, one, ask(100))
-		after(time.Minute)
-		require.Equal(t, one, ask(1), "the count is repeated later")
 	})
 }

@@ -145,6 +145,15 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
+// repo returns the state of a followed repository.
+func (r *rig) repo(ref graspsync.RepoRef) relaysync.RepoStatus {
+	r.t.Helper()
+	all, err := r.manager.RepoStatus(r.t.Context(), ref)
+	require.NoError(r.t, err)
+	require.Len(r.t, all, 1)
+	return all[0]
+}
+
 func (r *rig) relay(url string) relaysync.RelayStatus {
 	r.t.Helper()
 	for _, s := range r.manager.Status().Relays {

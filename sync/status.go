@@ -31,9 +31,6 @@ type Status struct {
 	Events   EventStatus         `json:"events"`
 	// OwnFeed is nil without [Config.OwnRelay].
 	OwnFeed *OwnFeedStatus `json:"own_feed,omitempty"`
-
-	gone    RelayStatus // counts of forgotten relays that shared the label "other"
-	goneAny bool        // there were any
 }
 
 // GitStatus counts the repositories whose stored or held announcements list this server.
@@ -142,9 +139,8 @@ type RelayStatus struct {
 	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
 	NextPass         time.Time `json:"next_pass,omitzero"` // next pass over the whole history
 
-	phase    plan.Phase
-	health   health.State
-	labelled bool // it has metrics of its own
+	phase  plan.Phase
+	health health.State
 }
 
 // Connected reports whether the relay is connected. It depends on Phase, because Health also covers

@@ -20,12 +20,8 @@ type statusBuilder struct {
 	publishedFor uint64        // events received before the last snapshot
 	healthLost   uint64        // dropped health records that are already counted
 
-	labels   int    // relays with metrics of their own
 	unread   bool   // the Store was not read yet
 	storeErr string // the error of the last attempt
-
-	gone    RelayStatus // sum of the counts of forgotten relays without a label
-	goneAny bool        // gone is used
 }
 
 // publish makes a new snapshot if publishPause is over and something has changed, at least once per
@@ -80,48 +76,16 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 	s.Synced = quiet
 	some := false // relays whose history is complete
 	for _, p := range by.Status() {
-		if st := o.stats[p.Relay]; st != nil {
-			o.label(st)
-		}
 		r := o.relayStatus(p)
 		r.Synced = quiet && (p.Phase == plan.Live || p.Phase == plan.LiveWithGaps) && p.InFlight == 0 &&
 			p.Wanted == p.Confirmed && r.Following != ""
-		if st := o.stats[p.Relay]; st != nil && r.Synced {
-			o.m.logPeerLacks(p.Relay, st, now)
-		}
 		unreachable := p.Phase <= plan.Connecting && r.Failures > 0
 		s.Synced = s.Synced && (r.Synced || unreachable)
 		some = some || r.Synced
 		s.Relays = append(s.Relays, r)
 	}
 	s.Synced = s.Synced && some
-	s.gone, s.goneAny = o.gone, o.goneAny
 	return s
-}
-
-// label gives a relay its own metrics while labels are left. The relay keeps them until it is
-// dropped, so that no counter decreases.
-func (o *statusBuilder) label(st *relayStats) {
-	if !st.labelled && o.labels < o.m.cfg.constants.MaxLabels {
-		st.labelled = true
-		o.labels++
-	}
-}
-
-// forgotten adds the counts of a dropped relay to the shared label.
-func (o *statusBuilder) forgotten(u graspsync.RelayURL) {
-	if st := o.stats[u]; st != nil && st.labelled {
-		o.labels--
-		return
-	}
-	r := o.relayStatus(plan.RelayStatus{Relay: u})
-	o.goneAny = true
-	o.gone.Gaps += r.Gaps
-	o.gone.Lasting += r.Lasting
-	o.gone.Disconnects += r.Disconnects
-	o.gone.Reconnects += r.Reconnects
-	o.gone.Connects += r.Connects
-	o.gone.FailedAttempts += r.FailedAttempts
 }
 
 func (o *statusBuilder) relayStatus(p plan.RelayStatus) RelayStatus {
@@ -146,7 +110,6 @@ func (o *statusBuilder) relayStatus(p plan.RelayStatus) RelayStatus {
 		r.RateLimitedUntil = p.CoolUntil
 	}
 	if st := o.stats[p.Relay]; st != nil {
-		r.labelled = st.labelled
 		st.fill(&r)
 	}
 	if r.LastError == "" && h.Failures > 0 && p.Phase == plan.Disconnected { // an earlier process has logged it

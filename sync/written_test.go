@@ -87,8 +87,7 @@ func TestCaseC13_OnionTakesNoPlace(t *testing.T) {
 		onion := relayURL(t, relays[1])
 		relay, err := m.RelayFollowState(ctx, onion)
 		require.NoError(t, err)
-		require.Equal(t, relaysync.RelayExcluded, relay.Is)
-		require.Equal(t, relaysync.OmitUnresolvable, relay.Reason)
+		require.Equal(t, relaysync.RelayUnresolvable, relay.Is)
 		cancel()
 		<-ended
 		close(transport.written)

@@ -172,7 +172,7 @@ func (t *text) repo(s relaysync.RepoFollowState, st relaysync.Status) {
 }
 
 func (t *text) repoStatus(r *relaysync.RepoStatus) {
-	t.add("Stored: %s of it and of its %s, besides announcements and states.", plural(r.Ours, "event", "events"), plural(r.Roots, "patch, pull request or issue", "patches, pull requests and issues"))
+	t.add("Stored: %s of it.", plural(r.Roots, "patch, pull request or issue", "patches, pull requests and issues"))
 	if len(r.Relays) == 0 {
 		t.add("It is followed at no relay because its announcement lists no other relay that may be followed.")
 	}
@@ -194,15 +194,8 @@ func (t *text) repoStatus(r *relaysync.RepoStatus) {
 	}
 }
 
-var omitted = map[relaysync.OmitReason]string{
-	relaysync.OmitUnresolvable: "public DNS has no such name",
-	relaysync.OmitPlaintext:    "it is not encrypted (ws://), and plaintext is not allowed",
-	relaysync.OmitNoRoom:       "there is no room for more",
-	relaysync.OmitWindow:       "it is followed within seconds",
-}
-
 func (t *text) relay(s relaysync.RelayFollowState, st relaysync.Status) {
-	why := omitted[s.Reason]
+	why := ""
 	if s.Is == relaysync.RelayUnread {
 		why = failed(st)
 	}
@@ -216,8 +209,6 @@ func (t *text) relay(s relaysync.RelayFollowState, st relaysync.Status) {
 	case s.Is == relaysync.RelayFollowed:
 		t.relayStatus(s.Status)
 		return
-	case s.Is == relaysync.RelayNotFollowed && s.Reason != "":
-		t.add("It can't be followed: %s.", why)
 	}
 	if s.Listed > 0 {
 		t.add("%s it.", plural(s.Listed, "repository lists", "repositories list"))

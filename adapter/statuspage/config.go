@@ -33,7 +33,7 @@ type Link struct{ Text, Href string }
 type Sync interface {
 	explain.Sync
 	RepoRefs(ctx context.Context) ([]graspsync.RepoRef, error)
-	RepoSummaries(ctx context.Context, refs ...graspsync.RepoRef) ([]relaysync.RepoStatus, error)
+	RepoStatus(ctx context.Context, refs ...graspsync.RepoRef) ([]relaysync.RepoStatus, error)
 }
 
 // Purgatory is the method of [purgatory.Purgatory] that the page calls.

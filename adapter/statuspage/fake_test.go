@@ -34,13 +34,14 @@ func (s *server) Status() relaysync.Status {
 
 func (s *server) RepoRefs(context.Context) ([]graspsync.RepoRef, error) { return s.refs, nil }
 
-func (s *server) RepoSummaries(_ context.Context, refs ...graspsync.RepoRef) (out []relaysync.RepoStatus, err error) {
-	s.outlines.Add(1)
+func (s *server) RepoStatus(_ context.Context, refs ...graspsync.RepoRef) (out []relaysync.RepoStatus, err error) {
+	s.repoStatuses.Add(1)
 	for _, ref := range refs {
 		r, err := s.of(ref)
 		if err != nil {
 			return nil, err
 		}
+		r.Maintainers = []nip34.Person{{Say: nip34.Root}, {Say: nip34.Member, ListedBy: graspsync.PubKey{1}}}
 		out = append(out, r)
 	}
 	return out, nil
@@ -55,7 +56,7 @@ func (s *server) of(ref graspsync.RepoRef) (relaysync.RepoStatus, error) {
 	for n := range min(4, len(s.status.Relays)) {
 		rel := s.status.Relays[(i+n)%len(s.status.Relays)]
 		r.Relays = append(r.Relays, relaysync.RepoRelay{
-			URL: rel.URL, Phase: rel.Phase, Live: rel.Phase == "live", Wanted: 8, Confirmed: 7, Lacks: i % 5, Coverage: 0.96, ComparedAt: s.status.At.Add(-time.Hour),
+			URL: rel.URL, Phase: rel.Phase, Live: rel.Phase == "live", Wanted: 8, Confirmed: 7, Lacks: i % 5, ComparedAt: s.status.At.Add(-time.Hour),
 		})
 	}
 	return r, nil

@@ -230,7 +230,7 @@ func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any
 		}
 	}
 	refs, d.Paging = web.PageOf(refs, rowsShown, len(all), q)
-	rows, err := p.cfg.Sync.RepoSummaries(ctx, refs...)
+	rows, err := p.cfg.Sync.RepoStatus(ctx, refs...)
 	if err != nil {
 		return nil, err
 	}

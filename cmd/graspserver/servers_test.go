@@ -178,7 +178,7 @@ func TestTwoServers(t *testing.T) {
 		require.Equal(t, asked, x.Asked)
 		require.NotEmpty(t, x.Answer)
 		if x.Asked == owner.Ref("repo").String() {
-			require.Equal(t, 2, x.Repository.Status.Ours)
+			require.Equal(t, 1, x.Repository.Status.Roots)
 			require.Equal(t, aURL, x.Repository.Status.Relays[0].URL)
 		}
 	}

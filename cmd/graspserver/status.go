@@ -85,14 +85,12 @@ func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error
 			Purgatory purgatory.Status `json:"purgatory"`
 		}{server.Sync().Manager().Status(), server.Purgatory().Status()}, nil
 	case name == "repo" && text == "all":
-		all := []relaysync.RepoStatus{}
-		for s, err := range server.Sync().Manager().Repositories(ctx) {
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, s)
+		refs, err := server.Sync().Manager().RepoRefs(ctx)
+		if err != nil {
+			return nil, err
 		}
-		return all, nil
+		all, err := server.Sync().Manager().RepoStatus(ctx, refs...)
+		return append([]relaysync.RepoStatus{}, all...), err
 	}
 	about, err := nip34.ParseSubject(text)
 	if err != nil {

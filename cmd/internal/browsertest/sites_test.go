@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,24 +131,15 @@ func (s *state) Status() relaysync.Status { return s.status }
 
 func (s *state) RepoRefs(context.Context) ([]graspsync.RepoRef, error) { return s.refs, nil }
 
-func (s *state) RepoSummaries(_ context.Context, refs ...graspsync.RepoRef) (out []relaysync.RepoStatus, err error) {
+func (s *state) RepoStatus(_ context.Context, refs ...graspsync.RepoRef) (out []relaysync.RepoStatus, err error) {
 	for i, ref := range refs {
-		r := relaysync.RepoStatus{Ref: ref, Level: "full", Roots: 7 * i % 40, Wanted: 30, Confirmed: 30 - i%3, InFlight: i % 3}
+		r := relaysync.RepoStatus{Ref: ref, Level: "full", Maintainers: []nip34.Person{{Key: ref.Owner, Say: nip34.Root}}, Roots: 7 * i % 40, Wanted: 30, Confirmed: 30 - i%3, InFlight: i % 3}
 		for _, rel := range s.status.Relays[:min(2, len(s.status.Relays))] {
-			r.Relays = append(r.Relays, relaysync.RepoRelay{URL: rel.URL, Phase: rel.Phase, Live: true, Wanted: 8, Confirmed: 7, Lacks: i % 5, Coverage: 0.96, ComparedAt: s.status.At.Add(-time.Hour)})
+			r.Relays = append(r.Relays, relaysync.RepoRelay{URL: rel.URL, Phase: rel.Phase, Live: true, Wanted: 8, Confirmed: 7, Lacks: i % 5, ComparedAt: s.status.At.Add(-time.Hour)})
 		}
 		out = append(out, r)
 	}
 	return out, nil
-}
-
-func (s *state) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error) {
-	if !slices.Contains(s.refs, ref) {
-		return relaysync.RepoStatus{}, relaysync.ErrUnknownRepo
-	}
-	rows, err := s.RepoSummaries(ctx, ref)
-	rows[0].Ours, rows[0].Maintainers = 120, []nip34.Person{{Key: ref.Owner, Say: nip34.Root}}
-	return rows[0], err
 }
 
 type git struct{ *state }
