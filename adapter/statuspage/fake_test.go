@@ -35,13 +35,12 @@ func (s *server) Status() relaysync.Status {
 func (s *server) RepoRefs(context.Context) ([]graspsync.RepoRef, error) { return s.refs, nil }
 
 func (s *server) RepoStatus(_ context.Context, refs ...graspsync.RepoRef) (out []relaysync.RepoStatus, err error) {
-	s.repoStatuses.Add(1)
+	s.outlines.Add(1)
 	for _, ref := range refs {
 		r, err := s.of(ref)
 		if err != nil {
 			return nil, err
 		}
-		r.Maintainers = []nip34.Person{{Say: nip34.Root}, {Say: nip34.Member, ListedBy: graspsync.PubKey{1}}}
 		out = append(out, r)
 	}
 	return out, nil
