@@ -10,60 +10,47 @@ import (
 )
 
 // Behavior configures a [Relay]. The zero value is an honest relay with NIP-77 and without limits.
-// The fields are independent of each other. Functions are called while the client sends. They must
-// not block and must not change their arguments.
+// Functions are called while the client sends; they must not block or change their arguments.
 type Behavior struct {
-	// Info is the NIP-11 document. Clients must not send messages larger than
-	// Info.MaxMessageLength, and the rules of [Relay.Violations] follow Info. The relay itself
+	// Info is the NIP-11 document, which the rules of [Relay.Violations] follow. The relay itself
 	// refuses requests by the fields below.
 	Info wire.Info
-	// Software selects the messages of the relay, and the order in which it checks the limits
-	// below. [LocalRelay], [GraspRelay], [Strfry] and [Khatru] set it together with the limits of
-	// these programs.
+	// Software selects the messages and the order of checks. [LocalRelay], [GraspRelay], [Strfry]
+	// and [Khatru] set it together with their limits.
 	Software Software
 	// Down makes every dial fail. Setting it cuts all connections.
-	Down bool
-	// DialError is the error of every dial.
+	Down      bool
 	DialError error
-	// DialDelay is the duration of every dial.
 	DialDelay time.Duration
-	// NoAnswer makes dials block until their context ends.
+	// NoAnswer makes dials block.
 	NoAnswer bool
 	// Latency delays every answer and every live event.
 	Latency time.Duration
-	// CutAfter cuts a connection after this number of delivered messages.
+	// CutAfter cuts a connection after this number of delivered messages, at most Cuts times over
+	// all connections (0: always).
 	CutAfter int
-	// Cuts is the maximum number of cuts by CutAfter, over all connections; 0 means no maximum.
-	Cuts int
-	// Cap is the maximum number of events for a filter, whatever its limit.
+	Cuts     int
+	// Cap is the maximum number of events for a filter.
 	Cap int
-	// DefaultLimit is the limit of a filter without limit; 0 means none.
+	// DefaultLimit is the limit of a filter without limit.
 	DefaultLimit int
-	// MaxSubs is the maximum number of subscriptions per connection, and separately of NEG
-	// sessions. More are refused by a NOTICE without id.
-	MaxSubs int
-	// MaxFilters is the maximum number of filters in a REQ.
+	// MaxSubs is the maximum number of subscriptions of a connection, and of NEG sessions.
+	MaxSubs    int
 	MaxFilters int
-	// MaxMessage is the maximum size of a message in bytes. A longer message cuts the connection.
+	// MaxMessage is the maximum size of a message in bytes. A longer one cuts the connection.
 	MaxMessage int
-	// RateLimit is the maximum number of REQ and NEG-OPEN per connection in 60 s. As on khatru, a
-	// REQ in which every filter has limit 0 does not count. More are refused by CLOSED or NEG-ERR.
+	// RateLimit is the maximum number of REQ and NEG-OPEN per connection in 60 s, without REQs of
+	// limit 0.
 	RateLimit int
-	// ClosedReason refuses a REQ by CLOSED with the returned reason, unless it is empty.
+	// ClosedReason refuses a REQ by CLOSED unless it returns "".
 	ClosedReason func(req wire.Request) string
-	// Hints adds NIP-67 hints to EOSE.
-	Hints bool
-	// Auth is the use of NIP-42.
-	Auth AuthMode
-	// Negentropy is the use of NIP-77.
-	Negentropy NegMode
-	// OnConnect is called for each new connection.
-	OnConnect func(c *ConnScript)
-	// Handle is called first for each message. If it returns true, the relay does not answer the
-	// message otherwise.
+	Hints        bool
+	Auth         AuthMode
+	Negentropy   NegMode
+	OnConnect    func(c *ConnScript)
+	// Handle is called first for each message. If it returns true, the relay does not answer.
 	Handle func(c *ConnScript, req wire.Request) (handled bool)
 
-	// Less common fields are grouped.
 	Link
 	Bounds
 	Refusals
@@ -72,121 +59,103 @@ type Behavior struct {
 	Reconciling
 }
 
-// Link configures the connection to a relay.
 type Link struct {
-	// MessageDelay is the minimum time between two messages of a connection.
-	MessageDelay time.Duration
-	// BytesPerSecond is the speed of a connection; 0 means no limit.
+	// MessageDelay is the minimum time between two messages.
+	MessageDelay   time.Duration
 	BytesPerSecond int
-	// StopReading blocks Send of the client, like a full socket.
-	StopReading bool
-	// Drip is the time between two stored events of an answer.
+	StopReading    bool
+	// Drip is the time between two stored events.
 	Drip time.Duration
 }
 
-// Bounds are less common limits; 0 means no limit.
+// Bounds are less common limits; 0 means none.
 type Bounds struct {
-	// MaxNegs is the maximum number of NEG sessions per connection. Defaults to MaxSubs.
+	// MaxNegs is the maximum number of NEG sessions, by default MaxSubs.
 	MaxNegs int
-	// MaxSubBytes is the maximum total size of the REQs of all subscriptions of a connection, in
-	// bytes as sent.
+	// MaxSubBytes is the maximum total size of the REQs of all subscriptions.
 	MaxSubBytes int
-	// MaxSubID is the maximum length of a subscription id in bytes.
-	MaxSubID int
-	// RateLimitNotice refuses by NOTICE the requests that exceed RateLimit.
+	MaxSubID    int
+	// RateLimitNotice refuses by NOTICE what exceeds RateLimit.
 	RateLimitNotice bool
-	// RateBurst is the number of requests that are allowed before RateLimit applies. Defaults to
-	// RateLimit. Only khatru uses it. khatru counts filters instead of REQs, for all connections
-	// together.
+	// RateBurst is the number of requests before RateLimit applies, by default RateLimit. Only
+	// khatru uses it; it counts filters, of all connections together.
 	RateBurst int
-	// NegRate is the maximum number of NEG-MSG per connection in 60 s. MessageRate is the maximum number
-	// of messages of any type in 60 s; one more ends the connection without a message.
+	// NegRate is the maximum number of NEG-MSG per connection in 60 s, MessageRate that of all
+	// messages; one more cuts the connection.
 	NegRate, MessageRate int
-	// MaxEvent is the maximum size of an EVENT in bytes of its JSON.
+	// MaxEvent is the maximum size of an EVENT in bytes.
 	MaxEvent int
-	// MaxLive is the maximum number of live events that wait for a slow reader. One more drops all
-	// waiting live events and closes all subscriptions of the connection.
+	// MaxLive is the maximum number of live events that wait for a slow reader. One more drops them
+	// and closes all subscriptions.
 	MaxLive int
 }
 
-// Refusals are requests that some relays refuse, and unusual ways to refuse.
+// Refusals are unusual refusals.
 type Refusals struct {
-	// RefuseKindless refuses a REQ with a filter that has no kinds, authors or ids.
-	RefuseKindless bool
-	// RefuseValueOver refuses a REQ with a value longer than this number of bytes.
-	RefuseValueOver int
-	// RefuseTagNamesOver refuses a REQ with a filter that has more tag names.
+	// RefuseKindless refuses a filter without kinds, authors and ids, the next fields one with
+	// longer values, more tag names, or a list with more bytes.
+	RefuseKindless     bool
+	RefuseValueOver    int
 	RefuseTagNamesOver int
-	// RefuseTagValuesOver answers a filter with more tag values by NOTICE and EOSE, like relays on
-	// SQL databases.
+	// RefuseTagValuesOver answers a filter with more tag values by NOTICE and EOSE.
 	RefuseTagValuesOver int
-	// RefuseSetOver refuses a REQ with a list of ids, authors or tag values that has more bytes in
-	// total.
-	RefuseSetOver int
-	// ValidFilters and ValidKinds are strfry's filterValidation: the maximum number of filters in a REQ
-	// and of kinds in a filter. 0 filters turn it off.
+	RefuseSetOver       int
+	// ValidFilters and ValidKinds are strfry's filterValidation: the maximum number of filters and
+	// of kinds in a filter. 0 filters turn it off.
 	ValidFilters, ValidKinds int
-	// RefuseByNotice refuses every REQ by a NOTICE without its id, like older relays.
+	// RefuseByNotice refuses every REQ by a NOTICE without its id.
 	RefuseByNotice bool
-	// NoticeInstead answers a REQ only with the returned NOTICE, unless it is empty.
-	NoticeInstead func(req wire.Request) string
-	// NoticeThenEOSE answers a REQ with the returned NOTICE and EOSE, like khatru after a failure
-	// of its database, unless it is empty.
+	// NoticeInstead answers a REQ only with a NOTICE, NoticeThenEOSE with a NOTICE and EOSE, unless
+	// they return "".
+	NoticeInstead  func(req wire.Request) string
 	NoticeThenEOSE func(req wire.Request) string
 }
 
 // Oddities are deviations from NIP-01 without bad intent.
 type Oddities struct {
-	// NeverEOSE omits every EOSE.
 	NeverEOSE bool
 	// LimitZeroReturnsStored treats limit 0 as no limit.
 	LimitZeroReturnsStored bool
-	// IgnoreLimit ignores limits. Cap still applies.
-	IgnoreLimit bool
-	// IgnoreUntil ignores until in filters.
-	IgnoreUntil bool
-	// WrongOrder sends the events of an answer oldest first.
+	IgnoreLimit            bool
+	IgnoreUntil            bool
+	// WrongOrder sends stored events oldest first.
 	WrongOrder bool
 	// Interleave mixes concurrent answers.
 	Interleave bool
-	// LateListen sends live events of a subscription only after its EOSE, so that events published
-	// between query and EOSE are missed. As on khatru, filters with limit 0 receive live events
-	// immediately.
+	// LateListen sends live events only after EOSE, so that some are missed.
 	LateListen bool
-	// LateEvents is the number of messages of a subscription that still arrive after its CLOSE.
+	// LateEvents is the number of messages of a subscription that arrive after its CLOSE.
 	LateEvents int
-	// EventsAfterClosed still sends events for a REQ that was refused by CLOSED.
+	// EventsAfterClosed still answers a REQ that was refused by CLOSED.
 	EventsAfterClosed bool
 }
 
 // Hostility is harmful behavior.
 type Hostility struct {
-	// UnaskedEvents is the number of events before each answer that match no filter.
+	// UnaskedEvents is the number of unrequested events before each answer.
 	UnaskedEvents int
-	// Forge sends forged copies of events. With ForgeFirst the genuine event follows.
+	// Forge sends forged copies of events. With ForgeFirst the genuine ones follow.
 	Forge      Forgery
 	ForgeFirst bool
-	// EndlessEvents sends invented events after the stored ones, with this time between two events,
-	// and never ends an answer. They have valid signatures and match kinds and first tag values of
-	// the filter. Endless, if set, creates them instead.
+	// EndlessEvents is the time between invented events after the stored ones, without end. They
+	// match kinds and first tag values of the filter. Endless, if set, creates them.
 	EndlessEvents time.Duration
 	Endless       func(n int, f nostr.Filter) *nostr.Event
-	// LyingNegentropy is the number of announced ids that do not exist.
+	// LyingNegentropy is the number of claimed ids that do not exist.
 	LyingNegentropy int
 }
 
 // Reconciling are limits and messages of NIP-77.
 type Reconciling struct {
-	// NegText replaces the text of the refusal.
+	// NegText is the text of the refusal.
 	NegText string
-	// NegMax is the maximum number of records to reconcile. More are refused ("blocked", with the
-	// number). On rust-nostr it applies to all sessions of a connection together.
+	// NegMax is the maximum number of records; on rust-nostr of all sessions of a connection.
 	NegMax int
-	// NegRounds ends a session after this number of answers ("closed").
-	NegRounds int
-	// NegTimeout ends a session after this time without a message ("closed").
+	// NegRounds ends a session after this number of answers, NegTimeout after this time without a
+	// message.
+	NegRounds  int
 	NegTimeout time.Duration
-	// NegFrame is the maximum size of an answer in bytes. Defaults to 500,000.
+	// NegFrame is the maximum size of an answer in bytes, by default 500,000.
 	NegFrame int
 }
 

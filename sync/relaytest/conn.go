@@ -141,7 +141,6 @@ func (c *Conn) ended() error {
 	}
 }
 
-// stir makes blocked calls check again.
 func (c *Conn) stir() {
 	signal(c.wake)
 	signal(c.room)
@@ -170,7 +169,6 @@ func (c *Conn) Receive(ctx context.Context) (wire.Message, error) {
 // Skim implements [relaysync.Skimmer].
 func (c *Conn) Skim(known func(graspsync.EventID) bool) { c.known = known }
 
-// skim removes the parts of a known event that a real Conn does not parse.
 func (c *Conn) skim(m wire.Message) wire.Message {
 	if m.Type != wire.TypeEvent || m.Event.IsZero() || c.known == nil || !c.known(m.Event.ID) {
 		return m
@@ -228,15 +226,14 @@ func (c *Conn) receive(ctx context.Context) (frame, error) {
 	}
 }
 
-// abandon ends the connection because a context ended. The first error is final.
+// abandon ends the connection because a context ended.
 func (c *Conn) abandon(ctx context.Context, what string) error {
 	err := context.Cause(ctx)
 	c.end(fmt.Errorf("%w: call given up: %w", relaysync.ErrClosed, err))
 	return fmt.Errorf("%s %s: %w", what, c.relay.url, err)
 }
 
-// live queues a new event for matching subscriptions and reports whether there are any. The caller
-// holds relay.mu.
+// live queues a new event and reports whether any subscription matches. The caller holds relay.mu.
 func (c *Conn) live(rec *record) bool {
 	hit := false
 	if most := c.relay.behavior.MaxLive; most > 0 && c.waiting >= most && c.follows(rec) {
@@ -269,7 +266,7 @@ func (c *Conn) follows(rec *record) bool {
 	return false
 }
 
-// overflow drops waiting live events and closes all subscriptions. The caller holds relay.mu.
+// overflow drops waiting live events and closes all subscriptions.
 func (c *Conn) overflow() {
 	for i := 0; i < len(c.queue); {
 		if !c.queue[i].live {
@@ -365,8 +362,8 @@ func (c *Conn) greet() {
 	c.stir()
 }
 
-// handle processes a message. It returns the reason to end the connection if the message is too
-// large or exceeds MessageRate. The caller does not hold relay.mu.
+// handle processes a message. It returns the reason to end the connection. The caller does not hold
+// relay.mu.
 func (c *Conn) handle(req wire.Request, size int) error {
 	r := c.relay
 	r.mu.Lock()
@@ -393,14 +390,12 @@ func (c *Conn) handle(req wire.Request, size int) error {
 	return nil
 }
 
-// another counts a message and reports whether it is within MessageRate.
 func (c *Conn) another() bool {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
 	return c.spend(rateMessages, c.relay.behavior.MessageRate)
 }
 
-// process answers a message of size bytes without calling Handle.
 func (c *Conn) process(req wire.Request, size int) {
 	switch req.Type {
 	case wire.TypeReq:
@@ -464,7 +459,6 @@ func (c *Conn) authenticate(ev *nostr.Event) {
 	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: fault == "", Text: fault})
 }
 
-// authFault returns why an AUTH is invalid, or "". The caller holds relay.mu.
 func (c *Conn) authFault(ev *nostr.Event, genuine bool, age time.Duration) string {
 	relay, err := graspsync.ParseRelayURL(tagValue(ev, "relay"))
 	_, known := c.challenges[tagValue(ev, "challenge")]
@@ -516,7 +510,6 @@ func (c *Conn) found(req wire.Request) []negentropy.Item {
 	return c.records
 }
 
-// refuseNeg refuses NIP-77 according to the behavior, and reports whether it did.
 func (c *Conn) refuseNeg(sub string) bool {
 	b := &c.relay.behavior
 	switch b.Negentropy {
@@ -616,7 +609,6 @@ func (c *Conn) request(req wire.Request, size int) {
 	}
 }
 
-// follow opens a subscription. The caller holds relay.mu.
 func (c *Conn) follow(id string, fs []nostr.Filter, size int) *subscription {
 	s := &subscription{id: id, filters: fs, opened: time.Now(), size: size}
 	asks := false
@@ -634,8 +626,7 @@ func (c *Conn) follow(id string, fs []nostr.Filter, size int) *subscription {
 	return s
 }
 
-// subscribe opens a subscription and queues first and then its stored events. The caller holds
-// relay.mu.
+// subscribe opens a subscription and queues first and then its stored events.
 func (c *Conn) subscribe(req wire.Request, size int, first []frame) {
 	r, b := c.relay, c.relay.behavior
 	c.drop(req.Sub, 0) // a REQ with the same id replaces the subscription (NIP-01)
@@ -648,7 +639,7 @@ func (c *Conn) subscribe(req wire.Request, size int, first []frame) {
 	c.push(a)
 }
 
-// stream returns a function that returns the stored events of a subscription and then its EOSE.
+// stream returns the stored events of a subscription and then its EOSE.
 func (c *Conn) stream(s *subscription, a *answer, records []*record, complete bool) func() (frame, bool) {
 	r := c.relay
 	b := r.behavior
@@ -696,8 +687,7 @@ func (c *Conn) unsubscribe(id string) {
 	}
 }
 
-// drop ends a subscription and removes its queued messages except the next late ones. The caller
-// holds relay.mu.
+// drop ends a subscription and removes its queued messages except the next late ones.
 func (c *Conn) drop(id string, late int) {
 	delete(c.subs, id)
 	for i := 0; i < len(c.queue); {
@@ -716,7 +706,7 @@ func (c *Conn) drop(id string, late int) {
 	}
 }
 
-// violate records a violation. The caller does not hold relay.mu.
+// violate is note for a caller that does not hold relay.mu.
 func (c *Conn) violate(kind ViolationKind, detail, sub string) {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
@@ -729,8 +719,6 @@ func (c *Conn) note(kind ViolationKind, detail, sub string) {
 	r.violations = remember(r.violations, Violation{At: time.Now(), Kind: kind, Conn: c.id, Sub: sub, Detail: detail})
 }
 
-// inspect checks a request against the rules before the relay processes it. The caller holds
-// relay.mu.
 func (c *Conn) inspect(req wire.Request, size int) {
 	if most := or(c.info.MaxMessageLength, maxMessage); size > most {
 		c.note(ViolationMessageSize, fmt.Sprintf("%d bytes, more than %d", size, most), req.Sub)
@@ -847,7 +835,6 @@ func (c *Conn) inspectList(name string, values []string, most int, hex bool, sub
 	}
 }
 
-// spend counts a message and reports whether it is within the rate. The caller holds relay.mu.
 func (c *Conn) spend(what rate, perMinute int) bool {
 	if perMinute == 0 {
 		return true
@@ -860,8 +847,8 @@ func (c *Conn) spend(what rate, perMinute int) bool {
 	return m.take(time.Now(), perMinute)
 }
 
-// openSubs returns number and size of subscriptions other than but, without those that end after
-// their stored events.
+// openSubs returns number and size of the other subscriptions, without those that end after their
+// stored events.
 func (c *Conn) openSubs(but string) (n, size int) {
 	for id, s := range c.subs {
 		if id != but && !s.passes {
@@ -872,7 +859,7 @@ func (c *Conn) openSubs(but string) (n, size int) {
 	return n, size
 }
 
-// challenge returns a challenge that the client may answer. The caller holds relay.mu.
+// challenge returns a challenge that the client may answer.
 func (c *Conn) challenge() string {
 	if !c.relay.program.challenges {
 		for _, old := range sortedKeys(c.challenges) {
@@ -888,7 +875,7 @@ func (c *Conn) challenge() string {
 	return text
 }
 
-// turnDown queues a refusal of type typ, or a NOTICE. The caller holds relay.mu.
+// turnDown queues a refusal of type typ, or a NOTICE.
 func (c *Conn) turnDown(typ wire.Type, sub string, no *refusal) {
 	var frames []frame
 	if no.challenge {
@@ -897,8 +884,8 @@ func (c *Conn) turnDown(typ wire.Type, sub string, no *refusal) {
 	c.push(&answer{frames: append(frames, c.refused(typ, sub, no)...), due: c.soon()})
 }
 
-// refused returns the frames of a refusal. A refusal because of the rate starts the time of
-// ViolationCoolDown when it is sent.
+// refused returns the frames of a refusal. A refusal because of the rate starts the cool-down when
+// it is sent.
 func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
 	f := frame{msg: wire.Message{Type: typ, Sub: sub, Text: no.text}}
 	switch {

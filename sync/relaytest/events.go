@@ -11,7 +11,6 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Kinds of NIP-34 and NIP-22 without a name in package filters.
 const (
 	kindPullRequestUpdate = 1619
 	kindComment           = 1111
@@ -37,9 +36,8 @@ func (k *Key) Announcement(at nostr.Timestamp, identifier string, relays, clones
 	return k.Event(at, graspsync.KindAnnouncement, "", tags...)
 }
 
-// Hosted returns an announcement of a repository on GRASP servers. A host such as "grasp.example"
-// is listed as wss relay and https clone URL, a host with a scheme such as "ws://127.0.0.1:7334"
-// with that scheme and http.
+// Hosted returns an announcement of a repository on GRASP servers, as wss relay and https clone
+// URL, or with the scheme of a host such as "ws://127.0.0.1:7334".
 func (k *Key) Hosted(at nostr.Timestamp, identifier string, hosts ...string) *nostr.Event {
 	relays := make([]string, len(hosts))
 	clones := make([]string, len(hosts))
@@ -63,8 +61,7 @@ func (k *Key) CloneURL(relay, identifier string) string {
 	return base.String() + "/" + k.Npub() + "/" + url.PathEscape(identifier) + ".git"
 }
 
-// State returns a repository state (30618). refs maps names such as "refs/heads/main" to commits.
-// head is the branch of HEAD, "" for none.
+// State returns a repository state (30618). head is the branch of HEAD, "" for none.
 func (k *Key) State(at nostr.Timestamp, identifier string, refs map[string]string, head string) *nostr.Event {
 	tags := nostr.Tags{{"d", identifier}}
 	for _, name := range slices.Sorted(maps.Keys(refs)) {

@@ -10,7 +10,6 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// serve returns the frames that deliver a record. The caller holds relay.mu.
 func (r *Relay) serve(sub string, rec *record) []frame {
 	b := &r.behavior
 	genuine := frame{msg: eventMessage(sub, rec.ev), eventSize: rec.size}
@@ -54,8 +53,6 @@ func forge(rec *record, how Forgery) *nostr.Event {
 	return ev
 }
 
-// unasked returns n events that do not match the subscription, stored events first. The caller
-// holds relay.mu.
 func (r *Relay) unasked(s *subscription, n int) []frame {
 	var frames []frame
 	add := func(ev *nostr.Event) {
@@ -78,8 +75,6 @@ func (r *Relay) unasked(s *subscription, n int) []frame {
 	return frames
 }
 
-// madeUp returns an invented event that matches kinds, times and tags of the first filter. The
-// caller holds relay.mu.
 func (r *Relay) madeUp(s *subscription, n int) frame {
 	f := s.filters[0]
 	var ev *nostr.Event
@@ -107,7 +102,6 @@ func (r *Relay) madeUp(s *subscription, n int) frame {
 	return frame{msg: eventMessage(s.id, ev)}
 }
 
-// stranger returns the key that signs invented events. The caller holds relay.mu.
 func (r *Relay) stranger() *Key {
 	if r.made == nil {
 		r.made = NewKey("made up by " + r.url.String())

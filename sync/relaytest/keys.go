@@ -15,7 +15,6 @@ import (
 )
 
 // Key is an author of events. Its methods always return the same event for the same arguments.
-// Callers must not change it.
 type Key struct {
 	secret *btcec.PrivateKey
 	public graspsync.PubKey
@@ -23,8 +22,7 @@ type Key struct {
 	cheap  bool
 }
 
-// NewKey returns the key of a seed. The same seed always gives the same key. Signatures are valid
-// (BIP-340).
+// NewKey returns the key of a seed. Its signatures are valid (BIP-340).
 func NewKey(seed string) *Key {
 	sum := sha256.Sum256([]byte("relaytest key " + seed))
 	secret, public := btcec.PrivKeyFromBytes(sum[:])
@@ -34,8 +32,8 @@ func NewKey(seed string) *Key {
 	return k
 }
 
-// NewCheapKey returns the key of [NewKey] with signatures that only [CheapVerifier] and relays of
-// this package accept, but which are a hundred times faster.
+// NewCheapKey returns a key with signatures that only [CheapVerifier] and relays of this package
+// accept, but which are a hundred times faster.
 func NewCheapKey(seed string) *Key {
 	k := NewKey(seed)
 	k.cheap = true
@@ -94,16 +92,16 @@ func cheapSignature(id [32]byte) string {
 	return hex.EncodeToString(a[:]) + hex.EncodeToString(b[:])
 }
 
-// cheap reports whether ev has the signature of a cheap key for its content. As in BIP-340, the id
-// field is not part of it.
+// cheap reports whether ev has the signature of a cheap key. As in BIP-340, the id field is not
+// part of it.
 func cheap(ev *nostr.Event) bool {
 	return len(ev.Sig) == 128 && ev.Sig == cheapSignature(sha256.Sum256(ev.Serialize()))
 }
 
 var _ relaysync.Verifier = CheapVerifier{}
 
-// CheapVerifier is a [relaysync.Verifier] that accepts only signatures of cheap keys. Like the real
-// verifier, it does not check the id.
+// CheapVerifier is a [relaysync.Verifier] that accepts only signatures of cheap keys. It does not
+// check the id.
 type CheapVerifier struct{}
 
 // Verify implements [relaysync.Verifier].

@@ -48,8 +48,7 @@ func (a *answer) pop() (frame, bool) {
 	return a.more()
 }
 
-// take returns the next message if it is due. Otherwise wait is the time to wait, or 0 to wait for
-// a change.
+// take returns the next message if it is due, else the time to wait, or 0 to wait for a change.
 func (c *Conn) take(now time.Time) (f frame, wait time.Duration, ok bool) {
 	r := c.relay
 	r.mu.Lock()
@@ -77,8 +76,6 @@ func (c *Conn) take(now time.Time) (f frame, wait time.Duration, ok bool) {
 	}
 }
 
-// ready returns the index of the first answer that is due, or -1 and the earliest due time, which
-// is now for an empty queue.
 func (c *Conn) ready(now time.Time) (i int, due time.Time) {
 	for i, a := range c.queue {
 		if !a.due.After(now) {
@@ -94,7 +91,6 @@ func (c *Conn) ready(now time.Time) (i int, due time.Time) {
 	return -1, due
 }
 
-// next returns a frame of answer i and removes the answer if it is finished.
 func (c *Conn) next(i int) (frame, bool) {
 	a := c.queue[i]
 	f, ok := a.pop()

@@ -18,11 +18,9 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// maxRecords is the maximum number of recorded items of each kind. At the maximum, the oldest half
-// is dropped.
+// maxRecords is the maximum number of recorded items of each kind. The oldest half is then dropped.
 const maxRecords = 200_000
 
-// maxTexts is the maximum number of different texts that are counted.
 const maxTexts = 1000
 
 // Relay is a scripted relay. Use [Network.Add] or [New].
@@ -117,7 +115,6 @@ func (r *Relay) Broadcast(messages ...wire.Message) {
 	}
 }
 
-// connected returns the open connections in order of creation. The caller holds mu.
 func (r *Relay) connected() []*Conn {
 	conns := make([]*Conn, 0, len(r.conns))
 	for c := range r.conns {
@@ -127,9 +124,8 @@ func (r *Relay) connected() []*Conn {
 	return conns
 }
 
-// Publish stores events in order and sends them to matching subscriptions. It skips superseded and
-// deleted events and returns the number of new ones. It does not check events. Callers must not
-// change them later.
+// Publish stores events in order and sends them to matching subscriptions. It returns the number of
+// new ones. It checks no event. Callers must not change them later.
 func (r *Relay) Publish(events ...*nostr.Event) int {
 	n := 0
 	for _, ev := range events {
@@ -250,8 +246,7 @@ func (r *Relay) Dials() []Dial {
 	return slices.Clone(r.dials)
 }
 
-// Requests returns the messages of all clients in order, or only those of the given types. Filters
-// and events in the result must not be changed.
+// Requests returns the messages of all clients in order, or only those of the given types.
 func (r *Relay) Requests(types ...wire.RequestType) []Seen {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -311,7 +306,6 @@ func (r *Relay) Violations() []Violation {
 	return slices.Clone(r.violations)
 }
 
-// source returns the meter of the common address of all connections.
 func (r *Relay) source(burst int) meter {
 	m, ok := r.sources.(*bucket)
 	if !ok {
@@ -334,7 +328,6 @@ func (r *Relay) items(f nostr.Filter) []negentropy.Item {
 	return items
 }
 
-// lies returns invented records in the time range of a filter.
 func (r *Relay) lies(f nostr.Filter) []negentropy.Item {
 	at := nostr.Timestamp(1_700_000_000)
 	if f.Until != nil {
@@ -351,7 +344,7 @@ func (r *Relay) lies(f nostr.Filter) []negentropy.Item {
 	return items
 }
 
-// scriptedRefusal calls the functions of the behavior. The caller does not hold relay.mu.
+// scriptedRefusal is called without relay.mu.
 func (r *Relay) scriptedRefusal(req wire.Request) *refusal {
 	b := r.Behavior()
 	if b.NoticeInstead != nil {
@@ -372,8 +365,7 @@ func (r *Relay) scriptedRefusal(req wire.Request) *refusal {
 	return nil
 }
 
-// stored returns the events of each filter in turn, each event once, and whether no limit applied.
-// The caller holds relay.mu.
+// stored returns the events of each filter in turn, each once, and whether no limit applied.
 func (r *Relay) stored(fs []nostr.Filter) (records []*record, complete bool) {
 	b := &r.behavior
 	complete = true

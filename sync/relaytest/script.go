@@ -6,8 +6,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// ConnScript controls a connection in [Behavior.Handle] and [Behavior.OnConnect]. It can be used
-// later. After the connection has ended its methods do nothing.
+// ConnScript controls a connection. After the connection has ended its methods do nothing.
 type ConnScript struct {
 	conn *Conn
 }

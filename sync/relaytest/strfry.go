@@ -46,21 +46,20 @@ func Strfry() Behavior {
 	return b.strfryLimits(200, 128<<10)
 }
 
-// StrfryNosLol is strfry 1.1.0 as on nos.lol in August 2026: 20 subscriptions.
+// StrfryNosLol is strfry as on nos.lol: 20 subscriptions.
 func StrfryNosLol() Behavior {
 	b := Strfry()
 	return b.strfryLimits(20, 128<<10)
 }
 
-// StrfryDamus is strfry 1.1.0 as on relay.damus.io in August 2026: messages of 1,000,000 bytes.
+// StrfryDamus is strfry as on relay.damus.io: messages of 1,000,000 bytes.
 func StrfryDamus() Behavior {
 	b := Strfry()
 	return b.strfryLimits(200, 1_000_000)
 }
 
-// StrfryPrimal is strfry 1.0.3 as on relay.primal.net in August 2026: 20 subscriptions, messages of
-// 1,000,000 bytes, refusals by NOTICE without id, and at most 20 filters, for which 1.0.3 has no
-// setting. It lists NIP-77 and does not support it.
+// StrfryPrimal is strfry 1.0.3 as on relay.primal.net: 20 subscriptions, messages of 1,000,000
+// bytes, refusals by NOTICE, and at most 20 filters. It lists NIP-77 and does not support it.
 func StrfryPrimal() Behavior {
 	b := Strfry()
 	b.Software = SoftwareOldStrfry

@@ -13,17 +13,15 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Setup returns a Transport to test, a relay, and the URL by which the Transport connects to the
-// relay. It stops its resources with t.Cleanup. Package relayserver serves a relay on a real
-// socket.
+// Setup returns a Transport to test, a relay, and the URL by which the Transport connects to it.
+// Package relayserver serves a relay on a real socket.
 type Setup func(t *testing.T) (relaysync.Transport, graspsync.RelayURL, *Relay)
 
 // patience is the maximum time for an operation that should be immediate.
 const patience = time.Minute
 
-// RunTransport tests a Transport against the documentation of [relaysync.Transport] and
-// [relaysync.Conn]. It does not work in a bubble of testing/synctest. Check for leaked goroutines
-// with goleak in TestMain.
+// RunTransport tests a Transport. It does not work in a bubble of testing/synctest. Check for
+// leaked goroutines with goleak in TestMain.
 func RunTransport(t *testing.T, setup Setup) {
 	t.Helper()
 	for _, check := range []struct {
