@@ -1,7 +1,8 @@
 // Package explain answers why an event, a repository or a relay is stored or followed, from sync,
 // purgatory and the folder of repositories.
 //
-//	why := explain.Explainer{Sync: s.Manager(), Purgatory: held} ;;x, err := why.Explain(ctx, "nevent1...")
+//	why := explain.Explainer{Sync: s.Manager(), Purgatory: held}
+//	x, err := why.Explain(ctx, "nevent1...")
 //
 // A server of adapter/grasp or adapter/nostrlib/grasp has an Explain.
 package explain

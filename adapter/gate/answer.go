@@ -105,15 +105,7 @@ func (c *conn) sendStored(ctx context.Context, relay *khatru.Relay, s *sub, p *p
 		if !c.requests.isWanted(s, e.ID) {
 			continue
 		}
-		for o := (outgoing{text: encodeMessage(labelEvent, s.name, []byte(e.String()))}); c.requests.waits(s.number); {
-			less := c.queue.shrunk()
-			if c.put(o, c.g.soft()) {
-				break
-			}
-			select {
-			case <-less:
-			case <-ctx.Done():
-			}
-		}
+		o := outgoing{text: encodeMessage(labelEvent, s.name, []byte(e.String()))}
+		_ = c.queue.await(ctx, func(int) bool { return !c.requests.waits(s.number) || c.put(o, c.g.soft()) })
 	}
 }

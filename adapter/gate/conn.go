@@ -415,34 +415,10 @@ func (c *conn) continueNeg(r request, room func()) error {
 }
 
 func (c *conn) waitForRoom(n int, room func()) (*pending, error) {
-	for {
-		less := c.queue.shrunk()
-		if queued, _ := c.queue.size(); queued <= c.g.soft() {
-			return c.admit(c.g.work, n, room)
-		}
-		select {
-		case <-less:
-		case <-c.ctx.Done():
-			return nil, context.Cause(c.ctx)
-		}
+	if err := c.queue.await(c.ctx, func(size int) bool { return size <= c.g.soft() }); err != nil {
+		return nil, err
 	}
-}
-
-// pace blocks until the client has read most of the earlier events.
-func (c *conn) pace(ctx context.Context, number uint64) {
-	for {
-		less := c.queue.shrunk()
-		if n, _ := c.queue.size(); n <= c.g.soft() || !c.requests.waits(number) {
-			return
-		}
-		select {
-		case <-less:
-		case <-ctx.Done():
-			return
-		case <-c.ctx.Done():
-			return
-		}
-	}
+	return c.admit(c.g.work, n, room)
 }
 
 // admit waits for a place of the connection and for n of the slots.

@@ -242,7 +242,7 @@ func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string) {
 		return
 	}
 	if number, err := strconv.ParseUint(subscription, 10, 64); err == nil {
-		c.pace(ctx, number)
+		_ = c.queue.await(ctx, func(size int) bool { return size <= g.soft() || !c.requests.waits(number) || c.ctx.Err() != nil })
 	}
 }
 

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -129,6 +130,22 @@ func (q *queue) size() (all, waiting int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.bytes, q.waiting
+}
+
+// await waits until ready returns true for the bytes of the queue. It checks again when the queue
+// shrinks or is closed, and returns the cause of ctx.
+func (q *queue) await(ctx context.Context, ready func(size int) bool) error {
+	for {
+		less := q.shrunk()
+		if size, _ := q.size(); ready(size) {
+			return nil
+		}
+		select {
+		case <-less:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // shrunk returns a channel that is closed when the queue shrinks.

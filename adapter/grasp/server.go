@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/control"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/internal/server"
@@ -25,14 +24,15 @@ import (
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	"github.com/graspsync/graspsync/adapter/pages"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // Server is a relay with the git repositories that its events announce. Use [New] or [Open]. It is
 // safe for concurrent use.
+// It also has the methods Control, Explain, Purgatory, Fetcher, Staging, GitHandler and Ready of an
+// embedded type.
 type Server struct {
+	server.Methods
 	sync     *khatruadapter.Sync
 	parts    *server.Parts
 	relay    http.Handler
@@ -71,6 +71,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}, errs...); err != nil {
 		return nil, err
 	}
+	s.Methods = s.parts.Methods()
 	whole := s.parts.Config
 	hides := func(e graspsync.Event) bool { _, is := whole.Rules.Hides(e); return is }
 	var embed func()
@@ -187,31 +188,11 @@ func below(r *http.Request, path string) (*http.Request, bool) {
 	return out, true
 }
 
-// Control returns the commands of an operator.
-func (s *Server) Control() *control.Control { return s.parts.Commands }
-
-// Explain returns why an event or repository is stored, missing or blocked. See package explain.
-func (s *Server) Explain(ctx context.Context, text string) (control.Explanation, error) {
-	return s.parts.Explain(ctx, text)
-}
-
 // Sync returns the part that follows other relays.
 func (s *Server) Sync() *khatruadapter.Sync { return s.sync }
 
-// Purgatory returns the part that holds events.
-func (s *Server) Purgatory() *purgatory.Purgatory { return s.parts.Purgatory() }
-
-// Fetcher returns the part that fetches git data.
-func (s *Server) Fetcher() *gitfetch.Fetcher { return s.parts.Fetcher }
-
-// Staging returns the storage of data that was pushed before its event arrived.
-func (s *Server) Staging() *gitserve.Staging { return s.parts.Repos.Staging() }
-
 // Gate returns the gate before the relay.
 func (s *Server) Gate() *gate.Gate { return s.gate }
-
-// GitHandler returns the part that serves git clients.
-func (s *Server) GitHandler() *gitserve.Handler { return s.parts.Git }
 
 // Run blocks until ctx ends and returns the error that ended it.
 func (s *Server) Run(ctx context.Context) error {
@@ -228,13 +209,8 @@ func (s *Server) Close() error {
 	return s.parts.Close()
 }
 
-// ErrStarting is wrapped by the error of [Server.Ready] until Run has read the store.
+// ErrStarting is wrapped by the error of Ready until Run has read the store.
 var ErrStarting = server.ErrStarting
-
-// Ready returns nil if the server can work, else the reasons. The error wraps [ErrStarting] until
-// Run has read the store, and [khatruadapter.ErrRoom] if the disk is full. Ready writes a few bytes
-// to records and repositories, at most every 5 seconds, and returns within 5 seconds.
-func (s *Server) Ready(ctx context.Context) error { return s.parts.Ready(ctx) }
 
 // Collector returns the metrics of all parts except Config.State. Metrics of purgatory have no
 // namespace. After [Open] it includes the records, and the rules with the prefix namespace_rules.

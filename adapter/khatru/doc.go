@@ -20,9 +20,13 @@
 // # When hooks are called
 //
 //	RejectEvent               Published events: before they are stored. Synced events: before
-//	                         they are stored, or before the policy judges them if it holds
-//	                         events. Also before a held event is released. ;;DeleteEvent               After an event left the backend. ;;OverwriteDeletionOutcome  Before a deletion is stored, for each event that it would
-//	                         remove. If an event must stay, the deletion is refused. ;;OnEventSaved              For each newly stored event. ;;PreventBroadcast          For each event that is sent to a subscriber.
+//	                          they are stored, or before the policy judges them if it holds
+//	                          events. Also before a held event is released.
+//	DeleteEvent               After an event left the backend.
+//	OverwriteDeletionOutcome  Before a deletion is stored, for each event that it would
+//	                          remove. If an event must stay, the deletion is refused.
+//	OnEventSaved              For each newly stored event.
+//	PreventBroadcast          For each event that is sent to a subscriber.
 //
 // A published deletion is executed after every hook has accepted it and before the client receives
 // OK. Hooks can be added until Run.

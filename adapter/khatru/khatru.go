@@ -44,7 +44,9 @@ type Config struct {
 // ErrRoom is wrapped if an event is not stored because the disk is full.
 var ErrRoom = embedding.ErrRoom
 
-// Sync is graspsync embedded in a relay. Use [New] or [Open]. It is safe for concurrent use.
+// Sync is graspsync embedded in a relay. Use [New] or [Open]. It is safe for concurrent use. It also
+// has the methods Run, Close, Manager, Collector, Remove, Room, Writable, Release and
+// BroadcastsDropped of an embedded type.
 type Sync struct {
 	embedding.Sync
 	core  *embedding.Core

@@ -216,26 +216,3 @@ func TestQueryHasNoMoreThanItsLimit(t *testing.T) {
 		}
 	}
 }
-
-// boltdb indexes no long addresses, at most two tags, and 32 bits of a time.
-func TestQueryBeyondTheIndex(t *testing.T) {
-	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t), "boltdb": newBolt(t)} {
-		s := newStore(t, db, nostrlib.Config{})
-		tags := []nostr.Tag{{"a", "30617:" + strings.Repeat("a1", 32) + ":" + strings.Repeat("x", 30)}, {"t", "bug"}, {"p", strings.Repeat("b0", 32)}, {"k", "1"}}
-		issue := event(1621, start, "", tags...)
-		require.NoError(t, db.SaveEvent(issue))
-		for i := range 1001 {
-			require.NoError(t, db.SaveEvent(event(1621, start+1, fmt.Sprint(i), tags[1], tags[3])))
-		}
-		for asked, f := range map[string]nostr.Filter{
-			"a long address":       {Tags: nostr.TagMap{"a": {tags[0][1]}}},
-			"three tags":           {Kinds: []nostr.Kind{1621}, Tags: nostr.TagMap{"t": {"bug"}, "k": {"1"}, "p": {tags[2][1]}}},
-			"until, in 1/1000 s":   {IDs: []nostr.ID{issue.ID}, Until: 1000 * start},
-			"until, of its author": {Authors: []nostr.PubKey{issue.PubKey}, Tags: nostr.TagMap{"p": {tags[2][1]}}, Until: 1000 * start},
-		} {
-			got, err := s.Query(t.Context(), f, 500)
-			require.NoError(t, err)
-			require.Equal(t, []nostr.Event{issue}, got, "%s: %s", name, asked)
-		}
-	}
-}

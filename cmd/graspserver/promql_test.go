@@ -5,9 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"testing"
-
-	"github.com/stretchr/testify/require"
 )
 
 // names are what a PromQL expression names: metrics, and the labels that it wants of them.
@@ -123,24 +120,4 @@ func namesIn(expr string) (n names, err error) {
 		}
 	}
 	return n, nil
-}
-
-func TestNamesIn(t *testing.T) {
-	for expr, want := range map[string]names{
-		"up == 0":            {metrics: []string{"up"}},
-		`a{x="1"} / b > 0.5`: {[]string{"a", "b"}, []labelUse{{"a", "x", []string{"1"}}}},
-		`sum by (x, y) (rate(a{z=~"1|2", job="$job"}[$__rate_interval])) # why`: {[]string{"a"}, []labelUse{
-			{label: "x"}, {label: "y"}, {"a", "z", []string{"1", "2"}}, {"a", "job", nil},
-		}},
-		"a offset 15m unless on (x) b": {[]string{"a", "b"}, []labelUse{{label: "x"}}},
-		"time() - a > 3e2":             {metrics: []string{"a"}},
-	} {
-		got, err := namesIn(expr)
-		require.NoError(t, err, expr)
-		require.Equal(t, want, got, expr)
-	}
-	for _, bad := range []string{`{x="1"}`, "histogram(a)", "a[5m", `a{x}`, "a ; b", `sum by x (a)`, "sum by (x", `a{x="1"`, "a & b"} {
-		_, err := namesIn(bad)
-		require.Error(t, err, bad)
-	}
 }

@@ -18,7 +18,6 @@ import (
 	"log"
 	"maps"
 	"math/rand/v2"
-	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
 	"net/netip"
@@ -28,7 +27,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -47,7 +45,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/relaytest/relayserver"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 func main() {
@@ -57,7 +54,11 @@ func main() {
 	log.SetOutput(io.Discard) // hides start messages of relay and database
 	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	w := &world{start: time.Now(), stage: "start", wanted: make(map[string]bool), ended: make(chan struct{})}
-	w.announce()
+	fmt.Printf("An empty GRASP server fetches %d repositories, with their issues and pull requests, from four relays and two\n"+
+		"git servers on this machine. This takes about a minute. The relays and their faults:\n", ourRepos)
+	for i, fault := range faults {
+		fmt.Printf("    %d  %s\n", i+1, fault)
+	}
 	stages := []func(context.Context) string{w.make, w.run, w.catchUp, w.live, w.clone, w.compare}
 	for i, name := range []string{"make the others", "start our server", "catch up", "follow live", "clone", "compare"} {
 		began := time.Now()
@@ -66,9 +67,6 @@ func main() {
 		result := stages[i](ctx)
 		cancel()
 		fmt.Printf("%d/%d %-16s %5.1f s  %s\n", i+1, len(stages), name, time.Since(began).Seconds(), result)
-		if i == 2 {
-			w.overcome()
-		}
 	}
 	fmt.Printf("\nPASS in %.1f s: nothing is missing, nothing is foreign, and every repository can be cloned.\n", time.Since(w.start).Seconds())
 	if clone := "git clone http://" + w.host() + "/" + w.repos[0].path(); *keep {
@@ -88,58 +86,6 @@ var faults = [relays]string{
 	delta:   "no NIP-77, and twice it cuts the connection within an answer",
 }
 
-var names = [relays]string{"alpha", "bravo", "charlie", "delta"}
-
-// announce prints what the demo will do, before anything is done.
-func (w *world) announce() {
-	w.watch = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if page := w.page.Load(); page != nil {
-			page.ServeHTTP(rw, r)
-			return
-		}
-		rw.Header().Set("Refresh", "1")
-		fmt.Fprintln(rw, "The demo makes its relays and git servers. This page reloads itself.")
-	}))
-	fmt.Printf("An empty GRASP server fetches %d repositories, with their issues and pull requests, from four relays and two\n"+
-		"git servers on this machine. This takes about a minute. Watch it in a browser: %s\n\nThe relays and their faults:\n", ourRepos, w.watch.URL)
-	for i, name := range names {
-		fmt.Printf("    %-8s %s\n", name, faults[i])
-	}
-	fmt.Println()
-}
-
-// overcome prints how our server got the events of each relay.
-func (w *world) overcome() {
-	status := w.server.Sync().Manager().Status()
-	for i, name := range names {
-		for _, r := range status.Relays {
-			if r.URL != w.urls[i].URL() {
-				continue
-			}
-			how := "NIP-77 compared the sets of events, and only missing ones were sent"
-			switch i {
-			case bravo:
-				how = fmt.Sprintf("%d requests, since each answer is short", len(w.relays[i].Requests(wire.TypeReq)))
-			case charlie:
-				how = fmt.Sprintf("connected at attempt %d, then NIP-77", r.FailedAttempts+1)
-			case delta:
-				how = fmt.Sprintf("reconnected %d times, and continued after the last complete answer", r.Reconnects)
-			}
-			fmt.Printf("    %-8s %4d new events: %s\n", name, r.Stored, how)
-		}
-	}
-}
-
-// progress prints the state of the catch-up. On a terminal the next output replaces it.
-func (w *world) progress(stored, connected int) {
-	line := fmt.Sprintf("    %3d %%, %d of %d events, %d relays", 100*stored/max(1, len(w.wanted)), stored, len(w.wanted), connected)
-	if info, err := os.Stdout.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-		fmt.Print(line, "\x1b[K\r")
-	} else {
-		fmt.Println(line)
-	}
-}
-
 func (w *world) check(err error) {
 	if err != nil {
 		fmt.Printf("FAIL after %.1f s: %s: %v\n", time.Since(w.start).Seconds(), w.stage, err)
@@ -150,8 +96,8 @@ func (w *world) check(err error) {
 
 // end stops our relay and removes its files. The other relays end with the process.
 func (w *world) end() {
-	w.watch.Close()
 	if w.cancel != nil {
+		w.watch.Close()
 		w.cancel()
 		<-w.ended
 		w.server.Close()
@@ -169,7 +115,6 @@ func (w *world) await(ctx context.Context, done func() bool) {
 // catchUp waits until everything was fetched. The relay that is down returns after our relay
 // noticed it, together with the git data of a repository.
 func (w *world) catchUp(ctx context.Context) string {
-	polls := 0
 	w.await(ctx, func() bool {
 		s := w.server.Sync().Manager().Status()
 		synced := s.Synced && len(s.Relays) == relays && !w.relays[charlie].Behavior().Down
@@ -184,9 +129,6 @@ func (w *world) catchUp(ctx context.Context) string {
 			}
 		}
 		missing, _ := w.difference(ctx)
-		if polls++; polls%10 == 0 {
-			w.progress(len(w.wanted)-missing, len(s.Relays))
-		}
 		return synced && missing == 0
 	})
 	git := w.server.Purgatory().Status()
@@ -276,7 +218,6 @@ type world struct {
 	server *grasp.Server
 	ended  chan struct{}    // closed when its Run has returned
 	watch  *httptest.Server // serves page
-	page   atomic.Pointer[statuspage.Page]
 	cancel context.CancelFunc
 }
 
@@ -417,8 +358,8 @@ func (w *world) run(ctx context.Context) string {
 	w.front.Start()
 	page, err := statuspage.New(statuspage.Config{Name: "graspsync demo", Sync: w.server.Sync().Manager(), Purgatory: w.server.Purgatory()})
 	w.check(err)
-	w.page.Store(page)
-	return "ws://" + w.host() + ", empty, with alpha as its bootstrap relay"
+	w.watch = httptest.NewServer(page)
+	return "ws://" + w.host() + ", empty, which knows relay 1; watch it in a browser: " + w.watch.URL
 }
 
 // clone clones all repositories that our relay must serve, and compares their refs with the newest

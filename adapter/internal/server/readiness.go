@@ -28,17 +28,17 @@ type readiness struct {
 	read    <-chan struct{} // closed after the store was read
 	store   func() error    // last known write error of the store
 	records state.Store
-	git     func() error  // write error of the folder of repositories
-	asking  chan struct{} // one token, for the running check
+	git     func() error // write error of the folder of repositories
 
 	mu sync.Mutex
 	// guarded by mu
-	at  time.Time // time of the last answer
-	err error     // the last answer
+	at   time.Time     // time of the last answer
+	err  error         // the last answer
+	done chan struct{} // closed after the running check; nil: none
 }
 
 func newReadiness(read <-chan struct{}, store func() error, records state.Store, git func() error) *readiness {
-	return &readiness{read: read, store: store, records: records, git: git, asking: make(chan struct{}, 1)}
+	return &readiness{read: read, store: store, records: records, git: git}
 }
 
 func (r *readiness) Ready(ctx context.Context) error {
@@ -50,42 +50,34 @@ func (r *readiness) Ready(ctx context.Context) error {
 	return errors.Join(r.store(), r.written(ctx))
 }
 
+// written returns the write errors of records and repositories, at most period old.
 func (r *readiness) written(ctx context.Context) error {
-	if known, err := r.known(); known {
-		return err
+	r.mu.Lock()
+	if r.done == nil && time.Since(r.at) >= period {
+		done := make(chan struct{})
+		r.done = done
+		go func() { // a goroutine, because a write to a disk that hangs cannot be canceled
+			err := errors.Join(r.record(context.WithoutCancel(ctx)), r.git())
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.at, r.err, r.done = time.Now(), err, nil
+			close(done)
+		}()
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	select {
-	case r.asking <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("writing a few bytes takes too long: %w", context.Cause(ctx))
+	done := r.done
+	r.mu.Unlock()
+	if done != nil {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return fmt.Errorf("writing a few bytes takes too long: %w", context.Cause(ctx))
+		}
 	}
-	if known, err := r.known(); known { // another caller has just checked
-		<-r.asking
-		return err
-	}
-	answer := make(chan error, 1)
-	go func() { // a goroutine, because a write to a disk that hangs cannot be canceled
-		defer func() { <-r.asking }()
-		err := errors.Join(r.record(context.WithoutCancel(ctx)), r.git())
-		r.mu.Lock()
-		r.at, r.err = time.Now(), err
-		r.mu.Unlock()
-		answer <- err
-	}()
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("writing a few bytes takes too long: %w", context.Cause(ctx))
-	}
-}
-
-func (r *readiness) known() (ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.at.IsZero() && time.Since(r.at) < period, r.err
+	return r.err
 }
 
 func (r *readiness) record(ctx context.Context) error {

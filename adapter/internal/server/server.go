@@ -289,17 +289,6 @@ func (s *Parts) removed(e graspsync.Event) {
 	s.NotifySuperseded(e)
 }
 
-// Explain returns why an event or repository is stored, missing or blocked.
-func (s *Parts) Explain(ctx context.Context, text string) (control.Explanation, error) {
-	return control.Explainer{
-		Explainer: explain.Explainer{Sync: s.relay.Manager(), Purgatory: s.Purgatory(), Repositories: s.Repos},
-		Rules:     s.Commands.Rules(), Store: s.relay.Store,
-	}.Explain(ctx, text)
-}
-
-// Ready returns nil if the server can work, else the reasons.
-func (s *Parts) Ready(ctx context.Context) error { return s.ready.Ready(ctx) }
-
 // Collector returns the metrics of all parts and more.
 func (s *Parts) Collector(namespace string, more ...prometheus.Collector) prometheus.Collector {
 	all := append(settings.Collectors{
@@ -354,3 +343,38 @@ func (s *Parts) Close() error {
 	}
 	return errors.Join(errs[:]...)
 }
+
+// Methods has the methods of a server that do not depend on the library of its relay.
+type Methods struct{ parts *Parts }
+
+// Methods returns the methods for the embedder.
+func (s *Parts) Methods() Methods { return Methods{s} }
+
+// Control returns the commands of an operator.
+func (m Methods) Control() *control.Control { return m.parts.Commands }
+
+// Purgatory returns the part that holds events.
+func (m Methods) Purgatory() *purgatory.Purgatory { return m.parts.Purgatory() }
+
+// Fetcher returns the part that fetches git data.
+func (m Methods) Fetcher() *gitfetch.Fetcher { return m.parts.Fetcher }
+
+// Staging returns the storage of data that was pushed before its event arrived.
+func (m Methods) Staging() *gitserve.Staging { return m.parts.Repos.Staging() }
+
+// GitHandler returns the part that serves git clients.
+func (m Methods) GitHandler() *gitserve.Handler { return m.parts.Git }
+
+// Explain returns why an event or repository is stored, missing or blocked. See package explain.
+func (m Methods) Explain(ctx context.Context, text string) (control.Explanation, error) {
+	s := m.parts
+	return control.Explainer{
+		Explainer: explain.Explainer{Sync: s.relay.Manager(), Purgatory: s.Purgatory(), Repositories: s.Repos},
+		Rules:     s.Commands.Rules(), Store: s.relay.Store,
+	}.Explain(ctx, text)
+}
+
+// Ready returns nil if the server can work, else the reasons. The error wraps [ErrStarting] until Run
+// has read the store, and [embedding.ErrRoom] if the disk is full. Ready writes a few bytes to records
+// and repositories, at most every 5 seconds, and returns within 5 seconds.
+func (m Methods) Ready(ctx context.Context) error { return m.parts.ready.Ready(ctx) }

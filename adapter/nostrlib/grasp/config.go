@@ -19,40 +19,25 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config is the configuration of a [Server]. State is required.
+// Config is the configuration of a [Server]. State is required. Fields without a comment are those of
+// the Config of adapter/grasp.
 type Config struct {
-	// State stores records that survive a restart. The caller closes it after Run.
 	State state.Store
 	// Store configures the use of the backend. New sets its Identity, Removed and Hides.
-	Store nostrlib.Config
-	// Egress has the rules for connections to relays and git servers. List listeners of this
-	// process in Egress.Own. AllowPlaintext of Egress or of Sync applies to both.
-	Egress egress.Config
-	// Membership decides who is a maintainer. A custom Sync.Policy must apply the same rule.
+	Store      nostrlib.Config
+	Egress     egress.Config
 	Membership nip34.Membership
-	// Rules stores decisions of the operator. Defaults to rules in State, and losing State then
-	// unblocks everything.
-	Rules *rules.RuleSet
-	// Audit, if set, is called before and after each command of an operator that changes something,
-	// possibly concurrently.
-	Audit func(admin.Entry)
-	// Logger is the logger of every part without its own.
-	Logger *slog.Logger
+	Rules      *rules.RuleSet
+	Audit      func(admin.Entry)
+	Logger     *slog.Logger
 	// MaxQuery is MaxQuery of khatruadapter.Config.
 	MaxQuery int
 
-	// Sync configures the SyncManager. Its Policy decides before purgatory and defaults to
-	// GRASPPolicy. Its Holder must be nil.
-	Sync relaysync.Config
-	// Purgatory configures how events are held and their git data is fetched.
-	Purgatory purgatory.Config
-	// Fetch has the limits of fetching git data. MaxFetches defaults to twice
-	// Purgatory.Limits.MaxFetchJobs, and MinFreeDisk to Serve.MinFreeDisk.
-	Fetch gitfetch.Config
-	// Repositories has the limits of the repositories.
-	Repositories gitserve.RepositoriesConfig
-	// Serve has the limits of serving git clients.
-	Serve gitserve.Config
+	Sync         relaysync.Config
+	Purgatory    purgatory.Config
+	Fetch        gitfetch.Config
+	Repositories gitserve.RepositoriesConfig // its PlainNames is set by New
+	Serve        gitserve.Config
 }
 
 // ErrConfig is wrapped by the error of [New] for invalid arguments.

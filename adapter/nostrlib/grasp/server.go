@@ -15,19 +15,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/internal/server"
 	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
 	"github.com/graspsync/graspsync/adapter/pages"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
-	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // Server is a GraspServer with sync and purgatory. Use [New] or [Open]. It is safe for concurrent
 // use.
+// It also has the methods Control, Explain, Purgatory, Fetcher, Staging, GitHandler and Ready of an
+// embedded type.
 type Server struct {
+	server.Methods
 	sync  *khatruadapter.Sync
 	parts *server.Parts
 	relay *khatru.Relay
@@ -52,6 +51,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	if s.parts, err = server.Open(ctx, c, errs...); err != nil {
 		return nil, err
 	}
+	s.Methods = s.parts.Methods()
 	s.relay, s.about = gs.Relay, gs.Relay.OverwriteRelayInformation
 	defer func() {
 		if err != nil {
@@ -94,14 +94,6 @@ func about(i *nip11.RelayInformationDocument) (a pages.About) {
 	return a
 }
 
-// Explain returns why an event or repository is stored, missing or blocked. See package explain.
-func (s *Server) Explain(ctx context.Context, text string) (control.Explanation, error) {
-	return s.parts.Explain(ctx, text)
-}
-
-// Control returns the commands of an operator.
-func (s *Server) Control() *control.Control { return s.parts.Commands }
-
 func (s *Server) describes(ctx context.Context, r *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
 	if s.about != nil {
 		info = s.about(ctx, r, info)
@@ -112,18 +104,6 @@ func (s *Server) describes(ctx context.Context, r *http.Request, info nip11.Rela
 
 // Sync returns the part that follows other relays.
 func (s *Server) Sync() *khatruadapter.Sync { return s.sync }
-
-// Purgatory returns the part that holds events.
-func (s *Server) Purgatory() *purgatory.Purgatory { return s.parts.Purgatory() }
-
-// Fetcher returns the part that fetches git data.
-func (s *Server) Fetcher() *gitfetch.Fetcher { return s.parts.Fetcher }
-
-// Staging returns the storage of data that was pushed before its event arrived.
-func (s *Server) Staging() *gitserve.Staging { return s.parts.Repos.Staging() }
-
-// GitHandler returns the part that serves git clients.
-func (s *Server) GitHandler() *gitserve.Handler { return s.parts.Git }
 
 // Run blocks until ctx ends and returns the error that ended it, or one that wraps
 // [khatruadapter.ErrReplaced].
@@ -137,13 +117,8 @@ func (s *Server) Run(ctx context.Context) error {
 // Close ends requests and child processes. Call it after Run, before closing the backend.
 func (s *Server) Close() error { return s.parts.Close() }
 
-// ErrStarting is wrapped by the error of [Server.Ready] until Run has read the store.
+// ErrStarting is wrapped by the error of Ready until Run has read the store.
 var ErrStarting = server.ErrStarting
-
-// Ready returns nil if the server can work, else the reasons. The error wraps [ErrStarting] until
-// Run has read the store, and [khatruadapter.ErrRoom] if the disk is full. Ready writes a few bytes
-// to records and repositories, at most every 5 seconds, and returns within 5 seconds.
-func (s *Server) Ready(ctx context.Context) error { return s.parts.Ready(ctx) }
 
 // Collector returns the metrics of all parts except Config.State. Metrics of purgatory have no
 // namespace. After [Open] it includes the records, and the rules with the prefix namespace_rules.

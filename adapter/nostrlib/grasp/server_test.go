@@ -27,6 +27,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
+	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
 	"github.com/graspsync/graspsync/internal/porttest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -403,4 +404,30 @@ func TestConfig(t *testing.T) {
 		}
 		require.Nil(t, p.relay.OnEvent, want)
 	}
+}
+
+// A server whose OverwriteRelayInformation hook was replaced does not run.
+func TestInformationThatWasReplaced(t *testing.T) {
+	p, listener := open(t)
+	require.NoError(t, listener.Close())
+	identity, err := nip34.ParseIdentity(p.addr)
+	require.NoError(t, err)
+	server, err := graspadapter.New(t.Context(), p.grasp, p.db, identity, graspadapter.Config{State: state.NewMemory()})
+	require.NoError(t, err)
+	p.relay.OverwriteRelayInformation = nil
+	require.ErrorIs(t, server.Run(t.Context()), khatruadapter.ErrReplaced)
+	require.NoError(t, server.Close())
+}
+
+func get(t *testing.T, url, accept string) (body string, status int) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	req.Header.Set("Accept", accept)
+	answer, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	return string(text), answer.StatusCode
 }

@@ -17,19 +17,18 @@
 // set later, Run returns [ErrReplaced].
 //
 //	OnEvent        Published events: first. Synced events: before they are stored, or before
-//	              the policy judges them if it holds events. Also before a release. ;;DeleteEvent    When an event leaves the backend. ;;OnEventSaved   For each newly stored event. ;;AllowDeleting  Before a deletion is stored, for each event that it would remove. ;;OnRequest,     For each query, unless the server is closing. ;;OnCount
+//	               the policy judges them if it holds events. Also before a release.
+//	DeleteEvent    When an event leaves the backend.
+//	OnEventSaved   For each newly stored event.
+//	AllowDeleting  Before a deletion is stored, for each event that it would remove.
+//	OnRequest,     For each query, unless the server is closing.
+//	OnCount
 //
 // Other hooks can be set at any time. OnEventDeleted is also called for events that sync removes.
 // For synced events the context has no connection, and [IsSynced] returns true.
 //
-// The message of an OnEvent hook decides about a synced event:
-//
-//   - "rate-limited:" is ignored, because limits of clients do not apply to relays.
-//   - "auth-required:" is ignored when an event that a client submitted is released.
-//   - "error:" is temporary, like a panic. The event is retried with increasing delays.
-//   - Any other message is final and remembered for days. A hook that refuses old events or
-//     unknown authors also stops them from being synced, unless it checks IsSynced. The first
-//     such refusal is logged.
+// The message of an OnEvent hook decides about a synced event like that of a RejectEvent hook in
+// adapter/khatru.
 //
 // Hooks for synced events run one after the other on the goroutine that stores, so a slow hook
 // slows sync. After a crash, hooks may have missed the last stored event. Do not call
@@ -47,22 +46,7 @@
 // khatru answers an unreadable message with a NOTICE that names no event or subscription. Behind
 // package gate, an EVENT receives OK and a REQ receives CLOSED.
 //
-// # Held events
+// # Held events, full disk, broadcasts and life cycle
 //
-// A policy that holds events ([relaysync.Config].Holder) reports their end with [Sync.Release] or
-// SyncManager.NotifyRemoved.
-//
-// # Full disk
-//
-// If Config.Free reports less than MinFree, clients receive "error: no room on the disk", and
-// synced and released events are retried until there is room. A policy that stores held events on
-// the same disk must call [Sync.Room] first.
-//
-// # Life cycle
-//
-// Broadcasts have a queue of 1,024 events, because a client that does not read blocks them. More
-// are stored, not broadcast, and counted. Run removes expired events (NIP-40); the relay's own
-// expiry manager misses synced events.
-//
-// Do not call New while the relay serves. The caller calls Close before closing the backend.
+// See adapter/khatru. The caller calls Close before closing the backend.
 package khatruadapter

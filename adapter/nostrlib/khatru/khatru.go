@@ -21,36 +21,25 @@ import (
 
 const defaultMaxQuery = 500
 
-// Config is the configuration of a [Sync]. The zero Config is valid.
+// Config is the configuration of a [Sync]. The zero Config is valid. Fields without a comment are
+// those of the Config of adapter/khatru.
 type Config struct {
-	// Sync configures the SyncManager. Without its State a restart loses all records.
-	Sync relaysync.Config
-	// Store configures the use of the backend. New sets its Identity and Removed.
-	Store nostrlib.Config
-	// Transport opens connections to relays. Defaults to websockets by the rules of Egress.
-	Transport relaysync.Transport
-	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own.
-	// AllowPlaintext of Egress or of Sync applies to both.
-	Egress egress.Config
-	// ApplyPolicyToClients applies the policy to published events too. Otherwise clients can store
-	// events that sync would refuse, and sync accepts events that refer to them. The client of a
-	// held event receives OK and a NOTICE.
+	Sync                 relaysync.Config
+	Store                nostrlib.Config
+	Transport            relaysync.Transport
+	Egress               egress.Config
 	ApplyPolicyToClients bool
 	// MaxQuery is the maximum number of stored events for a filter of a client. PageSize of Store
 	// limits it too. Defaults to 500.
-	MaxQuery int
-	// Free returns the free bytes on the disk of the backend; it is called at most once a second.
-	// Below MinFree, published events are refused and synced events are retried. Deletions (kinds 5
-	// and 62) are stored down to a quarter of MinFree. Defaults to no check.
-	Free func() (uint64, error)
-	// MinFree is the number of bytes that must stay free. Defaults to 1 GiB.
-	MinFree uint64
-	// Stored and Removed, if set, are called with each event that is newly stored or has left the
-	// backend. They must return quickly.
+	MaxQuery        int
+	Free            func() (uint64, error)
+	MinFree         uint64
 	Stored, Removed func(event graspsync.Event)
 }
 
-// Sync is graspsync embedded in a relay. Use [New] or [Open]. It is safe for concurrent use.
+// Sync is graspsync embedded in a relay. Use [New] or [Open]. It is safe for concurrent use. It also
+// has the methods Run, Close, Manager, Collector, Remove, Room, Writable, Release and
+// BroadcastsDropped of an embedded type.
 type Sync struct {
 	embedding.Sync
 	// set by New, read-only

@@ -13,7 +13,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
-	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // withholding hides the deletions of an author, at first alice.
@@ -75,35 +74,6 @@ func TestWithheld(t *testing.T) {
 	}
 	require.Contains(t, c.read(), `"kind":1,`, "and nobody heard of what was said by deleting")
 	require.Contains(t, served(ctx, relay, nostr.Filter{IDs: []nostr.ID{slander.ID}}), slander.ID)
-}
-
-// Many hidden events must not make a page empty, which clients take for the end.
-func TestWhatIsWithheldEndsNoPage(t *testing.T) {
-	racetest.Amounts(t)
-	for kind, many := range map[string]struct{ n, bytes, second int }{
-		"many": {2_500, 10, 90}, "large": {400, 40_000, 90}, "many of one second": {1_200, 10, 1_200},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			relay := khatru.NewRelay()
-			s, _, _ := embed(t, relay, newBolt(t), withholding(&atomic.Pointer[nostr.PubKey]{}))
-			var want []nostr.ID
-			var all []nostr.Event
-			for i := range 3 {
-				theirs := never(bob, start-nostr.Timestamp(i), i, 1)
-				all, want = append(all, theirs), append(want, theirs.ID)
-			}
-			for i := range many.n {
-				all = append(all, never(alice, start+1+nostr.Timestamp(i/many.second), i, many.bytes))
-			}
-			among := never(bob, start+1, 3, 1)
-			want = append([]nostr.ID{among.ID}, want...)
-			_, err := s.Store().Save(t.Context(), incoming(t, append(all, among)...))
-			require.NoError(t, err)
-			for limit, n := range map[int]int{0: 4, 1: 1, 2: 2, 500: 4} {
-				require.Equal(t, want[:n], served(t.Context(), relay, nostr.Filter{Kinds: []nostr.Kind{5}, Limit: limit}), "%d", limit)
-			}
-		})
-	}
 }
 
 func incoming(t *testing.T, events ...nostr.Event) (all []graspsync.Incoming) {
