@@ -15,12 +15,11 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// checkRetry is the wait after a failed listing of the repositories, and between two searches for
-// lost announcements.
+// checkRetry is the wait after a failed listing, and between two searches for lost announcements.
 const checkRetry = time.Minute
 
-// check surveys every announced or served repository once per period, spread over the period. The
-// period is random, so that servers started together do not send their requests together.
+// check surveys every repository once per period, which is random, so that servers started together
+// do not send their requests together.
 func (p *Purgatory) check(ctx context.Context) {
 	p.findLost(ctx)
 	timer := time.NewTimer(p.cfg.fixed.Check/10 + rand.N(p.cfg.fixed.Check/10+1))
@@ -42,7 +41,7 @@ func (p *Purgatory) check(ctx context.Context) {
 			continue
 		}
 		// Only a repository without announcement in this listing may leave in this round. Otherwise
-		// repositories would leave one by one if the store loses events during the round.
+		// repositories would leave one by one if the store loses events.
 		left := make(map[string]map[graspsync.RepoRef]bool)
 		for ref, ours := range announced {
 			if ours {
@@ -75,9 +74,8 @@ func (p *Purgatory) check(ctx context.Context) {
 	}
 }
 
-// findLost surveys and logs the repositories that are announced but not in service, because a
-// folder may be lost and the next check may be an hour away. While most repositories have no
-// announcement, findLost blocks until the operator confirms their removal or their events return.
+// findLost surveys the repositories that are announced but not in service. While most repositories
+// have no announcement, it blocks until the operator confirms their removal or their events return.
 func (p *Purgatory) findLost(ctx context.Context) {
 	for {
 		announced, there, err := p.listRepositories(ctx)
@@ -96,7 +94,7 @@ func (p *Purgatory) findLost(ctx context.Context) {
 	}
 }
 
-// judge keeps all repositories in service if more than least of them, and more than half, have no
+// judge keeps all repositories in service if more than least, and more than half, have no
 // announcement, because the store may have lost events.
 func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.RepoRef]bool, least int) error {
 	missing := maps.Clone(there)
@@ -147,8 +145,8 @@ func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 	}
 }
 
-// listRepositories returns the announced repositories and the repositories in service. An announced
-// repository has the value true if its announcement lists this service.
+// listRepositories returns the announced repositories, with true if the announcement lists this
+// service, and those in service.
 func (p *Purgatory) listRepositories(ctx context.Context) (announced, there map[graspsync.RepoRef]bool, err error) {
 	if there, err = p.inService(ctx); err == nil {
 		announced, err = p.reader.announcedRefs(ctx)
@@ -159,7 +157,7 @@ func (p *Purgatory) listRepositories(ctx context.Context) (announced, there map[
 	return announced, there, err
 }
 
-// offer sends an item without blocking. The hourly check makes up for an item without room.
+// offer does not block. The hourly check makes up for an item without room.
 func offer[T any](r *report, to chan<- T, item T) {
 	select {
 	case to <- item:
@@ -168,7 +166,6 @@ func offer[T any](r *report, to chan<- T, item T) {
 	}
 }
 
-// each calls do for each item until ctx ends.
 func each[T any](ctx context.Context, items <-chan T, do func(ctx context.Context, item T)) {
 	for {
 		select {
@@ -180,8 +177,8 @@ func each[T any](ctx context.Context, items <-chan T, do func(ctx context.Contex
 	}
 }
 
-// ownedBy surveys the repositories of the author of a deletion, who may have deleted an
-// announcement or a deciding state.
+// ownedBy surveys the repositories of the author of a deletion, which may concern an announcement
+// or a state.
 func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -203,8 +200,7 @@ func (p *Purgatory) inService(ctx context.Context) (map[graspsync.RepoRef]bool, 
 	return out, err
 }
 
-// departures keeps repositories without announcement in service until the operator confirms their
-// removal, if there are so many that the store may have lost events. The records survive a restart.
+// departures are the repositories that stay until the operator confirms their removal.
 type departures struct {
 	store state.Store // set by New, read-only
 
@@ -212,17 +208,15 @@ type departures struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	judged bool                       // keep was called since the start
+	judged bool
 	kept   map[graspsync.RepoRef]bool // until the operator confirms their removal
-	of     int                        // number of repositories in service
+	of     int
 }
 
 // departuresLeast is the number of repositories that may leave in one check, even if they are most
-// of the repositories in service. After a start the number is 0, because their announcements may
-// have been lost before.
+// of all. After a start it is 0, because their announcements may have been lost before.
 const departuresLeast = 1
 
-// load reads the records of an earlier process.
 func (d *departures) load(ctx context.Context) error {
 	d.recorded, d.kept = make(map[graspsync.RepoRef]bool), make(map[graspsync.RepoRef]bool)
 	return readEach(ctx, d.store, keyKept, func(key string, value []byte) error {
@@ -235,9 +229,8 @@ func (d *departures) load(ctx context.Context) error {
 	})
 }
 
-// keep replaces the set of kept repositories and its records; of is the number of repositories in
-// service. begins reports whether the set was empty before and is not now, ends whether the last
-// record was deleted.
+// keep replaces the kept repositories, of of in service, and their records. begins reports whether
+// there were none before, ends whether there are none any more.
 func (d *departures) keep(ctx context.Context, refs map[graspsync.RepoRef]bool, of int) (begins, ends bool, err error) {
 	d.mu.Lock()
 	begins = len(refs) > 0 && (!d.judged || len(d.kept) == 0)
@@ -272,7 +265,6 @@ func (d *departures) keep(ctx context.Context, refs map[graspsync.RepoRef]bool, 
 	return begins, had && len(d.recorded) == 0, err
 }
 
-// keeps reports whether a repository must stay in service.
 func (d *departures) keeps(ref graspsync.RepoRef) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -293,7 +285,6 @@ func (d *departures) confirm() []graspsync.RepoRef {
 	return refs
 }
 
-// err implements [Purgatory.Ready].
 func (d *departures) err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,18 +11,18 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Config is the configuration of a [Purgatory]. The zero value works, because each zero field has a
-// default. Negative fields are refused.
+// Config is the configuration of a [Purgatory]. Each zero field has a default. Negative fields are
+// refused.
 type Config struct {
 	// Identity is the set of addresses of this service. Data is never fetched from its own clone
-	// URLs. The zero value has no address.
+	// URLs.
 	Identity nip34.Identity
-	// Membership decides who is a maintainer. States of maintainers decide about refs.
+	// Membership decides who is a maintainer.
 	Membership nip34.Membership
 	// Logger receives the log. Defaults to none.
 	Logger *slog.Logger
-	// Observe is called with each observation, on the goroutine of Run or of the caller of a
-	// method. It must not block. A panic in Observe is contained. Defaults to nil.
+	// Observe is called with each observation, on any goroutine. It must not block. A panic in
+	// Observe is contained. Defaults to nil.
 	Observe func(Observation)
 
 	// NoMaintenance turns off packing and pruning of repositories. Another program that does so
@@ -40,79 +40,54 @@ type Config struct {
 // Times are the durations that operators may choose.
 type Times struct {
 	// Hold is the time for which an event is held for its git data. Signs of life extend the hold
-	// of an announcement. A server that was not asked yet because of other requests extends the
-	// hold of any event. Both extend a hold to at most 24 h, or to Hold if Hold is longer. Defaults
-	// to 30 min.
+	// of an announcement, and servers that were not asked yet because of other requests extend any
+	// hold, to at most 24 h, or to Hold if Hold is longer. Defaults to 30 min.
 	Hold time.Duration
-	// Departed is the time for which the folder of a retired repository is kept. A repository is
-	// retired when its announcement is deleted, expires, or no longer lists this service. If it is
-	// announced again in this time, it is restored. Defaults to 7 days.
+	// Departed is the time for which the folder of a retired repository is kept. If it is announced
+	// again in this time, it is restored. Defaults to 7 days.
 	Departed time.Duration
 	// Backoff is the wait after the first attempt that left data missing. The wait doubles up to 6
 	// times Backoff, but at least to 2 min. Defaults to 20 s.
 	Backoff time.Duration
-	// Grace is the time for which unnamed objects stay in a repository. Such objects are named by
-	// no ref, no reflog entry (kept for 30 days) and no held event. A short Grace may delete an
-	// object before the event that names it arrives. Defaults to 14 days.
+	// Grace is the time for which objects stay that no ref, no reflog entry (kept for 30 days) and
+	// no held event names. A short Grace may delete an object before the event that names it
+	// arrives. Defaults to 14 days.
 	Grace time.Duration
 }
 
 // constants are the numbers that only tests change.
 type constants struct {
-	// MaxHold is the maximum hold of an event, see Times.Hold. It must not be less than Hold.
-	// Defaults to 24 h, or to Hold if Hold is longer.
-	MaxHold time.Duration
-	// UserDelay is the time before the first fetch for an event of a client, because a push usually
-	// follows. Defaults to 3 min, at most Hold/4. SyncDelay is the time for an event of sync, so
-	// that events which arrive together share a fetch. Defaults to 500 ms.
+	MaxHold time.Duration // maximum hold of an event; not less than Hold
+	// UserDelay and SyncDelay are the times before the first fetch for an event of a client, whose
+	// push usually follows, and of sync, so that events which arrive together share a fetch.
 	UserDelay, SyncDelay time.Duration
-	// FetchTimeout is the maximum time of a fetch by the GitFetcher. It should exceed the limit of
-	// the GitFetcher, whose error names the cause and whose time grows with the bytes. Package
-	// gitfetch allows 5 h per GiB. Defaults to 24 h, or to 6 h per GiB of MaxRepoDay if that is
-	// more.
+	// FetchTimeout exceeds the limit of the GitFetcher, whose error names the cause. Package
+	// gitfetch allows 5 h per GiB.
 	FetchTimeout time.Duration
 	// MaxFetch is the number of bytes charged for a fetch that a crash cut short. If it is too
-	// small, a crash loop may fetch more than a day allows. If it is too large, a few crashes use
-	// up a day. Defaults to an eighth of MaxRepoDay or MaxHostDay, whichever is smaller.
-	MaxFetch int64
-	// MaxBackoff is the longest wait between two attempts. Defaults to six times Backoff, at least
-	// 2 min.
-	MaxBackoff time.Duration
-	// SoftExpiry is the time for which a softly expired announcement is kept. A state event revives
-	// it. Defaults to 24 h.
-	SoftExpiry time.Duration
-	// Remember is the time for which the id of an expired event is recorded, so that sync does not
-	// submit it again. Defaults to 7 days.
-	Remember time.Duration
-	// Check is the time between two checks of a repository against its latest state. Defaults to 1 h.
-	Check time.Duration
-	// MaxRemembered is the maximum number of these ids. Defaults to 50,000.
+	// small, a crash loop fetches more than a day allows. If it is too large, a few crashes use up a
+	// day.
+	MaxFetch      int64
+	MaxBackoff    time.Duration // longest wait between two attempts
+	SoftExpiry    time.Duration // a state event revives an announcement for this time
+	Remember      time.Duration // sync does not submit an expired event for this time
+	Check         time.Duration // between two checks of a repository against its latest state
 	MaxRemembered int
-	// MaxKept is the maximum number of fetch records on the disk, for git servers and for
-	// repositories each. Records of fetches in flight are always kept. A server without a record
-	// may be asked again sooner. Defaults to 20,000.
-	MaxKept int
-	// MaxClones is the maximum number of used clone URLs of one announcement or pull request. The
-	// first ones are used, and the rest is counted. All maintainers of a repository together may
-	// have 4 times MaxClones, and all pull requests 16 times MaxClones, round-robin by author.
-	// Defaults to 16.
-	MaxClones int
-	// MaxReleases is the maximum number of concurrent releases, round-robin by owner. Repositories
-	// whose last release was slow have MaxReleases/2 separate slots. An owner uses at most half of
-	// both. Defaults to 4.
-	MaxReleases int
+	MaxKept       int // records of git servers, and of repositories; those of fetches in flight are always kept
+	MaxClones     int // used clone URLs of an announcement or pull request; the rest is counted
+	MaxReleases   int // concurrent releases, at most half of them of one owner
 	// MaxRepositories is the maximum number of repositories released by one survey. Owners of held
-	// events come first, the others in random order. Defaults to 200.
+	// events come first, the others in random order.
 	MaxRepositories int
-	// Timeout is the maximum time of a call of the Relay, of the Repositories, and of the
-	// GitFetcher except fetches. Defaults to 5 min.
+	// Timeout is the maximum time of a call of the Relay, of the Repositories, and of the GitFetcher
+	// except fetches.
 	Timeout time.Duration
 }
 
 // Limits are the limits of a [Purgatory].
 type Limits struct {
 	// MaxEntries is the maximum number of held events. MaxBytes is the maximum of their estimated
-	// size in memory. Defaults to 10,000 and 64 MiB. One author has at most 100 events.
+	// size in memory. Defaults to 10,000 and 64 MiB.
 	//
 	// Announcements and states count for their author. Pull requests count for the relay host that
 	// sent them, or for all clients together. If there is no room, the oldest event of the stranger
@@ -122,13 +97,11 @@ type Limits struct {
 	MaxBytes   int64
 	// MaxPullBytes is the maximum number of bytes in a repository that only pull requests of
 	// non-maintainers need. If there is no room, the author with the most refs loses the oldest
-	// one. If each author has one ref, the new one is refused. MaxPullBytes also bounds the bytes
-	// that arrive for pull requests between two prunes of a repository. More is refused until the
-	// next prune, which is due after half of the bytes. Defaults to 1 GiB.
+	// one. If each author has one ref, the new one is refused. The same number of bytes may arrive
+	// for pull requests between two prunes, which are due after half of them. Defaults to 1 GiB.
 	MaxPullBytes int64
-	// MaxOwnerPullBytes is the maximum number of bytes of such pull requests in all repositories of
-	// an owner. As an owner's repositories fill up, MaxPullBytes of each shrinks in proportion, so
-	// that no repository uses up the rest. Defaults to no limit.
+	// MaxOwnerPullBytes is the maximum of such bytes in all repositories of an owner. As they fill
+	// up, MaxPullBytes of each shrinks in proportion. Defaults to no limit.
 	MaxOwnerPullBytes int64
 	// MaxFetchJobs is the maximum number of requests to git servers in flight. One owner has at most
 	// half of them. Other requests wait, round-robin by owner. Defaults to 10.
@@ -137,16 +110,15 @@ type Limits struct {
 	// requests and 30 in any 60 s. DomainLimits are exceptions, in which both numbers must be set.
 	DomainLimit  Limit
 	DomainLimits map[graspsync.HostPort]Limit
-	// MaxRepoDay is the maximum number of bytes fetched for one repository in 24 h. Requests for
-	// pull requests use at most half of it. MaxHostDay is the maximum number of bytes fetched from
-	// one server in 24 h. A fetch that a crash cut short counts as an eighth of the smaller limit.
-	// Defaults to 4 GiB and 16 GiB.
+	// MaxRepoDay is the maximum number of bytes fetched for one repository in 24 h, at most half of
+	// it for pull requests. MaxHostDay is that of one server. A fetch that a crash cut short counts
+	// as an eighth of the smaller limit. Defaults to 4 GiB and 16 GiB.
 	MaxRepoDay, MaxHostDay int64
 }
 
 // Limit is a limit of requests to one server. A request is one attempt at one URL.
 type Limit struct {
-	Concurrent int // in flight
+	Concurrent int
 	PerMinute  int // in any 60 s
 }
 
@@ -190,7 +162,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// manyBytes is larger than any sensible limit, and can be multiplied without overflow.
+// manyBytes exceeds any sensible limit, and can be multiplied without overflow.
 const manyBytes = 1 << 50
 
 func def[T comparable](field *T, value T) {
@@ -228,8 +200,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// beyond returns the number of unused clone URLs of an event. unread is the number of URLs that
-// were not parsed.
+// beyond returns the number of unused clone URLs of an event, of which unread were not parsed.
 func (c *Config) beyond(us []graspsync.CloneURL, unread int) int {
 	return unread + max(0, len(us)-c.fixed.MaxClones)
 }

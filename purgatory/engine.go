@@ -19,7 +19,7 @@ import (
 )
 
 // engine is the goroutine that decides when to survey, release, fetch and expire. Its workers do
-// the I/O. It owns all fields.
+// the I/O.
 type engine struct {
 	queue    *syncqueue.SyncQueue
 	wg       sync.WaitGroup
@@ -31,10 +31,10 @@ type engine struct {
 }
 
 const (
-	expiryPause = 10 * time.Second // wait before a failed expiry is retried
-	expiryMost  = time.Hour        // maximum of that wait
-	// maxLeaving is the maximum number of authors of deletions, and of deleted pull requests, that
-	// wait to be handled.
+	expiryPause = 10 * time.Second
+	expiryMost  = time.Hour
+	// maxLeaving is the maximum number of unhandled authors of deletions, and of deleted pull
+	// requests.
 	maxLeaving = 10_000
 )
 
@@ -54,8 +54,8 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 	return e
 }
 
-// newQueues returns the queue of surveys, in order of arrival, because a survey runs no git, and the
-// queue of releases. An owner has at most half of the releases.
+// newQueues returns the queue of surveys, in order of arrival, because a survey runs no git, and
+// the queue of releases.
 func newQueues(p *Purgatory) (surveys *workqueue.Queue[string], releases *workqueue.Queue[graspsync.RepoRef]) {
 	n := int64(p.cfg.fixed.MaxReleases)
 	surveys = workqueue.New(limit.NewSlots(n, 1), func(identifier string) limit.Stranger { return limit.Stranger{ID: identifier} },
@@ -81,7 +81,6 @@ func (e *engine) resume() {
 	}
 }
 
-// surveysOf returns the surveys that a held event needs.
 func surveysOf(entry refplan.Entry) (all []surveyRequest) {
 	if entry.Soft {
 		return nil
@@ -171,7 +170,6 @@ func (msg fetchEnd) handle(ctx context.Context, e *engine) {
 	e.p.servers.Broke(msg.server, backoff.Streak{Times: failures, Until: until})
 }
 
-// handle surveys the identifiers that a stored or deleted event concerns.
 func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	author := msg.event.PubKey
 	_, waits := e.p.pending.get(msg.event.ID)
@@ -197,7 +195,6 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	}
 }
 
-// handle fetches the missing data of a repository as if the repository were new.
 func (msg refetchRequest) handle(ctx context.Context, e *engine) {
 	e.p.servers.Renew(msg.ref)
 	e.p.table.setHopeless(msg.ref, false)
@@ -254,7 +251,6 @@ func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 	}
 }
 
-// wholes ends the fetches for complete repositories.
 func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.RepoRef) {
 	for _, ref := range refs {
 		e.p.servers.Complete(ref)
@@ -263,8 +259,7 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 	}
 }
 
-// queueFetch queues a fetch of the missing data of a repository, if the reasons or the hourly check
-// require it.
+// queueFetch queues a fetch of missing data, if the reasons or the hourly check require it.
 func (e *engine) queueFetch(ctx context.Context, now time.Time, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
 	by, told := anew(why, n)
 	if !told {
@@ -333,8 +328,7 @@ func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 	}
 }
 
-// waits reports whether a held event needs data of a repository. Other missing data is fetched
-// attemptsPerCheck times after each check.
+// waits reports whether a held event needs data of a repository.
 func (e *engine) waits(ref graspsync.RepoRef) bool {
 	return len(e.p.table.lacked(ref).Entries) > 0
 }
@@ -342,7 +336,6 @@ func (e *engine) waits(ref graspsync.RepoRef) bool {
 // attemptsPerCheck is the number of attempts after a check for data that no held event needs.
 const attemptsPerCheck = 3
 
-// expire starts workers that end due holds.
 func (e *engine) expire(ctx context.Context, now time.Time) {
 	room := e.p.cfg.fixed.MaxReleases - len(e.expiring)
 	if room <= 0 {
@@ -358,7 +351,6 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 	}
 }
 
-// due returns at most n events whose hold must end now.
 func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry {
 	due, prolonged := e.p.pending.due(now, n, e.held, e.owed)
 	if len(prolonged) > 0 {
@@ -373,16 +365,15 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry 
 	return due
 }
 
-// faultFor is the time for which a failure of our store, git or disk extends the holds of events,
-// in addition to the wait for the next fetch. It is longer than the wait for the next release. An
-// event older than faultMost expires as usual.
+// faultFor is the time for which a failure of our store, git or disk extends holds, in addition to
+// the wait for the next fetch. It is longer than the wait for the next release. An event older than
+// faultMost expires as usual.
 const (
 	faultFor  = 2 * workqueue.RetryMost
 	faultMost = 7 * 24 * time.Hour
 )
 
-// held reports whether an event may be complete, and its release only fails because of our own
-// store, git or disk.
+// held reports whether an event may be complete, and only our own store, git or disk fails.
 func (e *engine) held(now time.Time, entry refplan.Entry) bool {
 	return now.Sub(entry.Seen) < faultMost && slices.ContainsFunc(entry.Repos, func(ref graspsync.RepoRef) bool {
 		return e.surveys.Fails(ref.Identifier) || e.p.table.hasFailed(ref, now.Add(-faultFor-e.p.cfg.fixed.MaxBackoff))
@@ -394,8 +385,8 @@ func (e *engine) owed(now time.Time, entry refplan.Entry) bool {
 	return slices.ContainsFunc(e.p.pending.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
-// handle surveys the identifiers of an expired event, because its repositories may be complete now,
-// or its data may have arrived.
+// handle surveys the identifiers, because their repositories may be complete now, or data may have
+// arrived.
 func (msg expiryEnd) handle(ctx context.Context, e *engine) {
 	delete(e.expiring, msg.entry.ID)
 	entry, waits := e.p.pending.get(msg.entry.ID)
@@ -420,8 +411,7 @@ func (msg expiryEnd) handle(ctx context.Context, e *engine) {
 	}
 }
 
-// left surveys the repositories that a deletion names by address. [Purgatory.NotifySuperseded]
-// reports events that a deletion names by id.
+// left surveys the repositories that a deletion names by address.
 func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 	_, addresses := nip34.ParseDeletion(deletion)
 	for _, a := range addresses {
@@ -435,17 +425,6 @@ func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 			e.survey(ref.Identifier, refplan.Reasons{Owners: map[graspsync.PubKey]bool{author: false}})
 		}
 	}
-}
-
-// recall restores the records of earlier fetches. [Open] calls it first.
-func (e *engine) recall(ctx context.Context) error {
-	now := time.Now()
-	repos, domains, err := e.p.servers.Load(ctx, now)
-	if err != nil {
-		return err
-	}
-	e.queue.Restore(now, repos, domains)
-	return nil
 }
 
 // arrivedPull holds a stored pull request whose data was staged, because it has no ref yet.
@@ -469,44 +448,39 @@ type message interface {
 }
 
 type (
-	// surveyRequest asks for a survey of an identifier, because something may have changed.
+	// surveyRequest asks for a survey, because something may have changed.
 	surveyRequest struct {
 		identifier string
 		why        refplan.Reasons
 	}
 	// storedEvent reports an event that the relay has stored or deleted.
 	storedEvent struct{ event graspsync.Event }
-	// refetchRequest asks for an immediate fetch of missing data from these servers, for an
-	// operator.
+	// refetchRequest asks for an immediate fetch from these servers, for an operator.
 	refetchRequest struct {
 		ref  graspsync.RepoRef
 		urls []graspsync.CloneURL
 	}
-	// fetchEnd reports the end of a request to a git server.
 	fetchEnd struct {
 		repo    graspsync.RepoRef
 		server  graspsync.HostPort
 		fetched syncqueue.Fetched
-		fault   error // a failure of our git or disk
+		fault   error
 	}
-	// surveyEnd reports the result of a survey.
 	surveyEnd struct {
 		identifier string
 		why        refplan.Reasons
 		found      refplan.AffectedRepos
 		err        error
 	}
-	// surveyTurn grants an identifier a slot for its survey.
+	// surveyTurn grants a slot for a survey, releaseTurn for a release.
 	surveyTurn struct {
 		identifier string
 		place      *limit.Slot
 	}
-	// releaseTurn grants a repository a slot for its release.
 	releaseTurn struct {
 		ref   graspsync.RepoRef
 		place *limit.Slot
 	}
-	// releaseEnd reports the result of a release.
 	releaseEnd struct {
 		ref    graspsync.RepoRef
 		why    refplan.Reasons
@@ -518,35 +492,34 @@ type (
 		ref    graspsync.RepoRef
 		answer chan<- syncqueue.About
 	}
-	// expiryEnd reports the end of an expiry.
 	expiryEnd struct {
 		entry refplan.Entry
 		err   error
 	}
 )
 
-// departureOf returns the request to survey a repository that may have lost its announcement.
+// departureOf asks for a survey of a repository that may have lost its announcement.
 func departureOf(ref graspsync.RepoRef) surveyRequest {
 	return surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}}
 }
 
-// inbox is a queue of messages. Senders never block. If the queue is full, a message from outside
-// is dropped and all held events are surveyed instead.
+// inbox is a queue of messages. Senders never block. If it is full, messages from outside are
+// dropped and all held events are surveyed instead.
 type inbox struct {
-	wake   chan struct{} // one slot
+	wake   chan struct{}
 	report *report
 
 	mu sync.Mutex
 	// guarded by mu
 	items []message
-	lost  bool // a message was dropped
+	lost  bool
 }
 
 const maxInbox = 20_000
 
 func newInbox(report *report) *inbox { return &inbox{wake: make(chan struct{}, 1), report: report} }
 
-// put adds a message without a limit. Its callers are bounded by the engine.
+// put adds a message of a worker, whose number the engine bounds.
 func (b *inbox) put(item message) {
 	b.mu.Lock()
 	b.items = append(b.items, item)
@@ -554,7 +527,7 @@ func (b *inbox) put(item message) {
 	b.ring()
 }
 
-// offer adds a message from outside. It reports whether there was room.
+// offer adds a message from outside, if there is room.
 func (b *inbox) offer(item message) bool {
 	b.mu.Lock()
 	room := len(b.items) < maxInbox
@@ -590,8 +563,8 @@ func (b *inbox) tell(item message) {
 	}
 }
 
-// anew reports whether missing data is fetched as if it were new, and the origin. An event of sync
-// is more urgent than an event of a client, because a push usually follows the latter.
+// anew reports whether missing data is fetched as if it were new. An event of sync is more urgent
+// than an event of a client, because a push usually follows the latter.
 func anew(why refplan.Reasons, n refplan.Need) (by syncqueue.Origin, anew bool) {
 	by = syncqueue.ByUser
 	because := func(byUser bool) {

@@ -23,8 +23,7 @@ import (
 // errNotOurs is returned for events that never wait.
 var errNotOurs = errors.New("events of this kind do not wait for git data")
 
-// errNotText is returned for an event that is not valid UTF-8, because JSON would change it at a
-// restart.
+// errNotText is returned for invalid UTF-8, because JSON would change it at a restart.
 var errNotText = errors.New("not all of the event is UTF-8")
 
 func waits(kind int) bool {
@@ -44,7 +43,7 @@ func isText(ev *nostr.Event) bool {
 	return utf8.ValidString(ev.Content)
 }
 
-// entryOf parses an event. It returns an error if events of this kind are never held.
+// entryOf returns an error if events of this kind are never held.
 func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
 	e := refplan.Entry{Event: ev.Event, ByUser: byUser, Size: int64(sizeOf(ev.Event))}
 	if waits(ev.Kind) && !isText(ev.Event) {
@@ -110,8 +109,8 @@ type record struct {
 	Seen     time.Time     `json:"seen"`
 	Deadline time.Time     `json:"deadline"`
 	Soft     bool          `json:"soft,omitempty"`
-	From     string        `json:"from,omitempty"` // relay that sent it
-	For      string        `json:"for,omitempty"`  // key that lists a relative
+	From     string        `json:"from,omitempty"`
+	For      string        `json:"for,omitempty"` // key that lists a relative
 }
 
 func encode(e refplan.Entry) ([]byte, error) {
@@ -131,8 +130,7 @@ func encode(e refplan.Entry) ([]byte, error) {
 
 var errRecord = errors.New("not an entry of ours")
 
-// decode parses a record written by encode. It returns an error for any record that encode cannot
-// have written.
+// decode returns an error for any record that encode cannot have written.
 func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -167,20 +165,17 @@ func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
 	return e, nil
 }
 
-// isSignature reports whether s is 64 bytes in hex.
 func isSignature(s string) bool {
 	data, err := hex.DecodeString(s)
 	return err == nil && len(data) == 64
 }
 
-// mostExpiredRepos is the maximum number of repositories in the record of an expired event, because
-// there may be very many records. Nearly all events name one repository.
+// mostExpiredRepos is the maximum number of repositories in the record of an expired event.
 const mostExpiredRepos = 4
 
-// expiredRecord is the stored form of an expired event. A JSON field name never changes its
-// meaning.
+// A JSON field name never changes its meaning.
 type expiredRecord struct {
-	Until     time.Time           `json:"until"` // end of the record
+	Until     time.Time           `json:"until"`
 	Class     refplan.Class       `json:"class"`
 	Repos     []graspsync.RepoRef `json:"repos,omitempty"`
 	ByUser    bool                `json:"by_user,omitempty"`
@@ -189,7 +184,6 @@ type expiredRecord struct {
 	Withdrawn bool                `json:"withdrawn,omitempty"` // its author has withdrawn the repository
 }
 
-// decodeExpired parses the record of an expired event.
 func decodeExpired(data []byte) (r expiredRecord, err error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return expiredRecord{}, fmt.Errorf("decoding an expired event: %w", err)
@@ -203,7 +197,7 @@ func (r expiredRecord) state(id graspsync.EventID) EventState {
 	}
 }
 
-// readEach calls f for all records with a key prefix. key is the rest of the key.
+// readEach calls f for all records with a key prefix. key is the rest.
 func readEach(ctx context.Context, store state.Store, prefix string, f func(key string, value []byte) error) error {
 	for r, err := range store.Each(ctx, prefix) {
 		if err == nil {
@@ -216,7 +210,7 @@ func readEach(ctx context.Context, store state.Store, prefix string, f func(key 
 	return nil
 }
 
-// hashed returns a store key for a repository. The name is hashed because strangers choose it.
+// hashed returns a store key. Strangers choose the name of a repository.
 func hashed(ref graspsync.RepoRef) string {
 	sum := sha256.Sum256([]byte(ref.String()))
 	return hex.EncodeToString(sum[:16])

@@ -38,31 +38,6 @@ func TestLockedRepositoryHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// A state that moves the refs of several repositories is served after those of one are moved. The
-// others stay queued, and do not wait for the hourly check.
-func TestStaysQueuedWhereItFailed(t *testing.T) {
-	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
-		at := now()
-		w.relay.put(announce(alice, at), alice.Event(at, graspsync.KindState, "", nostrTag{"d", "r"}, nostrTag{"refs/heads/main", object(1).String()}),
-			bob.Event(at, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()}))
-		for _, ref := range []graspsync.RepoRef{repoOf(alice), repoOf(bob)} {
-			w.git.Put(ref, object(1), object(2))
-			w.git.Push(ref, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-		}
-		wait(time.Second)
-		_, unlock, err := w.git.Lock(t.Context(), repoOf(bob))
-		require.NoError(t, err)
-		s := says(alice, at+1, "main", 2)
-		w.held(s)
-		wait(10 * time.Second)
-		require.True(t, w.relay.has(s))
-		unlock()
-		wait(time.Minute)
-		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("main")])
-		require.Equal(t, object(2), w.git.RefsOf(repoOf(bob))[branch("main")])
-	})
-}
-
 // A state is served after the refs of other repositories have followed, or after a short wait,
 // because there may be many and pushes may lock them. They follow later.
 func TestThoseWhoFollowHoldUpAStateForAMoment(t *testing.T) {

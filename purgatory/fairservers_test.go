@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -132,30 +130,4 @@ func TestStrangersServersKeepNobodyOut(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The number of servers of pull requests is bounded. The first ones of each author are used.
-func TestServersOfPullRequestsAreBounded(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-		w.held(announce(alice, now(), "good.example/r.git"))
-		w.servedWithin(t, 1, 10*time.Second)
-		const authors, each = 40, 16
-		for i := range authors {
-			urls := nostr.Tag{"clone"}
-			for j := range each {
-				urls = append(urls, fmt.Sprintf("https://s%d-%d.example/r.git", i, j))
-			}
-			w.held(relaytest.NewCheapKey(fmt.Sprint("eve", i)).Event(now(), graspsync.KindPullRequest, "x",
-				nostr.Tag{"a", repoOf(alice).String()}, nostr.Tag{"c", object(5000 + i).String()}, urls))
-		}
-		wait(20 * time.Minute)
-		calls := w.calls()
-		for i := range authors {
-			require.Positive(t, calls[fmt.Sprintf("s%d-0.example", i)], "author %d", i)
-		}
-		delete(calls, "good.example")
-		require.Less(t, len(calls), 300)
-		require.Positive(t, w.p.Status().Dropped["clones_turns"])
-	})
 }

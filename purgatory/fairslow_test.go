@@ -84,32 +84,3 @@ func TestSlowPullRequestsDoNotHoldUpOthers(t *testing.T) {
 		})
 	}
 }
-
-// The fetch of a newcomer's large repository can finish while strangers come with slow servers on a
-// domain each. Of the long requests, the one with the fewest bytes is ended.
-func TestLargeRepositoryIsLetFinish(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		strangers := 0
-		come := func(n int) {
-			for range n {
-				strangers++
-				mallory := relaytest.NewCheapKey(fmt.Sprint("mallory", strangers))
-				at := fmt.Sprintf("slow%d.example/r.git", strangers)
-				w.git.Serve(clone(at), fetchtest.Server{Err: errors.New("too slow"), Delay: 10 * time.Minute, Bytes: 1000})
-				w.held(announce(mallory, now(), at))
-				w.held(says(mallory, now(), "main", 100_000+strangers))
-			}
-		}
-		w.git.Serve(clone("large.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}, Delay: 3 * time.Minute, Bytes: 20_000_000})
-		w.held(announce(alice, now(), "large.example/r.git"))
-		state := says(alice, now(), "main", 1)
-		w.held(state)
-		wait(time.Second)
-		for range 4 {
-			come(5)
-			wait(time.Minute)
-		}
-		require.True(t, w.relay.has(state))
-		require.Positive(t, w.p.Status().Dropped["yielded"])
-	})
-}

@@ -35,7 +35,6 @@ func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsyn
 	return answer, err
 }
 
-// take holds the parsed event e. err is the parse error.
 func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answer, error) {
 	switch {
 	case errors.Is(err, errNotOurs):
@@ -84,7 +83,6 @@ func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answe
 	return answer, nil
 }
 
-// hold holds an event, first on the disk.
 func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 	e, answer, replaced, evicted, err := p.pending.admit(ctx, e)
 	for _, old := range evicted {
@@ -121,7 +119,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 }
 
 // awaitFormat waits until a release has given an empty repository the object format of a state,
-// because git starts the following push in the format of the repository.
+// because git starts the following push in that format.
 func (p *Purgatory) awaitFormat(ctx context.Context, s *nip34.State) {
 	for _, id := range s.Refs {
 		if id.Format() == nip34.SHA1 {
@@ -155,16 +153,14 @@ func (p *Purgatory) countClones(e refplan.Entry) {
 	}
 }
 
-// countListed is countClones for an announcement, which need not be held.
 func (p *Purgatory) countListed(a *nip34.Announcement) {
 	p.report.dropSome("clones", p.cfg.beyond(a.Clones, a.DroppedClones))
 	p.report.unusable(a.Event, a.UnusableClones)
 }
 
 // judgeRelative decides about an announcement that does not list this service. If a served
-// announcement lists its author, it passes. If only held announcements list its author, it is to be
-// held, and counts in the share of one of them. If it replaces a held announcement, it is held for a
-// while.
+// announcement lists its author, it passes. If only held ones do, or if it replaces one, it is to
+// be held.
 func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer, error) {
 	a := e.Announces
 	w, err := p.reader.listings(ctx, a.Ref.Identifier)
@@ -178,7 +174,7 @@ func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer
 	payer, listed := w.payer(a)
 	if !listed {
 		payer = e.Author
-		_, listed = p.pending.announcement(a.Ref) // which it replaces
+		_, listed = p.pending.announcement(a.Ref)
 	}
 	if !listed {
 		p.report.drop("listed")
@@ -188,7 +184,7 @@ func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer
 	return Answer{Decision: Held}, nil
 }
 
-// Staged reports that a push has staged data for events. One of the events may already be held.
+// Staged reports that a push has staged data for events.
 func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	waits := slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
 		e, ok := p.pending.get(id)
@@ -199,8 +195,8 @@ func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	}
 }
 
-// alive extends the holds of announcements that list the author of a new state as a maintainer, and
-// revives softly expired ones.
+// alive extends the holds of announcements that list the author of a new state, and revives softly
+// expired ones.
 func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	identifier := state.Repos[0].Identifier
 	entries := p.pending.named(identifier, ofClass(refplan.Announcement))
@@ -219,7 +215,6 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	}
 }
 
-// revive revives a softly expired announcement that a client has resubmitted.
 func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 	if waiting, ok := p.pending.announcement(ref); ok && waiting.Soft {
 		p.pending.sign(ctx, ref, true)
@@ -228,14 +223,12 @@ func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 }
 
 // Pushed reports that a push has brought data to a repository and moved refs. It is called after
-// the push has released the lock. The second hourly check removes a ref of a pull request that is
-// neither held nor stored, because its data should have been staged by [Repositories]. The hourly
-// check also finds pushes that were not reported.
+// the push has released the lock. The hourly check finds pushes that were not reported, and the
+// second one removes refs of pull requests that are neither held nor stored.
 func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) {
-	p.pending.pushing(ref, refs) // in case Pushing was not called
+	p.Pushing(ref, refs)
 	p.maintenance.brought(ref)
-	// Only refs that a state authorizes are a sign of life, because anyone may push for a pull
-	// request.
+	// Anyone may push for a pull request, so its refs are no sign of life.
 	if len(refs) == 0 || slices.ContainsFunc(refs, refplan.IsState) {
 		p.pending.sign(ctx, ref, false)
 	}
@@ -243,8 +236,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 	p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
 }
 
-// NotifyStored reports that the relay has stored an event. A deletion ends holds. An announcement
-// may change maintainers and servers.
+// NotifyStored reports that the relay has stored an event.
 func (p *Purgatory) NotifyStored(ev graspsync.Event) {
 	if ev.IsZero() {
 		return
@@ -265,13 +257,12 @@ func (p *Purgatory) NotifyStored(ev graspsync.Event) {
 	}
 }
 
-// NotifySuperseded reports that an event is no longer stored. Its repository may leave service,
-// another state may decide, or the ref of a pull request is removed.
+// NotifySuperseded reports that an event is no longer stored.
 func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
 	switch {
 	case ev.IsZero():
 	case ev.Kind == graspsync.KindAnnouncement:
-		p.inbox.tell(storedEvent{ev}) // causes a release of its repository
+		p.inbox.tell(storedEvent{ev})
 	case ev.Kind == graspsync.KindState:
 		if st, err := nip34.ParseState(ev); err == nil {
 			p.inbox.tell(surveyRequest{identifier: st.Ref.Identifier, why: refplan.Reasons{Deleters: map[graspsync.PubKey]bool{st.Ref.Owner: true}}})
@@ -295,8 +286,7 @@ const (
 	Held
 	// Refused: the event can not be held. Answer.Reason has the reason.
 	Refused
-	// Full: too many events are held, of its author or of all. The event may be submitted again
-	// later.
+	// Full: too many events are held. The event may be submitted again later.
 	Full
 )
 

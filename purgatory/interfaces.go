@@ -17,92 +17,85 @@ import (
 
 // Relay is the relay that stores released events. All methods may be called concurrently.
 type Relay interface {
-	// Save stores a released event and sends it to subscribers. It returns when the event is
-	// durable. Saving an event twice is no error. If the error wraps ErrRefused, the hold of the
-	// event ends and its refs are removed. After other errors Save is called again later.
+	// Save stores a released event, once or again, and sends it to subscribers. It returns when the
+	// event is durable. If the error wraps ErrRefused, the hold ends and the refs are removed.
+	// After other errors Save is called again later.
 	Save(ctx context.Context, event graspsync.Event) error
-	// Events yields the stored and served events that match a filter, in any order. An error ends
-	// the sequence. It wraps ErrIncomplete if more events may match.
+	// Events yields the served events that match a filter, in any order. An error ends the
+	// sequence. It wraps ErrIncomplete if more events may match.
 	Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error]
-	// Deleted reports whether a stored deletion or vanish request covers the event. The result
-	// false is cached until [Purgatory.NotifyStored] reports a deletion by the same author. Deleted
-	// is called again before the release and every hour.
+	// Deleted reports whether a stored deletion or vanish request covers the event. It is called
+	// before the release, every hour, and after [Purgatory.NotifyStored] with a deletion by the
+	// author.
 	Deleted(ctx context.Context, event graspsync.Event) (bool, error)
 	// Lists reports whether an announcement lists this service. Its repository is then hosted once
-	// the announcement is stored. Announcements of listed maintainers may be stored as well.
+	// the announcement is stored.
 	Lists(a *nip34.Announcement) bool
 }
 
 var (
-	// ErrRefused is wrapped by errors of [Relay].Save for an event that will never be stored,
-	// because the relay refuses it or has a newer version or a deletion of it.
+	// ErrRefused is wrapped by errors of [Relay].Save if the relay refuses the event or has a newer
+	// version or a deletion of it.
 	ErrRefused = errors.New("the relay refuses the event")
 	// ErrIncomplete is wrapped by errors of [Relay].Events if the relay cannot return all events.
 	ErrIncomplete = errors.New("the relay can't give everything")
 )
 
 // Repositories are the bare git repositories of this service. The embedder chooses their folders
-// and locks. All methods may be called concurrently. A repository without announcement leaves
-// service immediately, and its folder is kept for a while. Data pushed for a pull request without
-// event is staged outside of the repository and reported by [Purgatory.Staged]. [Purgatory.Pushed]
+// and locks. All methods may be called concurrently. Data pushed for a pull request without event
+// is staged outside of the repository and reported by [Purgatory.Staged]. [Purgatory.Pushed]
 // reports all other data.
 type Repositories interface {
 	// Lock locks a repository against pushes and purgatory, and returns its folder. The error wraps
-	// ErrNoRepository if the repository does not exist. unlock must be called once.
+	// ErrNoRepository for a missing repository. unlock must be called once.
 	Lock(ctx context.Context, ref graspsync.RepoRef) (dir string, unlock func(), err error)
-	// Create creates an empty repository, durably. An existing repository stays as it is, unless it
-	// is empty and has another object format. The lock is not held.
+	// Create creates an empty repository, durably. An existing one stays as it is, unless it is
+	// empty and has another object format. The lock is not held.
 	Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error
-	// Owned yields the repositories in service of an owner, or of all owners for the zero key, in
-	// any order. An error ends the sequence.
+	// Owned yields the repositories in service of an owner, or of all for the zero key. An error
+	// ends the sequence.
 	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
-	// Retire takes a repository out of service, durably. New requests do not find it. Retire waits
-	// for the lock, but not for readers. A repository without refs is deleted. The folder of another
-	// one is kept for a time, and Create restores it. kept reports that. If the time is zero, the
-	// folder is deleted immediately, even if the repository was retired before. A missing repository
-	// is no error.
+	// Retire takes a repository out of service, durably. It waits for the lock, but not for
+	// readers. A repository without refs is deleted. Otherwise the folder is kept for a time, which
+	// kept reports, and Create restores it. If the time is zero, the folder is deleted, even if the
+	// repository was retired before. A missing repository is no error.
 	Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (kept bool, err error)
 
-	// Staged returns the uploads that clients pushed to a repository for an event. It may be called
-	// with or without locks.
+	// Staged returns the uploads that clients pushed to a repository for an event. The lock may be
+	// held.
 	Staged(ref graspsync.RepoRef, id graspsync.EventID) []Upload
 
-	// Reserve counts bytes that are about to be added to a repository. pulls is true if they are for
-	// pull requests only. Zero bytes ask whether there is any room. pullBytes returns the bytes of
-	// strangers' pull requests in the repositories of an owner, which do not count for the owner.
-	// It is fast, and must not be called after Reserve has returned. The error wraps ErrFull if
-	// there is no room. Reserve may be called with or without the lock, and returns soon after ctx
-	// ends.
+	// Reserve counts bytes that are about to be added to a repository. pulls is true if they are
+	// for pull requests only. Zero bytes ask whether there is any room. pullBytes returns the bytes
+	// of strangers' pull requests in the repositories of an owner, which do not count for the
+	// owner. It is fast, and must not be called after Reserve has returned. The error wraps ErrFull
+	// if there is no room. The lock may be held.
 	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) error
 }
 
 // Upload is the data of one push for an event.
 type Upload struct {
-	Tip nip34.ObjectID // the commit of the event, according to the push
-	Dir string         // the folder of the objects; it may be deleted at any time
-	// Bytes is the maximum size of the objects on the disk.
+	Tip   nip34.ObjectID // the commit of the event, according to the push
+	Dir   string         // the folder of the objects; it may be deleted at any time
 	Bytes int64
-	// Discard deletes the upload, unless it is for other events as well. It is called after the
-	// objects were imported.
+	// Discard deletes the upload, unless it is for other events as well.
 	Discard func()
 }
 
 var (
-	// ErrFull is wrapped by errors of [Repositories] if the limit of repositories is reached.
-	ErrFull = errors.New("no room for more data")
-	// ErrNoRepository is wrapped by errors of [Repositories] for a missing repository.
+	ErrFull         = errors.New("no room for more data")
 	ErrNoRepository = errors.New("no such repository")
 	// ErrInUse is wrapped by errors for a repository that cannot be removed or maintained now.
 	ErrInUse = errors.New("repository is in use")
 )
 
-// GitFetcher fetches git objects from git servers. Package gitfetch has a GitFetcher for smart
-// HTTP, package fetchtest one without network.
+// GitFetcher fetches git objects from git servers. Package gitfetch has one for smart HTTP, package
+// fetchtest one without network.
 type GitFetcher interface {
-	// Fetch requests objects and the objects that they need from a clone URL, and adds them to a
-	// quarantine. Objects that the server lacks are left out. If the server has none, the error
-	// wraps ErrNotServed. After an error the quarantine is unchanged. Calls for different
-	// quarantines are concurrent. Purgatory decides when a request is repeated.
+	// Fetch requests objects with the objects that they need from a clone URL, and adds them to a
+	// quarantine. Objects that the server lacks are left out. After an error the quarantine is
+	// unchanged. Calls for different quarantines are concurrent. Purgatory decides when a request
+	// is repeated.
 	Fetch(ctx context.Context, request FetchRequest) error
 }
 
@@ -110,14 +103,13 @@ type GitFetcher interface {
 type FetchRequest struct {
 	From graspsync.CloneURL
 	Want []nip34.ObjectID
-	// Dir is the folder of the repository for which objects are fetched. It is not locked and must
-	// not be changed.
+	// Dir is the folder of the repository. It is not locked and must not be changed.
 	Dir string
 	// Quarantine is the folder for the objects, in the layout of the folder objects of a
 	// repository. It may contain objects of earlier requests. Fetch refuses objects with faults.
 	Quarantine string
-	// Received counts the received bytes. Fetch adds to it while they arrive, because bytes per day
-	// are limited, and a slow request is ended if others wait.
+	// Received counts the received bytes. Fetch adds to it while they arrive, because a slow
+	// request is ended if others wait.
 	Received *atomic.Int64
 }
 
@@ -128,23 +120,21 @@ var (
 	// ErrNotServed is wrapped by errors of [GitFetcher].Fetch if a server has none of the objects,
 	// lacks the repository, or refuses access.
 	ErrNotServed = errors.New("server does not have the objects")
-	// ErrServerUnusable is wrapped by errors of [GitFetcher].Fetch for a lasting failure of the
-	// whole server: an unknown name, a TLS error, or an address that is not public. Its URLs are
-	// not requested for a while.
+	// ErrServerUnusable is wrapped for a lasting failure of the whole server: an unknown name, a
+	// TLS error, or an address that is not public. Its URLs are not requested for a while.
 	ErrServerUnusable = errors.New("server is unusable")
-	// ErrLimit is wrapped by errors of [GitFetcher].Fetch if a reply exceeds a limit. The same
-	// objects are not requested from the server for a day.
+	// ErrLimit is wrapped if a reply exceeds a limit. The same objects are not requested from the
+	// server for a day.
 	ErrLimit = errors.New("limit exceeded")
 	// ErrSlow is wrapped in addition to ErrLimit if the time limit was exceeded. The server is
 	// asked again after minutes, because our own connection may be the cause.
 	ErrSlow = errors.New("time limit exceeded")
-	// ErrBusy is wrapped by errors of [GitFetcher].Fetch, in a [BusyError], if a server asks for a
-	// pause.
+	// ErrBusy is wrapped, in a [BusyError], if a server asks for a pause.
 	ErrBusy = errors.New("server is busy")
 )
 
-// BusyError is wrapped by errors of [GitFetcher].Fetch if a server asks for a pause. Its URLs are
-// not requested for this time, but for at least a minute and at most a day.
+// BusyError is an error of [GitFetcher].Fetch if a server asks for a pause. Its URLs are not
+// requested for this time, but for at least a minute and at most a day.
 type BusyError struct{ After time.Duration }
 
 // Error returns a message with the pause.
@@ -152,3 +142,91 @@ func (e *BusyError) Error() string { return fmt.Sprintf("%v: again after %v", Er
 
 // Unwrap returns ErrBusy.
 func (e *BusyError) Unwrap() error { return ErrBusy }
+
+// Observation is [HoldStarted], [HoldEnded], [RevivalEnded] or [FetchEnded].
+type Observation interface{ observation() }
+
+// The observations.
+type (
+	// HoldStarted reports that an event is held.
+	HoldStarted struct {
+		ID       graspsync.EventID
+		Event    graspsync.Event
+		ByUser   bool
+		Deadline time.Time
+	}
+	// HoldEnded reports that an event is no longer held.
+	HoldEnded struct {
+		ID     graspsync.EventID
+		Event  graspsync.Event
+		Reason EndReason
+		Waited time.Duration
+	}
+	// RevivalEnded reports that an expired announcement can no longer be revived.
+	RevivalEnded struct {
+		ID    graspsync.EventID
+		Event graspsync.Event
+	}
+	// FetchEnded reports the end of a request to a git server.
+	FetchEnded struct {
+		Repo    graspsync.RepoRef
+		URL     graspsync.CloneURL
+		Wanted  int
+		Missing int
+		Bytes   int64
+		Err     error // nil if the server replied correctly
+		Local   error // a failure of our git or disk; the received data is not part of the repository
+	}
+)
+
+func (HoldStarted) observation() {}
+
+func (HoldEnded) observation() {}
+
+func (RevivalEnded) observation() {}
+
+func (FetchEnded) observation() {}
+
+type EndReason uint8
+
+// The reasons why a hold ends.
+const (
+	// Released means that the git data has arrived and the event is stored.
+	Released EndReason = iota + 1
+	// Expired means that the git data did not arrive in time.
+	Expired
+	// Replaced means that a newer version is held instead.
+	Replaced
+	// Deleted means that the author deleted the event.
+	Deleted
+	// NotStored means that the relay refused the event or had a newer version or a deletion of it.
+	// Its text is "refused".
+	NotStored
+	// Displaced means that the event was evicted or removed by [Purgatory.Drop]. It may be
+	// submitted again.
+	Displaced
+	// Unwanted means that no held announcement lists the author of this announcement any more. It
+	// may be submitted again.
+	Unwanted
+)
+
+// String returns the name of the reason in lower case.
+func (f EndReason) String() string {
+	switch f {
+	case Released:
+		return "released"
+	case Expired:
+		return "expired"
+	case Replaced:
+		return "replaced"
+	case Deleted:
+		return "deleted"
+	case NotStored:
+		return "refused"
+	case Displaced:
+		return "displaced"
+	case Unwanted:
+		return "unwanted"
+	}
+	return fmt.Sprintf("reason(%d)", uint8(f))
+}

@@ -16,39 +16,37 @@ import (
 )
 
 const (
-	// upkeepPeriod is the time between two maintenance runs of a repository with few changes. A run
-	// that finds nothing to do takes milliseconds.
+	// upkeepPeriod is the time between two runs for a repository with few changes.
 	upkeepPeriod = 24 * time.Hour
 	// upkeepPushes is the number of pushes and fetches after which a repository is due immediately,
-	// because each leaves a pack, and each pack slows down every reader.
+	// because each leaves a pack that slows down every reader.
 	upkeepPushes = 50
-	// upkeepMost is the maximum time for one repository. Work beyond it is not done.
+	// upkeepMost is the maximum time for one repository.
 	upkeepMost = time.Hour
-	// upkeepRest is the maximum pause after a run. The pause is as long as the run, so that
-	// maintenance takes at most half of one processor.
+	// upkeepRest is the maximum pause after a run, which is as long as the run, so that maintenance
+	// takes at most half of one processor.
 	upkeepRest = time.Minute
-	// upkeepDisplaced is the time between two checks for repositories that need a prune of
-	// displaced pull requests. After a prune, the next one waits upkeepShare times as long as the
-	// last one took.
+	// upkeepDisplaced is the time between two searches for displaced pull requests. After a prune,
+	// the next one waits upkeepShare times as long as the last one took.
 	upkeepDisplaced = time.Minute
 	upkeepShare     = 10
-	// crowdedGrace is the grace of unnamed objects while pull requests wait for room. That is safe
-	// because pushes hold the lock and fetches copy the objects that they need, and reflogs still
-	// name the owner's objects. Only clients that read evicted data are cut off.
+	// crowdedGrace is the grace of unnamed objects while pull requests wait for room. Pushes hold
+	// the lock, fetches copy the objects that they need, and reflogs still name the owner's
+	// objects. Only clients that read evicted data are cut off.
 	crowdedGrace = time.Minute
 	// maxUpkeep is the maximum number of due repositories.
 	maxUpkeep = 100_000
-	// rememberRefs is the time for which old targets of a ref can be recovered from its reflog.
+	// rememberRefs is the time for which old targets of a ref stay in its reflog.
 	rememberRefs = 30 * 24 * time.Hour
 )
 
 // maintenance holds the due repositories and the results. One repository is maintained at a time,
 // round-robin by owner.
 type maintenance struct {
-	report *report    // read-only
-	table  *repoTable // read-only
+	report *report
+	table  *repoTable
 	place  *limit.Slots
-	turns  chan maintenanceTurn // one slot
+	turns  chan maintenanceTurn
 	lines  seldom.Lines[graspsync.RepoRef]
 
 	mu sync.Mutex
@@ -87,7 +85,6 @@ func (m *maintenance) add(ref graspsync.RepoRef) {
 	}
 }
 
-// brought counts a push or fetch. The repository is due after upkeepPushes.
 func (m *maintenance) brought(ref graspsync.RepoRef) {
 	if m.table.addPush(ref) >= upkeepPushes {
 		m.add(ref)
@@ -105,9 +102,9 @@ func (m *maintenance) begin() {
 
 // MaintenanceStatus counts the maintenance since the start.
 type MaintenanceStatus struct {
-	Due    int    `json:"due"` // repositories that wait for maintenance
+	Due    int    `json:"due"`
 	Runs   uint64 `json:"runs"`
-	Failed uint64 `json:"failed"` // failed runs
+	Failed uint64 `json:"failed"`
 	Pruned uint64 `json:"pruned"` // runs that searched unnamed objects
 	Freed  int64  `json:"freed_bytes"`
 	Packs  int    `json:"packs"` // in all repositories, in the last complete pass
@@ -135,12 +132,11 @@ func (m *maintenance) count(done Maintained, err error) {
 	st.Freed += done.Freed
 }
 
-// runMaintenance maintains every repository once per period, and sooner after many pushes.
 func (p *Purgatory) runMaintenance(ctx context.Context) {
 	if p.cfg.NoMaintenance {
 		return
 	}
-	timer := time.NewTimer(upkeepPeriod/24 + rand.N(upkeepPeriod/24)) // not during the start
+	timer := time.NewTimer(upkeepPeriod/24 + rand.N(upkeepPeriod/24))
 	defer timer.Stop()
 	much := time.NewTicker(upkeepDisplaced)
 	defer much.Stop()
@@ -224,7 +220,6 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	return done, err
 }
 
-// touch asks for a release of a repository soon.
 func (p *Purgatory) touch(ref graspsync.RepoRef) {
 	p.table.touch(ref)
 	p.inbox.tell(surveyRequest{identifier: ref.Identifier})

@@ -3,10 +3,8 @@ package purgatory_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -74,40 +72,6 @@ func (r *runs) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Mai
 		time.Sleep(r.takes(dir))
 	}
 	return gitops.Maintained{Packs: 2, Removed: 3, Freed: 100, Pruned: true, Locked: time.Second}, nil
-}
-
-// If one key has 40 repositories that take an hour each, another owner's repository waits for one
-// of them only.
-func TestMaintenanceIsFairByOwner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{})
-		git := &runs{Fake: w.git}
-		w.fetcher = git
-		mallory, alice := relaytest.NewCheapKey("mallory"), relaytest.NewCheapKey("alice")
-		for i := range 40 {
-			name := fmt.Sprintf("r%d", i)
-			w.relay.put(mallory.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", name}))
-			w.git.Put(mallory.Ref(name), object(1))
-		}
-		w.relay.put(announce(alice, now()))
-		w.git.Put(repoOf(alice), object(1))
-		own, unlock, err := w.git.Lock(t.Context(), repoOf(alice))
-		require.NoError(t, err)
-		unlock()
-		git.takes = func(dir string) time.Duration {
-			if dir == own {
-				return time.Second
-			}
-			return time.Hour - time.Second
-		}
-		w.start()
-		wait(5 * time.Hour)
-		git.mu.Lock()
-		require.Equal(t, 1, git.count[own])
-		require.LessOrEqual(t, len(git.order), 6)
-		git.mu.Unlock()
-		w.stop()
-	})
 }
 
 // An operator can maintain one repository immediately. After any failure the call can be repeated.

@@ -22,12 +22,12 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// restartShare divides Hold. After a start, an overdue event is held for Hold/restartShare before it
-// expires, because its data may be complete.
+// restartShare divides Hold. The quotient is the least hold after a start, because overdue events
+// may be complete.
 const restartShare = 30
 
-// pendingEvents are the held events, in memory and on the disk. An event is written to the disk
-// before its hold starts, and deleted from the disk before its hold ends.
+// pendingEvents are the held events. An event is on the disk before it is in memory, and leaves the
+// disk first.
 type pendingEvents struct {
 	// set by newPendingEvents, read-only
 	cfg      *Config
@@ -45,15 +45,15 @@ type pendingEvents struct {
 	mu sync.Mutex
 	// guarded by mu
 	events    *limit.Table[graspsync.EventID, *pendingEvent]
-	byName    map[string]map[graspsync.EventID]*pendingEvent // by identifier
-	announced map[graspsync.RepoRef]*pendingEvent            // announcements and relatives
-	known     *nip34.AuthorIndex                             // authors and maintainers of announcements
-	lists     map[string]*nameList                           // by identifier; absent after a change
-	next      time.Time                                      // earliest time at which an event may be due; zero if unknown
+	byName    map[string]map[graspsync.EventID]*pendingEvent
+	announced map[graspsync.RepoRef]*pendingEvent
+	known     *nip34.AuthorIndex
+	lists     map[string]*nameList // by identifier; absent after a change
+	next      time.Time            // earliest time at which an event may be due; zero if unknown
 	expired   *limit.Table[graspsync.EventID, expiredRecord]
 }
 
-// pendingEvent is a held event. A returned [refplan.Entry] is a copy.
+// pendingEvent is a held event. Returned entries are copies.
 type pendingEvent struct {
 	refplan.Entry
 	retry backoff.Streak                 // failed expiries; Until is the earliest next one
@@ -62,7 +62,7 @@ type pendingEvent struct {
 
 // nameList holds the announcements with an identifier.
 type nameList struct {
-	hard []*nip34.Announcement // not expired
+	hard []*nip34.Announcement
 	soft []*nip34.Announcement // all, and relatives
 }
 
@@ -88,7 +88,7 @@ func (p *pendingEvents) get(id graspsync.EventID) (e refplan.Entry, waits bool) 
 	return e, false
 }
 
-// some returns the events for which is returns true, or all if is is nil, by id. mu is held.
+// some returns the events for which is, if not nil, returns true, by id. mu is held.
 func some(events iter.Seq2[graspsync.EventID, *pendingEvent], is func(*pendingEvent) bool) (out []refplan.Entry) {
 	var found []*pendingEvent // pointers are cheaper to sort
 	for _, h := range events {
@@ -103,14 +103,12 @@ func some(events iter.Seq2[graspsync.EventID, *pendingEvent], is func(*pendingEv
 	return out
 }
 
-// all returns the events for which is returns true, or all if is is nil.
 func (p *pendingEvents) all(is func(*pendingEvent) bool) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return some(p.events.All(), is)
 }
 
-// named returns the events with an identifier for which is returns true.
 func (p *pendingEvents) named(identifier string, is func(*pendingEvent) bool) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +128,6 @@ func (p *pendingEvents) of(ref graspsync.RepoRef) []refplan.Entry {
 	})
 }
 
-// still returns the current entries of the events that are still held.
 func (p *pendingEvents) still(some []refplan.Entry) (out []refplan.Entry) {
 	for _, e := range some {
 		if e, waits := p.get(e.ID); waits {
@@ -144,10 +141,9 @@ func (p *pendingEvents) ofAuthor(author graspsync.PubKey) []refplan.Entry {
 	return p.all(func(h *pendingEvent) bool { return h.Author == author })
 }
 
-// under returns the states and pull requests that a survey of a group must judge, and the
-// repositories with held pull requests. It skips pull requests without news, because thousands may
-// be held and each new one causes a survey. Such a pull request names one repository, is not fresh,
-// does not expire, and its author has deleted nothing.
+// under returns the states and pull requests that a survey must judge, and the repositories with
+// held pull requests. It skips pull requests without news, because thousands may be held and each
+// new one causes a survey.
 func (p *pendingEvents) under(g *refplan.Group) (out []refplan.Entry, pulled map[graspsync.RepoRef]struct{}) {
 	pulled = make(map[graspsync.RepoRef]struct{})
 	ours := g.Ours()
@@ -179,8 +175,8 @@ func (p *pendingEvents) announcement(ref graspsync.RepoRef) (refplan.Entry, bool
 	return refplan.Entry{}, false
 }
 
-// announcements returns the announcements with an identifier, or nil. It returns the same list
-// until one of them changes.
+// announcements returns the announcements with an identifier, or nil. The list stays the same until
+// one of them changes.
 func (p *pendingEvents) announcements(identifier string) *nameList {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +210,6 @@ func (p *pendingEvents) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) 
 	return tips
 }
 
-// held implements [Purgatory.Held].
 func (p *pendingEvents) held(filter nostr.Filter) (out []graspsync.EventKey) {
 	for _, e := range p.all(func(h *pendingEvent) bool { return h.refIn == nil && filter.Matches(h.Event) }) {
 		out = append(out, graspsync.EventKey{CreatedAt: e.Event.CreatedAt, ID: e.ID})
@@ -222,15 +217,13 @@ func (p *pendingEvents) held(filter nostr.Filter) (out []graspsync.EventKey) {
 	return out
 }
 
-// knows implements [Purgatory.Knows].
 func (p *pendingEvents) knows(identifier string, who graspsync.PubKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.known.Has(identifier, who)
 }
 
-// noteServed records that a pull request is stored and whether a repository has its ref. It returns
-// all repositories with its ref.
+// noteServed records that a pull request is stored, and returns the repositories that have its ref.
 func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,7 +248,7 @@ func (p *pendingEvents) isServed(id graspsync.EventID) bool {
 	return waits && h.refIn != nil
 }
 
-// sortByAge sorts restored events by age, because the oldest is evicted first.
+// sortByAge sorts restored events, because the oldest is evicted first.
 func (p *pendingEvents) sortByAge() {
 	all := p.all(nil)
 	slices.SortStableFunc(all, func(a, b refplan.Entry) int { return a.Seen.Compare(b.Seen) })
@@ -282,7 +275,6 @@ func (p *pendingEvents) index(h *pendingEvent) {
 	p.expect(h)
 }
 
-// remove removes an event from the table and the indexes.
 func (p *pendingEvents) remove(h *pendingEvent) {
 	p.events.Delete(h.ID)
 	for _, ref := range h.Repos {
@@ -297,7 +289,7 @@ func (p *pendingEvents) remove(h *pendingEvent) {
 	}
 }
 
-// check returns the reason why an event must not be held, or the zero Answer.
+// check returns why an event must not be held, or the zero Answer.
 func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
 	old, is := p.replacedBy(e), p.expiredAt(now, e.ID)
 	switch {
@@ -323,7 +315,7 @@ func (p *pendingEvents) replacedBy(e *refplan.Entry) *pendingEvent {
 }
 
 // strangerOf returns the stranger in whose share an event counts. Softly expired announcements
-// share one stranger, so that they are evicted first.
+// share one, so that they are evicted first.
 func strangerOf(e *refplan.Entry) limit.Stranger {
 	switch {
 	case e.Soft:
@@ -334,8 +326,7 @@ func strangerOf(e *refplan.Entry) limit.Stranger {
 	return limit.Stranger{ID: e.Owes().String()}
 }
 
-// put holds an event that is on the disk, unless a newer version is held or there is no room. It
-// returns the replaced version and the evicted events, which may be submitted again.
+// put holds an event that is on the disk, unless a newer version is held or there is no room.
 func (p *pendingEvents) put(e refplan.Entry) (_ Answer, replaced, evicted []refplan.Entry) {
 	old := p.replacedBy(&e)
 	if old != nil && old.ID != e.ID && old.Version.Newer(e.Version) {
@@ -350,7 +341,7 @@ func (p *pendingEvents) put(e refplan.Entry) (_ Answer, replaced, evicted []refp
 		evicted = append(evicted, x.Value.Entry)
 	}
 	switch {
-	case !ok && old != nil: // it has just left its place
+	case !ok && old != nil:
 		p.place(old)
 		fallthrough
 	case !ok:
@@ -361,8 +352,7 @@ func (p *pendingEvents) put(e refplan.Entry) (_ Answer, replaced, evicted []refp
 	return Answer{Held, Message}, replaced, evicted
 }
 
-// place adds an event to the table and the indexes. The announcement that an event needs is not
-// evicted for it.
+// place adds an event. The announcement that the event needs is not evicted for it.
 func (p *pendingEvents) place(h *pendingEvent) (gone []limit.Entry[graspsync.EventID, *pendingEvent], ok bool) {
 	gone, ok = p.events.PutKeeping(h.ID, strangerOf(&h.Entry), h.Size, h, func(id graspsync.EventID) bool {
 		o, _ := p.events.Get(id)
@@ -374,20 +364,18 @@ func (p *pendingEvents) place(h *pendingEvent) (gone []limit.Entry[graspsync.Eve
 	return gone, ok
 }
 
-// expect records when an event is due.
 func (p *pendingEvents) expect(h *pendingEvent) {
 	if at := h.due(); p.next.IsZero() || at.Before(p.next) {
 		p.next = at
 	}
 }
 
-// due returns the earliest expiry of an event.
 func (h *pendingEvent) due() time.Time {
 	return backoff.Later(h.retry.Until, h.Deadline)
 }
 
-// renew updates an announcement that expires softly or is revived. It becomes the newest event of
-// another stranger.
+// renew updates an announcement that expires softly or is revived, and thus counts for another
+// stranger.
 func (p *pendingEvents) renew(h *pendingEvent) {
 	h.retry = backoff.Streak{}
 	p.expect(h)
@@ -403,8 +391,8 @@ func (p *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
 	return backoff.Later(e.Deadline, backoff.Earlier(now.Add(p.cfg.Times.Hold), e.Seen.Add(p.cfg.fixed.MaxHold)))
 }
 
-// longest returns the maximum hold of a new event. A relative is held as long as an announcement
-// that lists its author can be, and its hold ends with the last of them.
+// longest returns the hold of a new event. A relative is held as long as an announcement that lists
+// its author can be, and ends with the last of them.
 func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
 	if e.Class == refplan.Relative && e.For != e.Author {
 		return p.cfg.fixed.MaxHold + p.cfg.fixed.SoftExpiry
@@ -412,8 +400,8 @@ func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
 	return p.cfg.Times.Hold
 }
 
-// dated sets the times of an event. An announcement that replaces a held one keeps its start and
-// counts as a sign of life.
+// dated sets the times of an event. A new version of an announcement keeps the start of the hold,
+// and is a sign of life.
 func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 	e.Seen, e.Deadline = now, now.Add(p.longest(&e))
 	if old := p.replacedBy(&e); old != nil && e.Class == refplan.Announcement && old.Class == refplan.Announcement {
@@ -434,11 +422,10 @@ func (p *pendingEvents) expiredAt(now time.Time, id graspsync.EventID) expiredRe
 // steady returns a time with the monotonic clock of now.
 func steady(now, at time.Time) time.Time { return now.Add(at.Sub(now)) }
 
-// errOver is returned by save for an event that is no longer held, because it was stored for another
-// repository or is unwanted.
+// errOver is returned by save for an event that is not held any more.
 var errOver = errors.New("does not wait any more")
 
-// load reads the held events. Unreadable records are counted and logged, and stay.
+// load reads the held events. Unreadable records are logged and stay.
 func (p *pendingEvents) load(ctx context.Context) error {
 	now := time.Now()
 	err := readEach(ctx, p.keep, keyEntry, func(key string, value []byte) error {
@@ -456,7 +443,7 @@ func (p *pendingEvents) load(ctx context.Context) error {
 			err = p.keep.Delete(ctx, gone...)
 		}
 		if e.Class == refplan.Announcement && !e.Soft {
-			p.table.touch(e.Repos[0]) // its repository may not exist yet
+			p.table.touch(e.Repos[0])
 		}
 		return err
 	})
@@ -467,8 +454,8 @@ func (p *pendingEvents) load(ctx context.Context) error {
 	return p.loadExpired(ctx, now)
 }
 
-// restore holds an event of a record. It returns the keys of events that are not held any more. A
-// clock that was set back cannot extend the hold beyond its maximum.
+// restore holds an event of a record, and returns the keys of events that are not held any more. A
+// clock that was set back cannot extend a hold beyond its maximum.
 func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (gone []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -508,8 +495,8 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 	})
 }
 
-// rememberExpired records that an event has expired, for at most Remember, because a time on the
-// disk may be wrong. It returns the ids of evicted and lapsed records.
+// rememberExpired returns the ids of evicted and lapsed records. The time of a record on the disk
+// may be wrong.
 func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r expiredRecord) (forgotten []graspsync.EventID) {
 	r.Until = steady(now, backoff.Earlier(r.Until, now.Add(p.cfg.fixed.Remember)))
 	var owner limit.Stranger
@@ -546,7 +533,7 @@ func (p *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.Even
 }
 
 // remember records that copies of an event from relays are ignored for a while, first on the disk.
-// A full disk is counted but is no error, because otherwise no hold could end and free space.
+// A full disk is no error, because otherwise no hold could end and free space.
 func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, withdrawn bool) error {
 	now := time.Now()
 	r := expiredRecord{
@@ -567,7 +554,6 @@ func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, withdrawn
 	return nil
 }
 
-// expiredState returns the state of an expired event that is still ignored.
 func (p *pendingEvents) expiredState(id graspsync.EventID) (EventState, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -600,15 +586,13 @@ func (p *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
 	return nil
 }
 
-// nextDue returns the earliest time at which an event may be due. It returns false if that is
-// unknown.
+// nextDue returns the earliest time at which an event may be due, or false if it is unknown.
 func (p *pendingEvents) nextDue() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.next, !p.next.IsZero()
 }
 
-// postpone schedules the repetition of a failed expiry.
 func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -617,10 +601,10 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	}
 }
 
-// due returns at most n overdue events and postpones their next expiry. It extends the holds of
-// other overdue events and returns them in prolonged. Such an event has a server that was not asked
-// yet (owed), because an owner of many repositories has to wait for turns, or may be complete while
-// our store, git or disk fails (kept).
+// due returns at most n overdue events. It extends the holds of others and returns them in
+// prolonged: events with a server that was not asked yet (owed), because an owner of many
+// repositories waits for turns, and events that may be complete while our store, git or disk fails
+// (kept).
 func (p *pendingEvents) due(
 	now time.Time, n int, kept, owed func(now time.Time, entry refplan.Entry) bool,
 ) (due, prolonged []refplan.Entry) {
@@ -659,8 +643,8 @@ func (p *pendingEvents) due(
 	return due, prolonged
 }
 
-// await extends the hold of an event by Hold, without maximum, because the cause is our own. It
-// returns false for a softly expired event. mu is held.
+// await extends a hold without maximum, because the cause is our own, unless the event has expired
+// softly.
 func (p *pendingEvents) await(now time.Time, h *pendingEvent) bool {
 	if !h.Soft {
 		h.Deadline, h.retry.Until = now.Add(p.cfg.Times.Hold), time.Time{}
@@ -668,8 +652,7 @@ func (p *pendingEvents) await(now time.Time, h *pendingEvent) bool {
 	return !h.Soft
 }
 
-// prolong extends the hold of an overdue event, up to the maximum. It returns false at the maximum
-// and for relatives. mu is held.
+// prolong extends a hold, unless it is at its maximum or of a relative.
 func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 	d := p.extended(now, &h.Entry)
 	if h.Class == refplan.Relative || !d.After(now) {
@@ -679,7 +662,6 @@ func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 	return true
 }
 
-// overdue returns an event if it is overdue.
 func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
 	e, waits := p.get(id)
 	return e, waits && !time.Now().Before(e.Deadline) && !p.fetchesFor(e)
@@ -702,14 +684,13 @@ func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 	p.renew(h)
 	soft := h.Entry
 	p.mu.Unlock()
-	// After a failed write and a crash, the announcement expires softly again, for the same time.
+	// After a failed write and a crash, it expires softly again.
 	p.warn(&e, "saving a soft expiry failed", p.write(ctx, soft))
 	p.step("expired softly")
 	p.report.ended(e, Expired)
 	return nil
 }
 
-// expire records that an event has expired, and ends its hold.
 func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	if e.Class != refplan.Relative {
 		if err := p.remember(ctx, e, false); err != nil {
@@ -719,15 +700,12 @@ func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	return p.forget(ctx, e, Expired)
 }
 
-// warn logs a failure without consequences.
 func (p *pendingEvents) warn(e *refplan.Entry, what string, err error) {
 	if err != nil {
 		p.cfg.Logger.Warn(what, keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
-// store makes the relay store an event. The error wraps ErrRefused if
-// the relay refuses it.
 func (p *pendingEvents) store(ctx context.Context, e refplan.Entry) error {
 	if err := p.relay.Save(ctx, e.Signed()); err != nil {
 		return fmt.Errorf("storing a released event: %w", err)
@@ -736,15 +714,8 @@ func (p *pendingEvents) store(ctx context.Context, e refplan.Entry) error {
 	return nil
 }
 
-// pushing implements [Purgatory.Pushing].
-func (p *pendingEvents) pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
-	if slices.ContainsFunc(refs, refplan.IsState) && len(p.named(ref.Identifier, ofClass(refplan.State))) > 0 {
-		p.table.addPushed(ref, refs)
-	}
-}
-
-// save stores an event and ends its hold. Storing it twice changes nothing. The error wraps
-// ErrRefused if the relay refuses the event.
+// save stores an event, once or again, and ends its hold. The error wraps ErrRefused if the relay
+// refuses it.
 func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.storing.Lock(ctx, e.ID)
 	if err != nil {
@@ -760,7 +731,7 @@ func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 	return p.forget(ctx, e, Released)
 }
 
-// forget ends the hold of an event, first on the disk. It is no error if the event is not held.
+// forget ends the hold of an event, if it is held.
 func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReason) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -781,7 +752,7 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 		p.remove(h)
 	}
 	p.mu.Unlock()
-	if why == Expired && e.Soft { // reported by soften
+	if why == Expired && e.Soft {
 		p.report.observe(RevivalEnded{ID: e.ID, Event: e.Signed()})
 	} else {
 		p.report.ended(e, why)
@@ -792,7 +763,6 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 	return nil
 }
 
-// count adds the held events to a status.
 func (p *pendingEvents) count(st *Status) {
 	p.mu.Lock()
 	all := some(p.events.All(), nil)
@@ -828,10 +798,9 @@ func (p *pendingEvents) status(e refplan.Entry) EntryStatus {
 	return st
 }
 
-// admit writes an event to the disk and then holds it, unless the answer has another decision.
-// Concurrent calls with the same event all return after it is on the disk. The caller removes
-// replaced and evicted events from the disk. After a crash there may be one event too many, but
-// never one too few. If the event was held before, the returned entry has no times.
+// admit writes an event to the disk and then holds it. The caller removes replaced and evicted
+// events from the disk, so that after a crash there may be one event too many, but never one too
+// few. If the event was held before, the returned entry has no times.
 func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry) (_ refplan.Entry, answer Answer, replaced, evicted []refplan.Entry, err error) {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -869,25 +838,25 @@ func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry) (_ refplan.E
 }
 
 // outlasting returns a context that does not end when a client disconnects. Otherwise leftover
-// records would count in no quota and could fill the disk.
+// records could fill the disk.
 func (p *pendingEvents) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), p.cfg.fixed.Timeout)
 }
 
-// removeEvicted removes an evicted event from the disk, unless it is held again. No record remains. The
-// repository of an announcement is removed. The hourly check removes the refs of a pull request.
+// removeEvicted removes an evicted event from the disk. The hourly check removes the refs of a pull
+// request.
 func (p *pendingEvents) removeEvicted(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
 	p.report.drop("displaced")
 	p.strike(ctx, old)
-	if !old.Soft { // else reported when it expired softly
+	if !old.Soft {
 		p.report.ended(old, Displaced)
 	}
 	p.surveyWithout(old)
 }
 
-// surveyWithout asks for surveys after the hold of an event ended without release.
+// surveyWithout asks for surveys after a hold ended without release.
 func (p *pendingEvents) surveyWithout(e refplan.Entry) {
 	var why refplan.Reasons
 	if e.Class == refplan.Announcement {
@@ -899,8 +868,8 @@ func (p *pendingEvents) surveyWithout(e refplan.Entry) {
 	}
 }
 
-// strike removes an evicted or replaced event from the disk, unless it is held again. It continues
-// if the client disconnects. After a failure, the event is held again or removed at the next start.
+// strike removes an event from the disk, unless it is held again. After a failure, the next start
+// does.
 func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
@@ -914,7 +883,7 @@ func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
 	p.warn(&old, "removing an evicted event failed", err)
 }
 
-// write writes an event to the disk. The caller holds its writing lock.
+// write writes an event to the disk. Its writing lock is held.
 func (p *pendingEvents) write(ctx context.Context, e refplan.Entry) error {
 	data, err := encode(e)
 	if err != nil {
@@ -936,13 +905,12 @@ func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error
 	return p.write(ctx, e)
 }
 
-// sign records a sign of life of a repository with a held announcement. A submission revives a
-// softly expired announcement. A failed write is only logged, because it shortens the hold only
-// after a crash.
+// sign records a sign of life of a held announcement. Only a submission revives a softly expired
+// one.
 func (p *pendingEvents) sign(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
 	e, revived, changed := p.signed(time.Now(), ref, submitted)
 	if revived {
-		p.table.touch(ref) // recreates its repository
+		p.table.touch(ref)
 	}
 	if !changed {
 		return
@@ -973,7 +941,6 @@ func (p *pendingEvents) signed(now time.Time, ref graspsync.RepoRef, submitted b
 	return h.Entry, revived, true
 }
 
-// identifiersOf returns the distinct identifiers of an event, sorted.
 func identifiersOf(e refplan.Entry) (out []string) {
 	for _, ref := range e.Repos {
 		out = append(out, ref.Identifier)
@@ -993,9 +960,8 @@ func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 	return refs
 }
 
-// fetchesFor reports whether a fetch of the data of an event is in flight and started before its
-// deadline. For an announcement any fetch for its repository counts, because the holds of its
-// states would end with it.
+// fetchesFor reports whether a fetch of the data of an event started before its deadline. For an
+// announcement any fetch for its repository counts, because the holds of its states end with it.
 func (p *pendingEvents) fetchesFor(e refplan.Entry) bool {
 	return slices.ContainsFunc(p.needing(e), func(ref graspsync.RepoRef) bool {
 		began := p.sessions.since(ref)

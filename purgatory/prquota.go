@@ -18,17 +18,17 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refupdate"
 )
 
-// Limits of refs of pull requests by non-members. They exist because every client that fetches
-// receives all ref names.
+// Limits of refs of pull requests by non-members, because every client that fetches receives all
+// names.
 const (
 	maxPullsOfAuthor = 100
 	maxPullsOfRepo   = 5_000
 )
 
-// prQuota decides which pull requests of non-members have a ref in a repository.
-// Limits.MaxPullBytes bounds the bytes of these refs, and also the bytes that came for pull requests
-// since the last prune. An event whose ref was removed stays stored. An event whose ref was refused
-// stays held, and every release judges it again.
+// prQuota decides which pull requests of non-members have a ref. Limits.MaxPullBytes bounds the
+// bytes of these refs, and the bytes that came for pull requests since the last prune. An event
+// whose ref was removed stays stored. An event whose ref was refused stays held, and each release
+// judges it again.
 type prQuota struct {
 	// set by newPurgatory, read-only
 	cfg         *Config
@@ -41,22 +41,19 @@ type prQuota struct {
 	maintenance *maintenance
 }
 
-// prUsage is the use of a repository by pull requests of non-members.
 type prUsage struct {
-	refs      *prRefs   // nil: not measured. Only the holder of the lock of the repository uses it.
-	bytes     int64     // of refs
-	came      int64     // bytes that came since the last prune or that it left
-	refused   bool      // data was refused because of came
-	nextPrune time.Time // earliest time of the next prune
+	refs      *prRefs // nil: not measured. Only the holder of the lock of the repository uses it.
+	bytes     int64
+	came      int64 // bytes that came since the last prune or that it left
+	refused   bool
+	nextPrune time.Time
 }
 
-// prRefs are the refs of pull requests in a repository.
 type prRefs struct {
-	counted []prRef                        // of non-members, the oldest first
-	members map[graspsync.EventID]struct{} // refs of members
+	counted []prRef // of non-members, the oldest first
+	members map[graspsync.EventID]struct{}
 }
 
-// prRef is the ref of a pull request.
 type prRef struct {
 	id     graspsync.EventID
 	author graspsync.PubKey // zero if the event is unknown
@@ -71,24 +68,17 @@ func (s *prRefs) bytes() (sum int64) {
 	return sum
 }
 
-// prPlan is a decision about pull requests that need a ref.
-type prPlan struct {
-	refused map[graspsync.EventID]struct{}
-	gone    []refplan.RefChange // refs to remove
-}
-
 // asks reports whether a pull request needs a new ref that counts.
 func asks(r *repository, pr *nip34.PullRequest) bool {
 	_, has := r.Refs.At[nip34.EventRef(pr.ID)]
 	return !has && !r.IsMember(pr.Author)
 }
 
-// plan decides which pull requests get a ref in a locked repository, and which refs are removed to
-// make room: the oldest of the author with the most.
-func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRequest, size func(*nip34.PullRequest) int64) (prPlan, error) {
-	p := prPlan{refused: make(map[graspsync.EventID]struct{})}
+// plan sets r.Refused and r.Evicted: the pull requests without a ref, and the refs that make room.
+func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRequest, size func(*nip34.PullRequest) int64) error {
+	r.Refused = make(map[graspsync.EventID]struct{})
 	if len(pulls) == 0 {
-		return p, nil
+		return nil
 	}
 	var need int64
 	for _, pr := range pulls {
@@ -98,7 +88,7 @@ func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRe
 	if refs == nil || refs.bytes()+need > x.most(r.Ref) || !refs.match(r) {
 		var err error
 		if refs, err = x.measure(ctx, r, pulls); err != nil {
-			return p, err
+			return err
 		}
 	}
 	slices.SortFunc(pulls, func(a, b *nip34.PullRequest) int {
@@ -107,29 +97,29 @@ func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRe
 	for _, pr := range pulls {
 		gone, ok := refs.put(prRef{id: pr.ID, author: pr.Author, bytes: size(pr)}, x.most(r.Ref))
 		if !ok {
-			p.refused[pr.ID] = struct{}{}
+			r.Refused[pr.ID] = struct{}{}
 		}
 		for _, id := range gone {
-			if name := nip34.EventRef(id); r.Refs.At[name].IsZero() { // of this plan
-				p.refused[id] = struct{}{}
+			if name := nip34.EventRef(id); r.Refs.At[name].IsZero() {
+				r.Refused[id] = struct{}{}
 			} else {
-				p.gone = append(p.gone, refplan.RefChange{Name: name, Old: r.Refs.At[name]})
+				r.Evicted = append(r.Evicted, refplan.RefChange{Name: name, Old: r.Refs.At[name]})
 			}
 		}
 	}
 	x.table.changeUsage(r.Ref, func(u *prUsage) { u.refs, u.bytes = refs, refs.bytes() })
-	for range p.gone {
+	for range r.Evicted {
 		x.report.drop("pull_displaced")
 	}
-	for range p.refused {
+	for range r.Refused {
 		x.report.drop("pull_refs")
 	}
-	return p, nil
+	return nil
 }
 
-// put counts a new ref. It returns the refs that make room for it: the oldest of its author if that
-// author has too many, and of the author with the most refs if there are too many or more than most
-// bytes. It changes nothing and returns false if it would have to remove the only ref of an author.
+// put counts a new ref and returns the refs that make room for it: the oldest of its author if that
+// author has too many, and of the author with the most refs if there are too many refs or bytes. It
+// returns false if it would have to remove the only ref of an author.
 func (s *prRefs) put(ref prRef, most int64) (gone []graspsync.EventID, ok bool) {
 	left := append(slices.Clone(s.counted), ref)
 	for {
@@ -159,8 +149,7 @@ func (s *prRefs) put(ref prRef, most int64) (gone []graspsync.EventID, ok bool) 
 	}
 }
 
-// match reports whether all refs of pull requests in a locked repository are known. It removes
-// refs that are gone.
+// match reports whether all refs of pull requests are known. It removes refs that are gone.
 func (s *prRefs) match(r *repository) bool {
 	s.counted = slices.DeleteFunc(s.counted, func(c prRef) bool { return r.Refs.At[nip34.EventRef(c.id)].IsZero() })
 	known := maps.Clone(s.members)
@@ -177,9 +166,8 @@ func (s *prRefs) match(r *repository) bool {
 	return true
 }
 
-// measure counts the refs of pull requests in a locked repository, the oldest first. It measures
-// them together, and each of them counts an equal part. asking are pull requests whose events may
-// not be stored.
+// measure counts the refs of pull requests, the oldest first. They are measured together and count
+// equal parts. The events of asking may not be stored.
 func (x *prQuota) measure(ctx context.Context, r *repository, asking []*nip34.PullRequest) (*prRefs, error) {
 	found, now := make(map[graspsync.EventID]prRef), nostr.Now()
 	know := func(pr *nip34.PullRequest) {
@@ -231,8 +219,8 @@ func (x *prQuota) measure(ctx context.Context, r *repository, asking []*nip34.Pu
 	return refs, nil
 }
 
-// weigh returns the bytes that objects need and but does not. It returns more than the limit if
-// that takes too long, because an author can create objects for which it does.
+// weigh returns the bytes that ids need and but does not. It returns more than the limit if that
+// takes too long, because an author can create such objects.
 func (x *prQuota) weigh(ctx context.Context, r *repository, ids, but []nip34.ObjectID) (bytes int64, err error) {
 	walk, cancel := halfTime(ctx)
 	defer cancel()
@@ -243,10 +231,10 @@ func (x *prQuota) weigh(ctx context.Context, r *repository, ids, but []nip34.Obj
 	return bytes, err
 }
 
-// ration decides about the refs of held pull requests whose objects are in the repository. A pull
-// request whose commit a branch or tag contains needs no ref.
+// ration decides about the refs of held pull requests. If a branch or tag contains the commit, no
+// ref is needed.
 func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) error {
-	r.Merged, r.Refused = make(map[graspsync.EventID]struct{}), make(map[graspsync.EventID]struct{})
+	r.Merged = make(map[graspsync.EventID]struct{})
 	sizes := make(map[graspsync.EventID]int64)
 	var pulls []*nip34.PullRequest
 	var err error
@@ -260,22 +248,18 @@ func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) e
 			pulls = append(pulls, h.Pull)
 		}
 	}
-	var p prPlan
 	if err == nil {
-		p, err = x.plan(ctx, r, pulls, func(pr *nip34.PullRequest) int64 { return sizes[pr.ID] })
+		err = x.plan(ctx, r, pulls, func(pr *nip34.PullRequest) int64 { return sizes[pr.ID] })
 	}
 	if errors.Is(err, gitops.ErrBusy) { // not the fault of the repository
 		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
+		r.Refused, r.Evicted = make(map[graspsync.EventID]struct{}), nil
 		for _, h := range g.Pulls {
 			r.Refused[h.ID] = struct{}{}
 		}
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	r.Refused, r.Evicted = p.refused, p.gone
-	return nil
+	return err
 }
 
 // forPush implements [Purgatory.AdmitPullRefs].
@@ -306,19 +290,19 @@ func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string
 	}
 	short, stop := context.WithTimeout(ctx, pullsShare)
 	defer stop()
-	p, err := x.plan(short, r, pulls, func(*nip34.PullRequest) int64 { return bytes / int64(len(pulls)) })
+	err = x.plan(short, r, pulls, func(*nip34.PullRequest) int64 { return bytes / int64(len(pulls)) })
 	if err != nil || len(pulls) == 0 {
 		return nil, err
 	}
-	if len(p.gone) > 0 {
-		if err := x.refUpdater.Remove(ctx, ref, dir, p.gone); err != nil {
+	if len(r.Evicted) > 0 {
+		if err := x.refUpdater.Remove(ctx, ref, dir, r.Evicted); err != nil {
 			return nil, fmt.Errorf("removing refs: %w", err)
 		}
 	}
-	if len(p.refused) < len(pulls) {
+	if len(r.Refused) < len(pulls) {
 		x.brought(ref, bytes)
 	}
-	for id := range p.refused {
+	for id := range r.Refused {
 		refused[id] = reasonPulls
 	}
 	return refused, nil
@@ -327,8 +311,8 @@ func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string
 // errNoRoom means that more data for pull requests must wait for a prune.
 var errNoRoom = errors.New("no room for a pull request")
 
-// mayCome returns an error that wraps errNoRoom if there is no room for bytes for pull requests.
-// The error also wraps ErrLimit if a prune cannot make room.
+// mayCome returns an error that wraps errNoRoom if there is no room, and ErrLimit if a prune cannot
+// make room.
 func (x *prQuota) mayCome(ref graspsync.RepoRef, bytes int64) error {
 	most := x.most(ref)
 	switch {
@@ -353,14 +337,12 @@ func (x *prQuota) brought(ref graspsync.RepoRef, bytes int64) {
 	}
 }
 
-// mayPrune reports whether a prune is wanted and allowed now, because many bytes came for pull
-// requests or some were refused.
+// mayPrune reports whether a prune is wanted and allowed now.
 func (x *prQuota) mayPrune(ref graspsync.RepoRef, now time.Time) bool {
 	u := x.table.usage(ref)
 	return (u.refused || u.came > 0 && u.came >= x.cfg.Limits.MaxPullBytes/2) && !now.Before(u.nextPrune)
 }
 
-// makeDue makes a repository due for maintenance if it may be pruned.
 func (x *prQuota) makeDue(ref graspsync.RepoRef) {
 	if x.mayPrune(ref, time.Now()) {
 		x.maintenance.add(ref)
@@ -374,7 +356,7 @@ func (x *prQuota) makeAllDue() {
 }
 
 // pruned records a prune that began after came bytes, and left left bytes of unnamed objects. It
-// reports whether there is more room. The next prune waits longer than this one took.
+// reports whether there is more room.
 func (x *prQuota) pruned(ref graspsync.RepoRef, began time.Time, came, left int64) (more bool) {
 	x.table.changeUsage(ref, func(u *prUsage) {
 		was := u.came
@@ -387,9 +369,9 @@ func (x *prQuota) pruned(ref graspsync.RepoRef, began time.Time, came, left int6
 	return more
 }
 
-// most returns the maximum number of bytes of pull requests in a repository. It shrinks with the
-// share of MaxOwnerPullBytes that other repositories of the owner use, because strangers must not
-// keep pull requests out of all of them.
+// most returns the maximum bytes of pull requests in a repository. It shrinks with the share of
+// MaxOwnerPullBytes that other repositories use, because strangers must not keep pull requests out
+// of all of them.
 func (x *prQuota) most(ref graspsync.RepoRef) int64 {
 	most, all, u := x.cfg.Limits.MaxPullBytes, x.cfg.Limits.MaxOwnerPullBytes, x.table.usage(ref)
 	left := all - x.ofOwner(ref.Owner) + u.bytes + u.came

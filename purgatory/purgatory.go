@@ -28,12 +28,10 @@ const Message = "purgatory: won't be served until git data arrives"
 
 // Errors of Run and [Purgatory.Ready].
 var (
-	// ErrRunning is returned by a second call of Run.
-	ErrRunning = errors.New("already run")
-	// ErrStarting is returned while the repositories are still being listed.
+	ErrRunning  = errors.New("already run")
 	ErrStarting = errors.New("the repositories are still being listed")
-	// ErrLost is returned if most repositories have no announcement. They stay in service until the
-	// operator confirms their removal or their events return.
+	// Most repositories have no announcement. They stay in service until the operator confirms
+	// their removal or their events return.
 	ErrLost = errors.New("most repositories have no announcement, so their events may be lost: restore these, or confirm that the repositories leave")
 )
 
@@ -48,14 +46,14 @@ type Purgatory struct {
 	relay     safeRelay
 	repos     safeRepositories
 	git       safeGit
-	keep      state.Store                     // panics of a write are errors
-	step      func(name string)               // called after each durable step
-	ended     chan struct{}                   // closed when Run ends
-	releasing *keyed.Locks[graspsync.RepoRef] // held during a release
+	keep      state.Store // panics of a write are errors
+	step      func(name string)
+	ended     chan struct{}
+	releasing *keyed.Locks[graspsync.RepoRef]
 	engine    *engine
 
-	deleters     chan graspsync.PubKey   // authors of deletions, which may concern their repositories
-	deletedPulls chan *nip34.PullRequest // their refs are removed
+	deleters     chan graspsync.PubKey // authors of deletions, which may concern their repositories
+	deletedPulls chan *nip34.PullRequest
 
 	// each guards its own data
 	inbox       *inbox
@@ -70,10 +68,9 @@ type Purgatory struct {
 	maintenance *maintenance
 }
 
-// Open reads the held events from a store and repairs repositories after a crash. When it returns,
-// they can be read. It fetches nothing. git is a Fetcher of package gitfetch or a Fake of package
-// fetchtest. The error wraps [ErrConfig] and names every invalid
-// argument. [state.NewMemory] is a store for tests. A store of [state.Open] survives a restart.
+// Open reads the held events and repairs repositories after a crash. It fetches nothing. git is a
+// Fetcher of package gitfetch or a Fake of package fetchtest. The error wraps [ErrConfig] and names
+// every invalid argument. A store of [state.Open] survives a restart.
 func Open(ctx context.Context, relay Relay, repos Repositories, git gitops.Operations, fetcher GitFetcher, store state.Store, cfg Config) (*Purgatory, error) {
 	return open(ctx, relay, repos, git, fetcher, store, cfg, func(string) {}, rand.Uint64()|1)
 }
@@ -95,9 +92,12 @@ func open(ctx context.Context, relay Relay, repos Repositories, git gitops.Opera
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	p := newPurgatory(relay, repos, git, fetcher, store, cfg, step, seed)
-	if err := p.engine.recall(ctx); err != nil {
+	now := time.Now()
+	fetches, domains, err := p.servers.Load(ctx, now)
+	if err != nil {
 		return nil, err
 	}
+	p.engine.queue.Restore(now, fetches, domains)
 	if err := p.pending.load(ctx); err != nil {
 		return nil, err
 	}
@@ -137,9 +137,9 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 	return p
 }
 
-// Held returns the keys of the held events that match a filter, without stored pull requests that
-// are still held for other repositories. An event is stored before its hold ends. A caller that
-// needs all events calls Held first and reads the [Relay] afterwards.
+// Held returns the keys of the held events that match a filter, without pull requests that are
+// stored but still held for other repositories. An event is stored before its hold ends, so a
+// caller that needs all events calls Held before it reads the [Relay].
 func (p *Purgatory) Held(filter nostr.Filter) []graspsync.EventKey { return p.pending.held(filter) }
 
 // Announcements returns the held announcements with an identifier that have not expired.
@@ -150,8 +150,8 @@ func (p *Purgatory) Announcements(identifier string) []*nip34.Announcement {
 	return nil
 }
 
-// Remembered returns the held announcements with an identifier, softly expired or not, and the held
-// announcements of maintainers whom they list.
+// Remembered returns the held announcements with an identifier, softly expired or not, and those of
+// maintainers whom they list.
 func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
 	if list := p.pending.announcements(identifier); list != nil {
 		return slices.Clip(list.soft)
@@ -159,8 +159,8 @@ func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
 	return nil
 }
 
-// Revision returns a value that changes whenever the result of Announcements or Remembered
-// changes for an identifier. It is nil if both are empty.
+// Revision returns a value that changes with the results of Announcements and Remembered. It is nil
+// if both are empty.
 func (p *Purgatory) Revision(identifier string) any {
 	if list := p.pending.announcements(identifier); list != nil {
 		return list
@@ -168,8 +168,8 @@ func (p *Purgatory) Revision(identifier string) any {
 	return nil
 }
 
-// Knows reports whether a key is the author of a held announcement with an identifier, softly
-// expired or not, or is listed in one. It may return true for other keys.
+// Knows reports whether a key is the author of a held announcement with an identifier, or is listed
+// in one. It may return true for other keys.
 func (p *Purgatory) Knows(identifier string, who graspsync.PubKey) bool {
 	return p.pending.knows(identifier, who)
 }
@@ -180,8 +180,7 @@ func (p *Purgatory) PullRequest(id graspsync.EventID) *nip34.PullRequest {
 	return e.Pull
 }
 
-// Event returns the held event with an id, which may be a softly expired announcement. It returns
-// the zero Event if no event is held.
+// Event returns the held event with an id, or the zero Event.
 func (p *Purgatory) Event(id graspsync.EventID) graspsync.Event {
 	e, _ := p.pending.get(id)
 	return e.Signed()
@@ -211,8 +210,8 @@ func (p *Purgatory) AllAnnouncements() (out []*nip34.Announcement) {
 }
 
 // Lacking returns the repositories that lack git data. The value is true if a git server may still
-// have the data. It is false if each server failed or lacked the data several times, if the
-// announcement expired softly, or if no event names git data. It is true before the first release.
+// have the data, or before the first release. It is false if each server failed or lacked the data
+// several times, the announcement expired softly, or no event names git data.
 func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 	out := make(map[graspsync.RepoRef]bool)
 	for _, e := range p.pending.all(ofClass(refplan.Announcement)) {
@@ -223,38 +222,37 @@ func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 }
 
 // Pushing is called before a push moves refs, with the lock held. While a state that names the new
-// values is held, an older state does not move these refs back. This is not recorded on the disk.
-// After a restart, an older state decides until the data of the newer one is complete.
+// values is held, an older state does not move these refs back, unless the process restarts.
 func (p *Purgatory) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
-	p.pending.pushing(ref, refs)
+	if slices.ContainsFunc(refs, refplan.IsState) && len(p.pending.named(ref.Identifier, ofClass(refplan.State))) > 0 {
+		p.table.addPushed(ref, refs)
+	}
 }
 
 // WaitServed waits until a repository was released for all earlier calls, such as
-// [Purgatory.Pushed], or ctx ends. Afterwards the data of a push is served. The refs of other
-// repositories follow later. A failed release also ends the wait, and is repeated. The error wraps
-// that of ctx.
+// [Purgatory.Pushed], or ctx ends. The refs of other repositories follow later. A failed release
+// also ends the wait, and is repeated. The error wraps that of ctx.
 func (p *Purgatory) WaitServed(ctx context.Context, ref graspsync.RepoRef) error {
 	return p.table.await(ctx, ref)
 }
 
-// PullBytes returns the bytes of strangers' pull requests in the repositories of an owner. It is an
-// upper bound, measured since the start.
+// PullBytes returns an upper bound of the bytes of strangers' pull requests in the repositories of
+// an owner, measured since the start.
 func (p *Purgatory) PullBytes(owner graspsync.PubKey) int64 { return p.quota.ofOwner(owner) }
 
-// AdmitPullRefs returns the pull requests whose refs a push may not create, each with a reason for
-// the client. It makes room for the others. bytes is the size of the push. The caller holds the
-// lock of the repository in dir, and calls it before git creates the refs.
+// AdmitPullRefs returns the pull requests whose refs a push of bytes may not create, each with a
+// reason for the client, and makes room for the others. The caller holds the lock of the repository
+// in dir, and calls it before git creates the refs.
 func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	return p.quota.forPush(ctx, ref, dir, pulls, bytes)
 }
 
 // Ready returns nil if repositories enter and leave service with their announcements. The error
-// wraps [ErrStarting] until Run has listed the repositories, and [ErrLost] while most repositories
-// have no announcement.
+// wraps [ErrStarting] until Run has listed the repositories, or [ErrLost].
 func (p *Purgatory) Ready() error { return p.departures.err() }
 
 // ConfirmDepartures retires the repositories for which Ready returns [ErrLost], and returns their
-// number. Their folders are kept for [Times].Departed.
+// number.
 func (p *Purgatory) ConfirmDepartures() int {
 	refs := p.departures.confirm()
 	for _, ref := range refs {
@@ -263,15 +261,14 @@ func (p *Purgatory) ConfirmDepartures() int {
 	return len(refs)
 }
 
-// Maintain maintains a repository immediately, regardless of cost. It deletes reflogs, and objects
-// that neither a ref nor a held event names. It is for a takedown, after the events are deleted.
-// The error wraps [ErrNoRepository], or [ErrInUse] if the call should be repeated.
+// Maintain maintains a repository immediately, for a takedown after the events are deleted. It
+// deletes reflogs, and objects that neither a ref nor a held event names. The error wraps
+// [ErrNoRepository], or [ErrInUse] if the call should be repeated.
 func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
 	return p.maintain(ctx, ref, true)
 }
 
-// Announced returns the announcement of a repository, stored or held, and its maintainers. The
-// announcement may be nil.
+// Announced returns the announcement of a repository, stored or held, or nil, and its maintainers.
 func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
 	return p.reader.announcement(ctx, ref)
 }
@@ -328,10 +325,10 @@ func (p *Purgatory) Status() Status {
 	return st
 }
 
-// errNotRunning is returned by ask before and after Run.
 var errNotRunning = errors.New("not running")
 
-// ask returns the state of a repository in the queue.
+// ask returns the state of a repository in the queue. It returns errNotRunning before and after
+// Run.
 func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef) (syncqueue.About, error) {
 	if !p.ran.Load() {
 		return syncqueue.About{}, errNotRunning
@@ -348,8 +345,77 @@ func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef) (syncqueue.A
 	}
 }
 
-// Collector returns the metrics, which the caller registers. namespace is a prefix of their names,
-// without underscore. Without a prefix the names are those in docs/metrics.md.
+// Collector returns the metrics of docs/metrics.md, which the caller registers. namespace is a
+// prefix of their names, without underscore.
 func (p *Purgatory) Collector(namespace string) prometheus.Collector {
 	return newCollector(p.Status, p.report, namespace)
+}
+
+// Refetch starts a fetch of the missing data of a repository. It skips waits, but not the limits of
+// requests per minute. The error wraps [ErrNoRepository] if the repository is not announced.
+func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
+	about, _, err := p.Announced(ctx, ref)
+	switch {
+	case err != nil:
+		return fmt.Errorf("fetching %s again: %w", graspsync.Printable(ref.String()), err)
+	case about == nil:
+		return fmt.Errorf("fetching %s again: %w", graspsync.Printable(ref.String()), ErrNoRepository)
+	}
+	p.table.forgetUnfit(ref)
+	p.table.touch(ref)
+	p.inbox.tell(refetchRequest{ref, about.Clones})
+	return nil
+}
+
+// ForgetExpired deletes the records of expired events of a repository, and revives its softly
+// expired announcement. It returns the ids of the other events. Sync no longer ignores them, and
+// requests them after SyncManager.RulesChanged with [graspsync.OnOperatorRequest]. The error joins
+// those of the store. The other events were forgotten.
+func (p *Purgatory) ForgetExpired(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {
+	var errs []error
+	for _, s := range p.pending.givenUp(ref) {
+		id := s.ID
+		if err := p.pending.again(ctx, id); err != nil {
+			errs = append(errs, fmt.Errorf("forgetting that event %s waited in vain: %w", id, err))
+			continue
+		}
+		ids = append(ids, id)
+	}
+	p.revive(ctx, ref)
+	return ids, errors.Join(errs...)
+}
+
+// RemovePull removes the ref of a pull request, for a takedown after the event is deleted. A
+// missing ref is no error.
+func (p *Purgatory) RemovePull(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) error {
+	return p.dropRefs(ctx, ref, id)
+}
+
+// Drop ends the holds of all events for which unwanted returns true, deletes their data, and
+// returns their number. They may be submitted again. The error joins those of single events. The
+// call may be repeated.
+func (p *Purgatory) Drop(ctx context.Context, unwanted func(graspsync.Event) bool) (n int, err error) {
+	var errs []error
+	for _, e := range p.pending.all(nil) {
+		if !unwanted(e.Signed()) {
+			continue
+		}
+		if err := p.dismiss(ctx, e); err != nil {
+			errs = append(errs, fmt.Errorf("event %s: %w", e.ID, err))
+			continue
+		}
+		n++
+	}
+	return n, errors.Join(errs...)
+}
+
+func (p *Purgatory) dismiss(ctx context.Context, e refplan.Entry) error {
+	if err := p.dropPull(ctx, e); err != nil {
+		return err
+	}
+	if err := p.pending.forget(ctx, e, Displaced); err != nil {
+		return err
+	}
+	p.pending.surveyWithout(e)
+	return nil
 }

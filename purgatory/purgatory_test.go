@@ -3,13 +3,11 @@ package purgatory_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -22,30 +20,6 @@ var (
 	carol = relaytest.NewCheapKey("carol")
 	dave  = relaytest.NewCheapKey("dave")
 )
-
-// Announcement and state come by sync, and the data is on a server. Both are released together, and
-// the refs exist before the events are served.
-func TestReleasedWithItsData(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
-		a, s := announce(alice, now(), "a.example/r.git"), says(alice, now(), "main", 1, "dev", 2)
-		w.relay.before = func(*nostrEvent) { require.NotEmpty(t, w.git.RefsOf(repoOf(alice))) }
-		w.held(a)
-		synctest.Wait()
-		require.True(t, w.git.Has(repoOf(alice)), "so that a push can come")
-		w.held(s)
-		require.Len(t, w.p.Held(nostrFilter{}), 2)
-		require.Empty(t, w.git.Calls())
-		wait(600 * time.Millisecond)
-		require.True(t, w.relay.has(a))
-		require.True(t, w.relay.has(s))
-		require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1), branch("dev"): object(2)}, w.git.RefsOf(repoOf(alice)))
-		require.Empty(t, w.p.Held(nostrFilter{}))
-		require.Len(t, w.git.Calls(), 1)
-		wait(time.Hour)
-		require.Len(t, w.git.Calls(), 1, "nothing is missing any more")
-	})
-}
 
 // An announcement that replaces a served one is not held.
 func TestActiveReplacementPasses(t *testing.T) {
@@ -144,24 +118,6 @@ func TestSoftExpiry(t *testing.T) {
 		wait(time.Minute)
 		require.True(t, w.relay.has(a))
 		require.True(t, w.relay.has(s))
-	})
-}
-
-// Deletions apply to held events.
-func TestDeletedWhileWaiting(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
-		s := says(alice, now(), "main", 1)
-		w.held(s)
-		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID})
-		w.relay.put(d)
-		w.p.NotifyStored(eventtest.Of(d))
-		wait(time.Second)
-		require.Empty(t, w.p.Held(nostrFilter{}))
-		w.git.Put(repoOf(alice), object(1))
-		w.p.Pushed(t.Context(), repoOf(alice), nil)
-		wait(time.Second)
-		require.False(t, w.relay.has(s))
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// reader reads the stored and held events of repositories. It changes nothing.
+// reader reads the stored and held events of repositories.
 type reader struct {
 	cfg     *Config
 	relay   safeRelay
@@ -29,8 +29,8 @@ type listings struct {
 	by      map[graspsync.PubKey][]graspsync.PubKey // all owners of held announcements that list a key
 }
 
-// payer returns the owner in whose share a relative counts, or false if no held announcement lists
-// its author. An owner who is listed back comes first, because strangers cannot join these.
+// payer returns the owner in whose share a relative counts, if a held announcement lists its
+// author. An owner who is listed back comes first, because strangers cannot join these.
 func (w listings) payer(a *nip34.Announcement) (owner graspsync.PubKey, listed bool) {
 	owner, listed = w.waiting[a.Ref.Owner]
 	for _, o := range w.by[a.Ref.Owner] {
@@ -41,12 +41,10 @@ func (w listings) payer(a *nip34.Announcement) (owner graspsync.PubKey, listed b
 	return owner, listed
 }
 
-// gather reads the events of a repository.
 func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (*refplan.Group, error) {
 	return d.gatherOf(ctx, ref, why, d.pending.of(ref))
 }
 
-// gatherOf is gather for some held events.
 func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, held []refplan.Entry) (*refplan.Group, error) {
 	g, err := d.announced(ctx, ref.Identifier, why)
 	if err != nil {
@@ -59,8 +57,7 @@ func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, why refpla
 	return g, err
 }
 
-// gatherAll reads the events of all repositories with an identifier for a survey, and those pull
-// requests that [pendingEvents.under] returns.
+// gatherAll reads the events of all repositories with an identifier for a survey.
 func (d *reader) gatherAll(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
 	g, err := d.announced(ctx, identifier, why)
 	if err != nil {
@@ -106,8 +103,8 @@ func (d *reader) announced(ctx context.Context, identifier string, why refplan.R
 	return g, nil
 }
 
-// announcements returns the stored announcements with an identifier that have not expired: ours
-// list this service, others do not.
+// announcements returns the stored announcements that have not expired: ours list this service,
+// others do not.
 func (d *reader) announcements(ctx context.Context, identifier string) (ours, others []*nip34.Announcement, err error) {
 	now := time.Now()
 	expired := func(a *nip34.Announcement) bool { return hasExpired(a.Event, now) }
@@ -115,7 +112,6 @@ func (d *reader) announcements(ctx context.Context, identifier string) (ours, ot
 	return slices.DeleteFunc(ours, expired), slices.DeleteFunc(others, expired), err
 }
 
-// sortAll adds held events to a group, without softly expired ones.
 func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refplan.Entry) error {
 	now := time.Now()
 	for _, e := range entries {
@@ -131,7 +127,6 @@ func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refpla
 	return nil
 }
 
-// sort adds a held event to a group.
 func (d *reader) sort(ctx context.Context, g *refplan.Group, e refplan.Entry, now time.Time) error {
 	if g.Why.AsksOf(e.Author) {
 		deleted, err := d.deleted(ctx, e)
@@ -167,7 +162,6 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, e refplan.Entry, no
 	return nil
 }
 
-// deleted asks the relay whether an event is deleted.
 func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
 	deleted, err := d.relay.Deleted(ctx, e.Signed())
 	if err != nil {
@@ -176,8 +170,7 @@ func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
 	return deleted, nil
 }
 
-// listings returns the listings of an identifier. Softly expired announcements count, because they
-// may be revived.
+// listings includes softly expired announcements, because they may be revived.
 func (d *reader) listings(ctx context.Context, identifier string) (w listings, err error) {
 	held := d.pending.named(identifier, (*pendingEvent).isAnnouncement)
 	ours, others, err := d.announcements(ctx, identifier)
@@ -198,8 +191,7 @@ func (d *reader) listings(ctx context.Context, identifier string) (w listings, e
 	return w, nil
 }
 
-// announcedRefs returns all announced repositories, stored or held. The value is true for hosted
-// ones.
+// announcedRefs returns all announced repositories. The value is true for hosted ones.
 func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
 	defer cancel()
@@ -216,7 +208,7 @@ func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool,
 	return out, nil
 }
 
-// namedBy returns the objects that held events of maintainers name, and the newest stored state.
+// namedBy returns the objects that the newest stored state and held events of maintainers name.
 func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip34.ObjectID, err error) {
 	g, err := d.announced(ctx, ref.Identifier, refplan.Reasons{})
 	if err != nil {
@@ -259,7 +251,6 @@ func (d *reader) lackRef(ctx context.Context, r *repository, h refplan.Entry, ha
 	return false, nil
 }
 
-// announcement implements [Purgatory.Announced].
 func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
 	g, err := d.gather(ctx, ref, refplan.Reasons{})
 	if err != nil {
@@ -273,8 +264,7 @@ func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *ni
 	return a, g.Family.Authority(ref).Members(), nil
 }
 
-// older reports whether a newer version of a state or announcement is stored. Held versions do not
-// count, because their data may never arrive.
+// older reports whether a newer version is stored. The data of held versions may never arrive.
 func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 	switch e.Class {
 	case refplan.State:
@@ -301,7 +291,6 @@ func (d *reader) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, err
 	return slices.ContainsFunc(ours, func(a *nip34.Announcement) bool { return a.Ref == ref }), err
 }
 
-// hasExpired reports whether the NIP-40 expiration of an event has passed.
 func hasExpired(ev *nostr.Event, now time.Time) bool {
 	if ev == nil {
 		return false

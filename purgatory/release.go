@@ -15,23 +15,23 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// lockShare divides Timeout. The quotient is the wait of a release for the lock of its repository,
-// because pushes may take long, and the time of its first attempt. leastLockWait is the wait for the
-// lock of another repository that may have objects.
+// lockShare divides Timeout. The quotient is the time of the first attempt of a release, and of its
+// wait for the lock of its repository. leastLockWait is the wait for the lock of another
+// repository.
 const (
 	lockShare     = 60
 	leastLockWait = 20 * time.Millisecond
 )
 
-// releaseTime returns the time limit of a release after failures. It doubles, so that a repository
-// with a long history does not delay others, and is released in the end.
+// releaseTime returns the time limit of a release. It doubles with each failure, so that a
+// repository with a long history delays others for a short time, and is released in the end.
 func (p *Purgatory) releaseTime(failures int) time.Duration {
 	return min(p.cfg.fixed.Timeout, p.cfg.fixed.Timeout/lockShare<<min(failures, 10))
 }
 
 // release moves the refs of a repository to the newest authorized state with complete objects,
-// stores the events that need nothing any more, and returns the missing data. It may be called at
-// any time and after any failure, because it skips finished steps. most is its time limit.
+// stores the events that need nothing any more, and returns the missing data. It may be repeated at
+// any time, because it skips finished steps.
 func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (_ releaseResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -48,7 +48,7 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 		return releaseResult{}, err
 	}
 	if r == nil {
-		return p.noteGone(ref, number), p.leaves(ctx, g, ref)
+		return releaseResult{whole: p.table.gone(ref, number)}, p.leaves(ctx, g, ref)
 	}
 	f, err := p.releaseLocked(ctx, g, r, number)
 	r.unlock()
@@ -61,11 +61,10 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 
 type releaseResult struct {
 	need   refplan.Need
-	whole  bool // nothing is missing any more
-	gained bool // missing objects were imported
+	whole  bool
+	gained bool
 }
 
-// releaseLocked is release with the repository locked.
 func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (releaseResult, error) {
 	var errs []error
 	if r.failed = p.findAndMove(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
@@ -88,9 +87,8 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 	return p.table.note(g, r, n, number), errors.Join(errs...)
 }
 
-// openRepository locks a repository, creates it if necessary, and reads its events and refs. They
-// are read under the lock, because a push may have changed them. The repository is nil if it is not
-// hosted.
+// openRepository locks a repository, creates it if necessary, and reads its events and refs. The
+// repository is nil if it is not hosted.
 func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (*refplan.Group, *repository, error) {
 	for range 3 {
 		dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
@@ -117,7 +115,6 @@ func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, w
 	return nil, nil, fmt.Errorf("locking repository: %w", ErrNoRepository)
 }
 
-// readRepository reads the events of a repository, and its refs if it exists.
 func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, dir string, why refplan.Reasons) (*refplan.Group, *repository, error) {
 	g, err := p.reader.gather(ctx, ref, why)
 	if err != nil {
@@ -138,7 +135,6 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 	return g, r, nil
 }
 
-// makeFor creates a repository, or recreates an empty one in another object format.
 func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
 	if !absent {
 		if err := p.remake(ctx, ref, format); err != nil {
@@ -153,8 +149,7 @@ func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format n
 	return nil
 }
 
-// endPulls removes the refs of deleted, expired and refused pull requests, and ends their holds. No
-// repository is locked.
+// endPulls removes the refs of ended pull requests, and ends their holds. No repository is locked.
 func (p *Purgatory) endPulls(ctx context.Context, g *refplan.Group) error {
 	var errs []error
 	for _, o := range g.Over {
@@ -170,15 +165,8 @@ func (p *Purgatory) endPulls(ctx context.Context, g *refplan.Group) error {
 	return errors.Join(errs...)
 }
 
-// noteGone deletes the records of a repository without announcement.
-func (p *Purgatory) noteGone(ref graspsync.RepoRef, number uint64) releaseResult {
-	p.table.forget(ref)
-	return releaseResult{whole: p.table.noteGone(ref, number)}
-}
-
 // leaves retires a repository without announcement, and then ends the hold of its deleted
-// announcement. In the other order, a crash or a fetch under way could leave a repository that no
-// event names. Other repositories have releases of their own, because they may be announced again.
+// announcement. In the other order, a crash could leave a repository that no event names.
 func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
 	if p.departures.keeps(ref) {
 		return nil
@@ -200,7 +188,7 @@ func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.
 }
 
 // dropDeleted removes the refs of a deleted pull request, unless it is stored again or held. After
-// a failure the hourly check removes them.
+// a failure the hourly check does.
 func (p *Purgatory) dropDeleted(ctx context.Context, pr *nip34.PullRequest) {
 	waiting, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -215,9 +203,8 @@ func (p *Purgatory) dropDeleted(ctx context.Context, pr *nip34.PullRequest) {
 	}
 }
 
-// dropOrphans removes refs of pull requests whose events are unknown. Such events were evicted or
-// deleted, or a push was not reported. A ref stays until a later check, because sync may bring a
-// lost event again. The repository is not locked.
+// dropOrphans removes refs of pull requests whose events were evicted or deleted. A ref stays until a
+// later check, because sync may bring a lost event again. The repository is not locked.
 func (p *Purgatory) dropOrphans(ctx context.Context, ref graspsync.RepoRef, looked *repository) error {
 	if looked.failed != nil {
 		return nil //nolint:nilerr // the look returns it
@@ -249,7 +236,6 @@ func (p *Purgatory) findAndMove(ctx context.Context, g *refplan.Group, r *reposi
 	return p.rereadAndMove(ctx, g, r)
 }
 
-// rereadAndMove is align without the search for objects.
 func (p *Purgatory) rereadAndMove(ctx context.Context, g *refplan.Group, r *repository) error {
 	if err := p.readAgain(ctx, g, r); err != nil {
 		return err
@@ -268,8 +254,7 @@ func (p *Purgatory) confirmAndMove(ctx context.Context, g *refplan.Group, r *rep
 	return p.moveRefs(ctx, g, r)
 }
 
-// movePulls is align for pull requests. Their time is limited by pullsShare, because anyone can
-// write pull requests.
+// movePulls is findAndMove for pull requests, in at most pullsShare.
 func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	sets := g.Pulled(r.Repository)
 	if len(sets) == 0 {
@@ -278,9 +263,10 @@ func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *reposito
 	short, cancel := context.WithTimeout(ctx, pullsShare)
 	defer cancel()
 	err := p.findPulls(short, g, r, sets)
-	if short.Err() != nil && ctx.Err() == nil {
+	if err != nil && short.Err() != nil && ctx.Err() == nil {
 		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull requests: %w", err))
-		err = nil
+		r.Refused, r.Evicted = nil, nil
+		return nil
 	}
 	if err != nil {
 		return err
@@ -288,7 +274,6 @@ func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *reposito
 	return p.rereadAndMove(ctx, g, r)
 }
 
-// findPulls finds or imports the objects of pull requests, and decides about their refs.
 func (p *Purgatory) findPulls(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	if err := p.findObjects(ctx, g, r, sets); err != nil {
 		return err
@@ -300,8 +285,8 @@ func (p *Purgatory) findPulls(ctx context.Context, g *refplan.Group, r *reposito
 	return p.quota.ration(ctx, g, r)
 }
 
-// readAgain rereads maintainers, stored events and deletions, because walking histories may have
-// taken minutes. Events that arrived since then have their own release.
+// readAgain rereads maintainers, stored events and states, because walks may have taken minutes.
+// Newer events have a release of their own.
 func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *repository) error {
 	if len(r.Found) == 0 && len(r.Missing) == 0 {
 		return nil
@@ -326,8 +311,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 	return nil
 }
 
-// confirm asks the relay for deletions of the events that are about to move refs or to be stored,
-// because a deletion may not have been reported yet.
+// confirm asks the relay for deletions of the events that are about to move refs or to be stored.
 func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	deleted := func(e refplan.Entry) bool {
@@ -358,8 +342,8 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 	return errors.Join(errs...)
 }
 
-// moveRefs moves the refs of a repository. It starts again if the repository becomes active,
-// because a state without refs may decide then. A state that git refuses does not decide.
+// moveRefs starts again if the repository becomes active, because a state without refs may decide
+// then, and if git refuses a state.
 func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repository) error {
 	for {
 		before := r.Active
@@ -394,8 +378,8 @@ func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repositor
 	}
 }
 
-// othersShare is the maximum time that a release spends on other repositories. Strangers can add
-// theirs by listing its maintainers.
+// othersShare is the maximum time that a release spends on other repositories, because strangers can
+// list its maintainers.
 const othersShare = time.Second
 
 // othersLockWait returns the wait for the lock of another repository. It exceeds leastLockWait. It
@@ -456,11 +440,10 @@ func shuffled(refs []graspsync.RepoRef) {
 	rand.Shuffle(len(refs), func(i, j int) { refs[i], refs[j] = refs[j], refs[i] })
 }
 
-// maxSources is the maximum number of other repositories that a release uses. It is needed because
-// keys that list a maintainer cost nothing.
+// maxSources is the maximum number of other repositories that a release uses, because keys that
+// list a maintainer are free.
 const maxSources = 16
 
-// share copies missing objects from other repositories.
 func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	ids := r.MissingOf(sets)
 	if len(ids) == 0 {
@@ -470,7 +453,7 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	for _, o := range g.Sources(r.Repository, maxSources, shuffled) {
 		got, err := p.shareFrom(ctx, g, o, r, ids)
 		if err != nil {
-			// A failure in another owner's repository, or its lock, must not block this one.
+			// Another owner's repository, or its lock, must not block this one.
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
 			continue
 		}
@@ -516,8 +499,8 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	return true, nil
 }
 
-// withRoom returns the ids that a state names, and those of pull requests if there is room for them.
-// bytes is the size of the latter. dir is the other repository.
+// withRoom returns the ids that a state names, and those of pull requests if there is room for
+// them.
 func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
 	decided := setOf(refplan.IDsOf(g.Decided(r.Repository)))
 	ofPull := func(id nip34.ObjectID) bool { _, is := decided[id]; return !is }
@@ -545,13 +528,12 @@ func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repositor
 	return ids, bytes, nil
 }
 
-// without returns the ids that are not in others.
 func without(ids, others []nip34.ObjectID) []nip34.ObjectID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return slices.Contains(others, id) })
 }
 
-// takeStaged imports the data that was pushed for pull requests before their events. The event
-// decides which of several uploads is imported. The others are deleted.
+// takeStaged imports the data that was pushed for pull requests before their events. Of several
+// uploads the event decides.
 func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *repository) {
 	for _, h := range g.Pulls {
 		if !slices.Contains(h.Repos, r.Ref) {
@@ -563,10 +545,10 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 		}
 		err := p.takeOne(ctx, r, h.Pull, uploads)
 		if errors.Is(err, errNoRoom) {
-			continue // until there is room
+			continue
 		}
 		if err != nil {
-			// The import is retried and blocks nothing else.
+			// The import is repeated and blocks nothing else.
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("importing staged data: %w", err))
 			continue
 		}
@@ -577,7 +559,7 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 	}
 }
 
-// takeOne imports the tip of a pull request from the first complete upload. No upload is no error.
+// takeOne imports the tip of a pull request from the first complete upload.
 func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
 	tip := pr.Tip
 	for _, u := range uploads {
@@ -614,8 +596,8 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 	return nil
 }
 
-// releaseStates stores the announcement and then the states that need nothing any more, the oldest
-// first. A failure blocks only the events that depend on it.
+// releaseStates stores the announcement and then the complete states, the oldest first. A failure
+// blocks only the events that depend on it.
 func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	if e, waits := g.Waiting[r.Ref]; waits && r.Active {
@@ -661,7 +643,7 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 }
 
 // notStored returns the states whose hold ended during this release and that the relay does not
-// have. Another release may have taken back the refs of such a state before this one moved them.
+// have. Another release may have taken back their refs before this one moved them.
 func (p *Purgatory) notStored(ctx context.Context, g *refplan.Group, over []refplan.Entry) (gone []refplan.Entry, err error) {
 	if len(over) == 0 {
 		return nil, nil
@@ -681,8 +663,8 @@ func (p *Purgatory) notStored(ctx context.Context, g *refplan.Group, over []refp
 	return gone, nil
 }
 
-// takeBack moves the refs of refused states back to stored states, in this and in other
-// repositories, and ends their holds.
+// takeBack moves the refs of refused states back to stored states, also in other repositories, and
+// ends their holds.
 func (p *Purgatory) takeBack(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
 	errs := []error{p.takeBackHere(ctx, g, r, refused)}
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
@@ -737,7 +719,6 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repos
 	return nil
 }
 
-// takeBackOther is takeBackHere for another repository.
 func (p *Purgatory) takeBackOther(ctx context.Context, ref graspsync.RepoRef, refused []refplan.Entry) error {
 	dir, unlock, err := p.refUpdater.Enter(ctx, ref, othersLockWait())
 	if errors.Is(err, ErrNoRepository) {
@@ -754,7 +735,6 @@ func (p *Purgatory) takeBackOther(ctx context.Context, ref graspsync.RepoRef, re
 	return p.takeBackHere(ctx, g, o, refused)
 }
 
-// releasePulls is releaseStates for pull requests.
 func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
@@ -769,10 +749,8 @@ func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repos
 	return errors.Join(errs...)
 }
 
-// releasePull stores a pull request, and ends its hold if all hosted repositories that it names
-// have its ref. It is stored when the first served repository has the ref, so that the others do
-// not delay it. For these the hold goes on invisibly, until they have the ref or it expires. After
-// a crash it is stored again, which changes nothing.
+// releasePull stores a pull request when the first served repository has its ref. For the other
+// hosted repositories the hold goes on invisibly, until they have the ref or it expires.
 func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.Entry) (done bool, err error) {
 	_, merged := r.Merged[h.ID]
 	has := slices.Contains(h.Repos, r.Ref) && (merged || r.Refs.At[nip34.EventRef(h.ID)] == h.Pull.Tip)
@@ -803,7 +781,7 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 	return true, p.pending.forget(ctx, h, Released)
 }
 
-// touchOthers releases the other repositories of a stored state, for which it is no longer held.
+// touchOthers releases the other repositories of a stored state.
 func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
 	others := false
 	for ref := range g.Ours() {
@@ -817,7 +795,6 @@ func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry
 	}
 }
 
-// lacking returns the missing data of a repository and the servers that may have it.
 func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	n := g.Need(r.Repository, refplan.Clones{Most: p.cfg.fixed.MaxClones, IsOurs: p.cfg.Identity.IsClone, Now: time.Now()})
 	if len(n.IDs) > 0 { // without those of the last release
@@ -826,9 +803,8 @@ func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	return n
 }
 
-// recoverAll repairs and releases every repository with a journal of an earlier process. A
-// repository that cannot be repaired does not delay the others. It keeps its journal, is repaired
-// before any other use, and is released by the engine.
+// recoverAll repairs and releases every repository with a journal of an earlier process. If that
+// fails, the repository keeps its journal and is repaired before its next use.
 func (p *Purgatory) recoverAll(ctx context.Context) error {
 	refs, err := p.refUpdater.Load(ctx, func(key string, err error) {
 		p.report.unreadable.Add(1)
@@ -863,7 +839,7 @@ type repository struct {
 
 	dir     string
 	unlock  func()
-	gained  bool  // objects were imported in this release
+	gained  bool
 	failed  error // failure of the release, which is repeated
 	trouble error // failure of a part of the release, which is repeated
 }
@@ -880,7 +856,7 @@ func endReasonOf(f refplan.EndReason) EndReason {
 	return NotStored
 }
 
-// halfTime returns a context with half of the time that is left until the deadline of ctx.
+// halfTime returns a context with half of the time left, so that one walk does not use up all.
 func halfTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	end, limited := ctx.Deadline()
 	if !limited {
@@ -889,7 +865,7 @@ func halfTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Until(end)/2)
 }
 
-// tookLong reports whether git was too slow or too busy, and has not failed.
+// tookLong reports whether git was slow or busy, and has not failed.
 func tookLong(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, gitops.ErrBusy)
 }
@@ -935,7 +911,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 }
 
 // reviewRelatives stores the announcements of maintainers whom a served repository lists now, and
-// ends the holds of maintainers whom no announcement lists.
+// ends the holds of those whom no announcement lists.
 func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error {
 	if len(g.Relatives) == 0 {
 		return nil
@@ -958,8 +934,7 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 	return errors.Join(errs...)
 }
 
-// releaseListed stores the announcement of a maintainer, unless the relay has a deletion of it,
-// which may not have been reported yet.
+// releaseListed stores the announcement of a maintainer, unless it is deleted.
 func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
 	deleted, err := p.reader.deleted(ctx, e)
 	switch {
@@ -978,13 +953,12 @@ func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
 	}
 }
 
-// pullsShare is the maximum time of one release for histories of pull requests. It is short because
-// anyone can write pull requests, and the lock delays pushes.
+// pullsShare is the maximum time of one release for pull requests. It is short, because anyone can
+// write them and the lock delays pushes.
 const pullsShare = 5 * time.Second
 
-// findObjects finds out which objects of states and pull requests are complete in a locked
-// repository. It walks the history of an object only if all objects of the same state exist and git
-// would accept the state.
+// findObjects finds out which objects are complete. It walks a history only if all objects of the
+// same state exist and git would accept the state.
 func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	named := refplan.IDsOf(sets)
 	if len(named) == 0 {
@@ -1011,8 +985,8 @@ func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *reposi
 	return nil
 }
 
-// findSet walks the objects of one state or pull request, for at most half of the time left. If the
-// walk takes too long, the objects count as unknown.
+// findSet walks the objects of one state or pull request. If that takes too long, they count as
+// unknown.
 func (p *Purgatory) findSet(ctx context.Context, r *repository, set refplan.Objects) error {
 	if set.State != nil && r.IsUnfit(set.State) {
 		return nil

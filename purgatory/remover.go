@@ -10,9 +10,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// RemoveRepository deletes a repository immediately, served or not. It is for a takedown, after the
-// announcement is deleted, because otherwise the next release recreates the repository. The error
-// wraps [ErrInUse] if a fetch is under way and the call should be repeated.
+// RemoveRepository deletes a repository immediately, for a takedown after the announcement is
+// deleted, because otherwise the next release recreates it. The error wraps [ErrInUse] if a fetch
+// is under way.
 func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	done, err := p.releasing.Lock(ctx, ref)
 	if err != nil {
@@ -28,13 +28,11 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 		return fmt.Errorf("removing a repository: %w", err)
 	}
 	p.step("removed")
-	p.table.forget(ref)
-	p.table.noteGone(ref, 0)
+	p.table.gone(ref, 0)
 	return nil
 }
 
-// removeRepository retires a repository without announcement. The error wraps ErrInUse if a fetch is
-// under way.
+// removeRepository retires a repository. The error wraps ErrInUse if a fetch is under way.
 func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	leave, free := p.sessions.take(ref)
 	if !free {
@@ -55,8 +53,8 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef)
 	return nil
 }
 
-// hasState reports whether a repository has branches or tags. Refs of pull requests do not keep an
-// announcement from expiring.
+// hasState reports whether a repository has branches or tags. Anyone can write pull requests, so
+// their refs keep no announcement from expiring.
 func (p *Purgatory) hasState(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
 	dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	if errors.Is(err, ErrNoRepository) {
@@ -70,7 +68,7 @@ func (p *Purgatory) hasState(ctx context.Context, ref graspsync.RepoRef) (bool, 
 	return refs.HasState(), err
 }
 
-// dropRefs removes the refs of pull requests from a repository, if they exist.
+// dropRefs removes the refs of pull requests, if they exist.
 func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...graspsync.EventID) error {
 	if len(ids) == 0 {
 		return nil
@@ -103,8 +101,7 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 	return nil
 }
 
-// expire ends the hold of an overdue event, first on the disk. It does nothing if the event was
-// released, deleted or extended since.
+// expire ends the hold of an event, first on the disk, if it is still overdue.
 func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -115,11 +112,11 @@ func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	if e.Class == refplan.Announcement && !e.Soft {
 		return p.expireSoftly(ctx, e)
 	}
-	has, err := p.relay.has(ctx, id)
+	lacking, err := p.relay.lacks(ctx, []graspsync.EventID{id})
 	if err != nil {
 		return err
 	}
-	if has { // stored before a crash, or held for another repository
+	if len(lacking) == 0 { // stored before a crash, or held for another repository
 		return p.pending.forget(ctx, e, Released)
 	}
 	if err := p.dropPull(ctx, e); err != nil {
@@ -128,8 +125,8 @@ func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	return p.pending.expire(ctx, e)
 }
 
-// expireSoftly removes the repository of an announcement, unless a push or fetch is under way or
-// has brought branches or tags. Pull requests do not count, because anyone can write them.
+// expireSoftly removes the repository of an announcement, unless a push, fetch or release is under
+// way or has brought branches or tags.
 func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 	ref := e.Repos[0]
 	done, free := p.releasing.TryLock(ref)
@@ -149,7 +146,7 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 		return err
 	}
 	if has {
-		p.table.touch(ref) // asks for a release
+		p.table.touch(ref)
 		return fmt.Errorf("removing a repository: it is served, or has branches or tags: %w", ErrInUse)
 	}
 	if err := p.removeRepository(ctx, ref); err != nil {
@@ -158,7 +155,6 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 	return p.pending.soften(ctx, e)
 }
 
-// dropPull removes the refs of a pull request that was never served.
 func (p *Purgatory) dropPull(ctx context.Context, e refplan.Entry) error {
 	if e.Class != refplan.PullRequest {
 		return nil

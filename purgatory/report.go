@@ -35,13 +35,12 @@ const (
 	ofObserver = "observer"
 )
 
-// line is the subject of a log line that a stranger can cause. Each subject is logged at most once
-// per minute. See [seldom.Lines].
+// line is the subject of a log line that a stranger can cause, at most once per minute.
 type line struct{ who, what string }
 
 // report counts, logs and calls the observer.
 type report struct {
-	cfg     *Config // set by newReport, read-only
+	cfg     *Config
 	lines   seldom.Lines[line]
 	failing outage.Table
 
@@ -49,12 +48,12 @@ type report struct {
 	ends                            [Unwanted + 1]atomic.Uint64
 	fetches, failed, objects, bytes atomic.Uint64
 	unreadable                      atomic.Uint64
-	queue                           atomic.Int64 // repositories hunted for
+	queue                           atomic.Int64
 
 	mu sync.Mutex
 	// guarded by mu
-	dropped  map[string]uint64 // by reason
-	panics   map[string]uint64 // contained panics by component
+	dropped  map[string]uint64
+	panics   map[string]uint64
 	byDomain map[string]*DomainStatus
 	endings  *limit.Table[graspsync.EventID, EventState]
 	replies  *limit.Table[replyKey, ServerState]
@@ -74,10 +73,9 @@ func newReport(cfg *Config) *report {
 	}
 }
 
-// recovered is deferred and turns a panic of the embedder's code into an error. Such a panic is a
-// bug, but a stranger who provokes it must not cause more than one failed call. It also records the
-// result of the call. whose is the dependency, followed by a space and the operation if that may
-// fail separately.
+// recovered is deferred and turns a panic of the embedder's code into an error, because a stranger
+// may provoke it. It also records the result of the call. whose is the dependency, followed by a
+// space and the operation if that may fail separately.
 func (s *report) recovered(err *error, whose string) {
 	if r := recover(); r != nil {
 		part, _, _ := strings.Cut(whose, " ")
@@ -94,20 +92,18 @@ func (s *report) recovered(err *error, whose string) {
 	s.failing.Note(whose, failed)
 }
 
-// answersOfDependencies are errors about one request, which do not mean that the dependency fails.
+// answersOfDependencies are errors about one request, which are no failure of the dependency.
 var answersOfDependencies = []error{
 	ErrRefused, ErrIncomplete, ErrFull, ErrNoRepository, ErrInUse, ErrNotServed, ErrServerUnusable, ErrLimit, ErrSlow, ErrBusy, gitops.ErrInvalidRefs,
 	gitops.ErrChanged, gitops.ErrBusy, state.ErrNotFound,
 }
 
-// panicked counts and logs a contained panic. It is called during the panic, so that the log has
-// the stack.
+// panicked is called during the panic, so that the log has the stack.
 func (s *report) panicked(r any, whose string) {
 	s.countPanic(whose)
 	s.cfg.Logger.Error("panic recovered", "component", whose, keyError, graspsync.Printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
 }
 
-// observe calls the observer. A panic of the observer has no effect.
 func (s *report) observe(o Observation) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -117,7 +113,6 @@ func (s *report) observe(o Observation) {
 	s.cfg.Observe(o)
 }
 
-// warn logs a failure that a stranger may cause, at most once a minute.
 func (s *report) warn(l line, msg string, ref graspsync.RepoRef, from graspsync.CloneURL, err error) {
 	s.log(slog.LevelWarn, l, msg, ref, from, err)
 }
@@ -128,18 +123,16 @@ func (s *report) log(level slog.Level, l line, msg string, ref graspsync.RepoRef
 	}
 }
 
-// releaseFailed is the log message for a release that is repeated.
 const releaseFailed = "looking at a repository failed"
 
-// fault logs a failure that a stranger may cause, at most once a minute.
 func (s *report) fault(what, msg string, err error) {
 	if s.lines.May(line{who: what, what: "look"}, time.Now()) {
 		s.cfg.Logger.Warn(msg, "operation", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
-// unusable counts the unusable clone URLs of an event. It logs at most once per minute for all
-// events, because keys are free.
+// unusable counts unusable clone URLs. It logs once per minute for all events, because keys are
+// free.
 func (s *report) unusable(ev *nostr.Event, n int) {
 	if n == 0 {
 		return
@@ -157,7 +150,6 @@ func (s *report) unusable(ev *nostr.Event, n int) {
 	}
 }
 
-// drop counts an item that a limit refused.
 func (s *report) drop(reason string) { s.dropSome(reason, 1) }
 
 func (s *report) dropSome(reason string, n int) {
@@ -209,7 +201,6 @@ func (s *report) ended(e refplan.Entry, why EndReason) {
 	s.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why, Waited: time.Since(e.Seen)})
 }
 
-// byName returns copies of the counters by name.
 func (s *report) byName() (dropped, panics map[string]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,8 +210,8 @@ func (s *report) byName() (dropped, panics map[string]uint64) {
 	return dropped, panics
 }
 
-// request counts a request to a server. end counts its end, and returns the time since the last
-// reply of the server.
+// request counts a request. end counts its end, and returns the time since the last reply of the
+// server.
 func (s *report) request(domain string) (end func(err error) (failing time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +282,7 @@ func increase(m *map[string]uint64, key string, n int) {
 	(*m)[key] += uint64(n)
 }
 
-// maxDomains is the maximum number of servers with their own metrics. The others share a label.
+// maxDomains is the maximum number of servers with a label of their own.
 const maxDomains = 200
 
 const otherDomains = "other"
@@ -307,8 +298,7 @@ func (s *report) count(st *Status) {
 	st.Domains, st.Queue = s.domains(), int(s.queue.Load())
 }
 
-// maxEnded is the maximum number of recorded ended events, maxReplies of recorded replies of git
-// servers, for [EventState] and [ServerState].
+// Limits of recorded ended events and replies of git servers.
 const maxEnded, maxReplies = 10_000, 10_000
 
 type replyKey struct {
@@ -375,7 +365,6 @@ func (s *report) reply(ref graspsync.RepoRef, from graspsync.CloneURL) ServerSta
 	return r
 }
 
-// repliers returns the git servers with a recorded reply about a repository.
 func (s *report) repliers(ref graspsync.RepoRef) (urls []graspsync.CloneURL) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

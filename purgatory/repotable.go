@@ -16,22 +16,23 @@ import (
 // orphanHold is the minimum time for which the ref of a pull request without event stays.
 const orphanHold = 20 * time.Minute
 
-// repoTable holds one record per repository with known state. Records are in memory. All methods may be called concurrently.
+// repoTable holds what is known in memory about repositories. All methods may be called
+// concurrently.
 type repoTable struct {
 	mu sync.Mutex
 	// guarded by mu
 	records map[string]map[graspsync.RepoRef]*repoState // by identifier; empty records are deleted
-	touches uint64                                      // number of the last touch
+	touches uint64
 }
 
 type repoState struct {
-	need      refplan.Need                    // as of the last release; empty if nothing is missing
-	hopeless  bool                            // no server has the missing objects
-	touched   uint64                          // number of the touch that asks for a release; 0: none
-	served    chan struct{}                   // closed when no touch is left or a release has failed; nil: nobody waits
-	releasing bool                            // a release is under way
-	pushed    map[nip34.RefName]struct{}      // branches and tags moved by pushes while a state was held
-	unfit     map[graspsync.EventID]struct{}  // states that git refused
+	need      refplan.Need // as of the last release; empty if nothing is missing
+	hopeless  bool
+	touched   uint64        // number of the touch that asks for a release; 0: none
+	served    chan struct{} // closed when no touch is left or a release has failed; nil: nobody waits
+	releasing bool
+	pushed    map[nip34.RefName]struct{} // branches and tags moved by pushes while a state was held
+	unfit     map[graspsync.EventID]struct{}
 	orphans   map[graspsync.EventID]time.Time // refs of pull requests without event, with the time of discovery
 	pulls     *prUsage                        // nil: not measured
 	pushes    int                             // number of pushes and fetches since the last maintenance
@@ -47,7 +48,6 @@ func newRepoTable() *repoTable {
 	return &repoTable{records: make(map[string]map[graspsync.RepoRef]*repoState)}
 }
 
-// change calls f with the record of a repository, creating it if necessary.
 func (t *repoTable) change(ref graspsync.RepoRef, f func(*repoState)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +81,6 @@ func (t *repoTable) touchLocked(s *repoState) {
 	s.touched = t.touches
 }
 
-// untouch removes a touch, unless a later one followed.
 func (s *repoState) untouch(number uint64) {
 	if s.touched == number {
 		s.touched = 0
@@ -89,7 +88,6 @@ func (s *repoState) untouch(number uint64) {
 	}
 }
 
-// wake ends the wait of callers of WaitServed.
 func (s *repoState) wake() {
 	if s.served != nil {
 		close(s.served)
@@ -97,21 +95,20 @@ func (s *repoState) wake() {
 	}
 }
 
-// needsNothing records that nothing is missing, and reports whether objects were missing before.
+// needsNothing reports whether objects were missing before.
 func (s *repoState) needsNothing() (did bool) {
 	did = len(s.need.IDs) > 0
 	s.need, s.hopeless = refplan.Need{}, false
 	return did
 }
 
-// beginRelease records the start of a release, and returns the last touch.
+// beginRelease returns the last touch.
 func (t *repoTable) beginRelease(ref graspsync.RepoRef) (number uint64) {
 	t.change(ref, func(s *repoState) { s.releasing, number = true, s.touched })
 	return number
 }
 
-// endRelease records the end of a release. If it took too long, the wait of callers goes on, because
-// the release is repeated soon.
+// endRelease ends the wait of callers after a failure, unless the release is repeated soon.
 func (t *repoTable) endRelease(ref graspsync.RepoRef, err error) {
 	t.change(ref, func(s *repoState) {
 		if s.releasing = false; err == nil && time.Since(s.fault) > time.Hour { // a fetch may still fail
@@ -123,7 +120,6 @@ func (t *repoTable) endRelease(ref graspsync.RepoRef, err error) {
 	})
 }
 
-// await implements [Purgatory.WaitServed].
 func (t *repoTable) await(ctx context.Context, ref graspsync.RepoRef) error {
 	var served chan struct{}
 	t.change(ref, func(s *repoState) {
@@ -156,14 +152,13 @@ func (t *repoTable) addPushed(ref graspsync.RepoRef, refs []nip34.RefName) {
 	})
 }
 
-// pushedRefs returns the branches and tags that pushes moved while a state was held.
 func (t *repoTable) pushedRefs(ref graspsync.RepoRef) (refs map[nip34.RefName]struct{}) {
 	t.change(ref, func(s *repoState) { refs = maps.Clone(s.pushed) })
 	return refs
 }
 
-// note records the result of a release. A failed release is repeated. Pushed refs are forgotten if
-// no held state keeps their values. The repository is locked.
+// note records the result of a release. Pushed refs are forgotten if no held state keeps their
+// values.
 func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need, number uint64) (f releaseResult) {
 	t.change(r.Ref, func(s *repoState) {
 		if r.failed != nil {
@@ -187,26 +182,21 @@ func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need, number
 	return f
 }
 
-// noteGone records that a repository has no announcement, and reports whether objects were missing.
-func (t *repoTable) noteGone(ref graspsync.RepoRef, number uint64) (did bool) {
+// gone records that a repository has no announcement or was removed, and reports whether objects were
+// missing.
+func (t *repoTable) gone(ref graspsync.RepoRef, number uint64) (did bool) {
 	t.change(ref, func(s *repoState) {
 		s.untouch(number)
 		did = s.needsNothing()
+		s.unfit, s.orphans, s.pulls, s.pushes = nil, nil, nil, 0
 	})
 	return did
 }
 
-// forget deletes the records about the removed folder of a repository.
-func (t *repoTable) forget(ref graspsync.RepoRef) {
-	t.change(ref, func(s *repoState) { s.unfit, s.orphans, s.pulls, s.pushes = nil, nil, nil, 0 })
-}
-
-// forgetUnfit lets states that git refused be tried again.
 func (t *repoTable) forgetUnfit(ref graspsync.RepoRef) {
 	t.change(ref, func(s *repoState) { s.unfit = nil })
 }
 
-// setHopeless records that no server has the missing objects.
 func (t *repoTable) setHopeless(ref graspsync.RepoRef, is bool) {
 	t.change(ref, func(s *repoState) { s.hopeless = is && len(s.need.IDs) > 0 })
 }
@@ -216,8 +206,8 @@ func (t *repoTable) lacked(ref graspsync.RepoRef) (n refplan.Need) {
 	return n
 }
 
-// addLacking adds the repositories that lack objects or wait for a release. The value reports
-// whether a server may have the objects.
+// addLacking adds the repositories that lack objects or wait for a release, as [Purgatory.Lacking]
+// does.
 func (t *repoTable) addLacking(to map[graspsync.RepoRef]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -233,7 +223,6 @@ func (t *repoTable) addLacking(to map[graspsync.RepoRef]bool) {
 	}
 }
 
-// lacking returns the repositories with an identifier that lack objects and for which is returns true.
 func (t *repoTable) lacking(identifier string, is func(ref graspsync.RepoRef, n refplan.Need) bool) (refs []graspsync.RepoRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -245,8 +234,8 @@ func (t *repoTable) lacking(identifier string, is func(ref graspsync.RepoRef, n 
 	return refs
 }
 
-// beginSurvey returns the input of a survey of an identifier. isStale reports whether a need is for
-// events that are not all held any more.
+// beginSurvey returns the input of a survey. isStale reports whether a need is for events that are
+// not all held any more.
 func (t *repoTable) beginSurvey(identifier string, isStale func(refplan.Need) bool) *refplan.Survey {
 	v := &refplan.Survey{
 		Touched: make(map[graspsync.RepoRef]uint64), Releasing: make(map[graspsync.RepoRef]struct{}),
@@ -272,8 +261,7 @@ func (t *repoTable) beginSurvey(identifier string, isStale func(refplan.Need) bo
 	return v
 }
 
-// endSurvey records the repositories that need no release and those that lack nothing. Pushed refs
-// are forgotten if no state is held.
+// endSurvey records the repositories that need no release and those that lack nothing.
 func (t *repoTable) endSurvey(identifier string, found refplan.AffectedRepos, statesWait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -291,7 +279,6 @@ func (t *repoTable) endSurvey(identifier string, found refplan.AffectedRepos, st
 	}
 }
 
-// surveyFailed ends the wait of callers of WaitServed for an identifier.
 func (t *repoTable) surveyFailed(identifier string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -300,7 +287,6 @@ func (t *repoTable) surveyFailed(identifier string) {
 	}
 }
 
-// recallUnfit copies the states that git refused to r.
 func (t *repoTable) recallUnfit(g *refplan.Group, r *refplan.Repository) {
 	r.Unfit = make(map[graspsync.EventID]struct{})
 	t.change(r.Ref, func(s *repoState) {
@@ -332,7 +318,6 @@ func (t *repoTable) noteOrphans(ref graspsync.RepoRef, ids []graspsync.EventID, 
 	return old
 }
 
-// usage returns the usage of pull requests in a repository.
 func (t *repoTable) usage(ref graspsync.RepoRef) (u prUsage) {
 	t.change(ref, func(s *repoState) {
 		if s.pulls != nil {
@@ -351,7 +336,6 @@ func (t *repoTable) changeUsage(ref graspsync.RepoRef, how func(*prUsage)) {
 	})
 }
 
-// usages returns the known usages of all repositories.
 func (t *repoTable) usages() map[graspsync.RepoRef]prUsage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -371,13 +355,12 @@ func (t *repoTable) failed(ref graspsync.RepoRef) {
 	t.change(ref, func(s *repoState) { s.fault = time.Now() })
 }
 
-// hasFailed reports whether our store, git or disk has failed since a time.
 func (t *repoTable) hasFailed(ref graspsync.RepoRef, since time.Time) (failed bool) {
 	t.change(ref, func(s *repoState) { failed = s.fault.After(since) })
 	return failed
 }
 
-// addPush counts a push or a fetch, and returns their number since the last maintenance.
+// addPush returns the number of pushes and fetches since the last maintenance.
 func (t *repoTable) addPush(ref graspsync.RepoRef) (n int) {
 	t.change(ref, func(s *repoState) {
 		s.pushes++

@@ -375,22 +375,6 @@ func TestRecoveryThatFailsIsDoneAgain(t *testing.T) {
 	}
 }
 
-// Git dies while it removes the ref of an event that did not arrive.
-func TestGitDiesWhileItRemovesARef(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500))
-		w.git.Put(repoOf(alice), object(5))
-		id, _ := graspsync.ParseEventID(pull(bob, repoOf(alice), 5, graspsync.KindPullRequest).ID)
-		name := nip34.EventRef(id)
-		w.git.Push(repoOf(alice), objects{name: object(5)})
-		w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{name})
-		m := &mishap{nth: 1}
-		w.git.FailWith(m.fail)
-		wait(4 * time.Hour)
-		require.Empty(t, w.git.RefsOf(repoOf(alice)))
-	})
-}
-
 // Git dies in a transaction, for example for lack of memory, and the process survives. The next
 // release removes the locks and undoes the partial change. Before, the repository was blocked until
 // a restart.

@@ -77,30 +77,6 @@ func TestStagedDataOfAnEventThatWasStoredElsewhere(t *testing.T) {
 	})
 }
 
-// A process end before or after the import loses no data and leaves none staged.
-func TestStagedDataAfterARestart(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500))
-		w.git.Put(repoOf(alice))
-		p := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest)
-		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
-		w.git.FailWith(func(op string) error {
-			if op == "take" {
-				return errDisk
-			}
-			return nil
-		})
-		w.held(p)
-		wait(time.Second)
-		w.stop()
-		w.git.FailWith(nil)
-		w.start()
-		wait(time.Second)
-		require.True(t, w.relay.has(p))
-		require.Empty(t, w.git.Staged(repoOf(alice), idOf(p)))
-	})
-}
-
 // lateRepos makes alice's release read bob's repository before bob's release starts, and end after
 // bob's release has ended.
 type lateRepos struct {

@@ -39,31 +39,27 @@ type Status struct {
 	Dropped    map[string]uint64 `json:"dropped"`    // by limit
 	Unreadable uint64            `json:"unreadable"` // unreadable records on the disk
 	Panics     map[string]uint64 `json:"panics"`     // contained panics by component; each is a bug
-	// Failures are the dependencies whose last call failed, for example "relay save" or "store
-	// write".
+	// Failures are the dependencies whose last call failed, for example "relay save".
 	Failures []graspsync.Failure `json:"failures,omitempty"`
 
-	// Unconfirmed is the number of repositories without announcement that stay in service until the
-	// operator confirms their removal. See [Purgatory.Ready].
+	// Unconfirmed is the number of repositories for which [Purgatory.Ready] returns [ErrLost].
 	Unconfirmed int `json:"unconfirmed_departures,omitempty"`
 
-	// Queue is the number of repositories whose git data is being fetched or waits for a fetch.
+	// Queue is the number of repositories that wait for git data.
 	Queue int `json:"queue"`
-	// Domains are up to 200 git servers that received requests since the start, by name. The last
-	// entry, "other", sums up the rest.
+	// Domains are up to 200 git servers that received requests since the start. The last entry,
+	// "other", sums up the rest.
 	Domains []DomainStatus `json:"domains"`
 
 	Maintenance MaintenanceStatus `json:"maintenance"`
 }
 
-// DomainStatus counts the requests to one git server.
 type DomainStatus struct {
 	Domain   string `json:"domain"` // host and port
 	InFlight int    `json:"in_flight"`
 	Requests uint64 `json:"requests"`
 	Failed   uint64 `json:"failed"` // failed requests
-	// LastRequest is the start of the last request. LastFailure is the time of the last failure,
-	// and LastError its text: one printable line that may quote the server.
+	// LastRequest is a start. LastError is one printable line that may quote the server.
 	LastRequest time.Time `json:"last_request,omitzero"`
 	LastFailure time.Time `json:"last_failure,omitzero"`
 	LastError   string    `json:"last_error,omitempty"`
@@ -74,7 +70,6 @@ type DomainStatus struct {
 // StatusEntries is the maximum number of entries in a [Status].
 const StatusEntries = 100
 
-// EntryStatus is one held event.
 type EntryStatus struct {
 	ID       string    `json:"id"`
 	Class    string    `json:"class"` // announcement, state, pull request, relative
@@ -86,7 +81,7 @@ type EntryStatus struct {
 	Missing  int       `json:"missing"` // git objects that its repositories lacked at the last release
 }
 
-// EventCode is the state of an event: one of the constants below, or the text of an [EndReason].
+// EventCode is the state of an event: a constant below, or the text of an [EndReason].
 type EventCode string
 
 // The codes of an [EventState], in addition to the end reasons.
@@ -97,21 +92,19 @@ const (
 	IsUnknown EventCode = "unknown"
 )
 
-// EventState is the state of one event.
 type EventState struct {
-	Now    time.Time           `json:"now,omitzero"` // when the state was read
-	ID     graspsync.EventID   `json:"id"`
-	Is     EventCode           `json:"is"`
-	Reason string              `json:"reason,omitempty"`
-	At     time.Time           `json:"at,omitzero"`     // end of the hold
-	Class  string              `json:"class,omitempty"` // as in [EntryStatus]
-	Repos  []graspsync.RepoRef `json:"repos,omitempty"`
-	ByUser bool                `json:"by_user"`
-	// Since is the start of the hold. Deadline is the earliest time at which the event expires.
-	Since    time.Time `json:"since,omitzero"`
-	Deadline time.Time `json:"deadline,omitzero"`
-	// Data are the states of the repositories of a held event. For an expired event they contain
-	// only the servers.
+	Now      time.Time           `json:"now,omitzero"` // when the state was read
+	ID       graspsync.EventID   `json:"id"`
+	Is       EventCode           `json:"is"`
+	Reason   string              `json:"reason,omitempty"`
+	At       time.Time           `json:"at,omitzero"`     // end of the hold
+	Class    string              `json:"class,omitempty"` // as in [EntryStatus]
+	Repos    []graspsync.RepoRef `json:"repos,omitempty"`
+	ByUser   bool                `json:"by_user"`
+	Since    time.Time           `json:"since,omitzero"`
+	Deadline time.Time           `json:"deadline,omitzero"`
+	// Data are the states of the repositories of a held event. For an expired event they have only
+	// servers.
 	Data []DataState `json:"data,omitempty"`
 }
 
@@ -119,15 +112,15 @@ type EventState struct {
 type DataState struct {
 	Now time.Time         `json:"now,omitzero"`
 	Ref graspsync.RepoRef `json:"ref"`
-	// Missing are up to 20 git objects that the last release found missing. More is the number of
+	// Missing are up to 20 missing git objects, as of the last release. More is the number of
 	// others.
 	Missing []MissingObject `json:"missing,omitempty"`
 	More    int             `json:"more,omitempty"`
-	// Servers are the git servers that may have the objects, and servers that were asked for events
-	// which have expired since.
+	// Servers are the git servers that may have the objects, and servers that were asked for
+	// expired events.
 	Servers []ServerState `json:"servers,omitempty"`
-	// Attempts is the number of consecutive incomplete attempts. The next attempt starts at Next
-	// unless one is Running.
+	// Attempts is the number of consecutive incomplete attempts. The next one starts at Next unless
+	// one is Running.
 	Attempts int       `json:"attempts"`
 	Running  bool      `json:"running"`
 	Next     time.Time `json:"next,omitzero"`
@@ -135,26 +128,21 @@ type DataState struct {
 	Waiting []EntryStatus `json:"waiting,omitempty"`
 	// Ended are up to 20 events that are no longer held, the newest first.
 	Ended []EventState `json:"ended,omitempty"`
-	// GivenUp are up to 20 events that expired, also before a restart, the newest first. Copies
-	// from relays are ignored for a week. After a restart, an event is listed for the first 4 of
-	// its repositories only.
+	// GivenUp are up to 20 expired events, also before a restart, the newest first. Copies from
+	// relays are ignored for a week. An event is listed for the first 4 of its repositories.
 	GivenUp []EventState `json:"given_up,omitempty"`
 }
 
-// MissingObject is a git object that a repository lacks.
 type MissingObject struct {
 	ID string `json:"id"`
-	// For are up to 3 names of the object: refs of held states, or ids of pull requests. It is
-	// empty if a served state names the object.
+	// For are up to 3 names of the object: refs of held states, or ids of pull requests.
 	For []string `json:"for,omitempty"`
 }
 
-// ServerState is the last request to one git server for a repository, and the next one.
 type ServerState struct {
 	URL graspsync.CloneURL `json:"url"`
-	// Asked is the end of the last request, zero if none is recorded. Of the Wanted objects,
-	// Missing did not arrive. Error is the cause of a failure. Local is true if our own git or disk
-	// failed.
+	// Asked is the end of the last request. Of the Wanted objects, Missing did not arrive. Local is
+	// true if our own git or disk failed.
 	Asked   time.Time `json:"asked,omitzero"`
 	Wanted  int       `json:"wanted,omitempty"`
 	Missing int       `json:"missing,omitempty"`
@@ -162,11 +150,10 @@ type ServerState struct {
 	Local   bool      `json:"local,omitempty"`
 	// Skipped is the reason why a later request was not sent: a reason of purgatory_dropped_total,
 	// or an error.
-	Skipped string `json:"skipped,omitempty"`
-	Asking  bool   `json:"asking"` // a request is in flight
-	Queued  bool   `json:"queued"` // other requests come first
-	// Until is the earliest time of the next request.
-	Until time.Time `json:"until,omitzero"`
+	Skipped string    `json:"skipped,omitempty"`
+	Asking  bool      `json:"asking"` // a request is in flight
+	Queued  bool      `json:"queued"` // other requests come first
+	Until   time.Time `json:"until,omitzero"`
 }
 
 const (
@@ -182,8 +169,8 @@ func endingOf(e refplan.Entry, is EventCode, reason string) EventState {
 	}
 }
 
-// EventState returns the state of an event. If Run is running, it adds the state of the attempts to
-// fetch its data. The error is that of ctx.
+// EventState returns the state of an event, and of the attempts to fetch its data. The error is
+// that of ctx.
 func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	out := EventState{ID: id, Is: IsUnknown}
 	e, waits := p.pending.get(id)
@@ -219,8 +206,7 @@ func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (Event
 	return out, nil
 }
 
-// DataState returns the git data that a repository lacks, and the attempts to fetch it, as
-// EventState does.
+// DataState returns the git data that a repository lacks, and the attempts to fetch it.
 func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataState, error) {
 	now := time.Now()
 	out := DataState{Now: now, Ref: ref}

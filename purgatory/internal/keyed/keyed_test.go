@@ -1,9 +1,6 @@
 package keyed
 
 import (
-	"context"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -68,47 +65,4 @@ func TestLockUnused(t *testing.T) {
 		unlock()
 		require.Zero(t, l.Len())
 	})
-}
-
-// Under concurrent use, locks are exclusive and no key is left.
-func TestLocksOfMany(t *testing.T) {
-	l := NewLocks[int]()
-	var inside [3]atomic.Int32
-	in := func(k int) {
-		if n := inside[k].Add(1); n != 1 {
-			t.Errorf("%d have the lock of %d", n, k)
-		}
-		inside[k].Add(-1)
-	}
-	var wg sync.WaitGroup
-	for i := range 16 {
-		wg.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 1))
-			for range 500 {
-				k := random.IntN(len(inside))
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(1000))*time.Microsecond)
-				var unlock func()
-				var ok bool
-				switch random.IntN(4) {
-				case 0:
-					unlock, ok = l.TryLock(k)
-				case 1:
-					unlock, ok = l.LockUnused(k)
-				case 2:
-					l.Use(k)()
-				default:
-					var err error
-					unlock, err = l.Lock(ctx, k)
-					ok = err == nil
-				}
-				if ok {
-					in(k)
-					unlock()
-				}
-				cancel()
-			}
-		})
-	}
-	wg.Wait()
-	require.Zero(t, l.Len())
 }

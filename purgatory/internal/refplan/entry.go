@@ -19,11 +19,10 @@ const (
 	PullRequest // and pull request updates
 	_           // used in records of earlier versions
 	// Relative is the announcement of a maintainer whom a held announcement lists. It does not list
-	// this service. It is held as long as the announcement that lists its author.
+	// this service.
 	Relative
 )
 
-// String returns the name of the class.
 func (c Class) String() string {
 	switch c {
 	case Announcement:
@@ -43,32 +42,30 @@ type Entry struct {
 	ID    graspsync.EventID
 	Class Class
 	Event *nostr.Event
-	// The event in parsed form, by its class. It is immutable.
+	// The parsed event, by its class.
 	Announces *nip34.Announcement // of an Announcement or a Relative
 	State     *nip34.State
 	Pull      *nip34.PullRequest
 	Expires   int64 // NIP-40 expiration in Unix seconds; zero: never
 	Author    graspsync.PubKey
-	// Repos are the repositories that the event names. For a pull request, they are those in its a
-	// tags.
+	// Repos are the repositories that the event names, for a pull request in its a tags.
 	Repos    []graspsync.RepoRef
 	Version  graspsync.EventKey // of an announcement or state
 	ByUser   bool               // submitted by a client, not synced
 	Size     int64              // bytes
 	Seen     time.Time          // arrival
 	Deadline time.Time          // expiry
-	// Soft is true for an announcement that has expired once. Its repository is removed, and a
-	// state event revives it until Deadline.
+	// Soft is true for an announcement that has expired once. A state event revives it until
+	// Deadline.
 	Soft bool
 	// From is the relay host that sent the event, or empty for an event of a client.
 	From string
-	// For is the key that lists the author of a Relative, in whose quota it counts. It is the
-	// author of a Relative that replaces the author's held announcement.
+	// For is the key that lists the author of a Relative, in whose share it counts, or the author
+	// if the Relative replaces the author's held announcement.
 	For graspsync.PubKey
 }
 
-// Signed returns the event with its parsed id and author. It returns the zero Event for the zero
-// Entry.
+// Signed returns the event with its parsed id and author.
 func (e Entry) Signed() graspsync.Event {
 	if e.Event == nil {
 		return graspsync.Event{}
@@ -80,7 +77,7 @@ func (e Entry) Signed() graspsync.Event {
 // repository.
 func (e *Entry) IsAnnouncement() bool { return e.Class == Announcement || e.Class == Relative }
 
-// Owes returns the key in whose quota an entry counts.
+// Owes returns the key in whose share an entry counts.
 func (e *Entry) Owes() graspsync.PubKey {
 	if e.Class == Relative {
 		return e.For

@@ -2,13 +2,13 @@ package refplan
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Group holds the known events of all repositories with one identifier. A state may concern several
-// of these repositories.
+// Group holds the known events of all repositories with one identifier.
 type Group struct {
 	Identifier string
 	Family     *nip34.AnnouncementSet // maintainers of each repository
@@ -24,10 +24,9 @@ type Group struct {
 	Why        Reasons // why the events were read
 }
 
-// EndReason is the reason why a hold ends before its data arrives.
 type EndReason uint8
 
-// The reasons why a hold ends.
+// The reasons why a hold ends before its data arrives.
 const (
 	PastExpiration EndReason = iota + 1 // by its NIP-40 expiration
 	Replaced                            // by a newer version
@@ -35,7 +34,6 @@ const (
 	NotStored                           // the relay refused it
 )
 
-// Ended is an entry whose hold ends because of another event or its expiration.
 type Ended struct {
 	Entry  Entry
 	Reason EndReason
@@ -72,7 +70,6 @@ func (g *Group) SortAnnouncement(e Entry) {
 	g.Waiting[a.Ref] = e
 }
 
-// Repository returns a new Repository with the maintainers of ref.
 func (g *Group) Repository(ref graspsync.RepoRef) *Repository {
 	return &Repository{
 		Ref: ref, Members: g.Family.Authority(ref).Members(), Active: g.Accepted[ref] != nil,
@@ -90,7 +87,7 @@ func (g *Group) WaitsFor(r *Repository) bool {
 		})
 }
 
-// Wrote returns 1 if the owner of a repository has a held state, else 0. It is a sort key.
+// Wrote returns 1 if the owner has a held state, else 0, for sorting.
 func (g *Group) Wrote(r *Repository) int {
 	if slices.ContainsFunc(g.States, func(h Entry) bool { return h.Repos[0] == r.Ref }) {
 		return 1
@@ -98,7 +95,7 @@ func (g *Group) Wrote(r *Repository) int {
 	return 0
 }
 
-// Older is a comparison function that sorts the oldest version first.
+// Older compares versions, the oldest first.
 func Older(a, b graspsync.EventKey) int {
 	switch {
 	case b.Newer(a):
@@ -109,8 +106,7 @@ func Older(a, b graspsync.EventKey) int {
 	return 0
 }
 
-// FormatOf returns the object format of the newest state with refs. known is false if no such state
-// exists.
+// FormatOf returns the object format of the newest state with refs, if any.
 func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) {
 	var newest *nip34.State
 	consider := func(s *nip34.State) {
@@ -133,8 +129,8 @@ func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) 
 	return nip34.SHA1, false
 }
 
-// Sources returns at most most repositories that may have missing objects of r. Repositories of its
-// maintainers come first, then repositories with a common maintainer or pull request.
+// Sources returns at most most repositories that may have missing objects of r, those of
+// maintainers first, then those with a common maintainer or pull request.
 func (g *Group) Sources(r *Repository, most int, shuffle func([]graspsync.RepoRef)) (out []graspsync.RepoRef) {
 	var others []graspsync.RepoRef
 	for ref := range g.Ours() {
@@ -183,7 +179,7 @@ func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 }
 
 // Authorized returns the newest state of a maintainer, stored or held, even if its objects are
-// missing. It returns nil if no state exists.
+// missing.
 func (g *Group) Authorized(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
 	for _, h := range g.States {
@@ -194,9 +190,9 @@ func (g *Group) Authorized(r *Repository) *nip34.State {
 	return newest
 }
 
-// Authoritative returns the state that decides about the refs of a repository: the newest state
-// that is stored, or held and complete. It returns nil if that state does not exist or is
-// incomplete. A state without refs does not decide for a repository that is not served.
+// Authoritative returns the state that decides about the refs: the newest one that is stored, or
+// held and complete. It returns nil if a stored one is incomplete. A state without refs does not
+// decide for a repository that is not served.
 func (g *Group) Authoritative(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
 	for _, h := range g.States {
@@ -241,8 +237,8 @@ func (g *Group) Changes(r *Repository) (changes []RefChange, head nip34.RefName)
 	return changes, head
 }
 
-// Unborn returns the default branch of the newest held state for a repository without branches, so
-// that a clone starts on that branch. It is zero if HEAD is already correct.
+// Unborn returns the default branch of the newest held state for a repository without branches,
+// because a clone starts on it. It is zero if HEAD is already correct.
 func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
 	if r.Decides != nil || r.Refs.HasState() {
 		return head
@@ -263,7 +259,7 @@ func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
 }
 
 // Ahead reports whether a push has moved a ref to its value in a held state that is newer than the
-// deciding one. Such a ref must not be moved back.
+// deciding one. It must not be moved back.
 func (g *Group) Ahead(r *Repository, name nip34.RefName) bool {
 	if _, pushed := r.Pushed[name]; !pushed {
 		return false
@@ -279,8 +275,8 @@ func (g *Group) Ends(o Ended) bool {
 	return o.Entry.Class == Announcement && o.Reason != Replaced && !g.IsOurs(o.Entry.Repos[0])
 }
 
-// Decided returns the objects of the states of r, in this order: newest stored state, then held
-// states from new to old.
+// Decided returns the objects of the states of r: the newest stored one, then the held ones from
+// new to old.
 func (g *Group) Decided(r *Repository) (sets []Objects) {
 	states := g.Concerning(r)
 	slices.Reverse(states)
@@ -292,7 +288,6 @@ func (g *Group) Decided(r *Repository) (sets []Objects) {
 	return sets
 }
 
-// Pulled returns the objects of the pull requests to a repository.
 func (g *Group) Pulled(r *Repository) (sets []Objects) {
 	for _, h := range g.Pulls {
 		if slices.Contains(h.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format {
@@ -300,4 +295,105 @@ func (g *Group) Pulled(r *Repository) (sets []Objects) {
 		}
 	}
 	return sets
+}
+
+// Repository is the state of one repository during a release or survey.
+type Repository struct {
+	Ref     graspsync.RepoRef
+	Members map[graspsync.PubKey]struct{}
+	Refs    Refs
+	Found   map[nip34.ObjectID]struct{}    // complete objects
+	Missing map[nip34.ObjectID]struct{}    // needed objects that are missing or incomplete
+	Kinds   map[nip34.ObjectID]Kind        // of existing objects
+	Unfit   map[graspsync.EventID]struct{} // states that git refuses
+	Refused map[graspsync.EventID]struct{} // pull requests without room for a ref; nil before the decision
+	// Merged are pull requests whose commit a branch or a tag contains.
+	Merged map[graspsync.EventID]struct{}
+	// Evicted are removals of refs that make room for others.
+	Evicted []RefChange
+	Pushed  map[nip34.RefName]struct{} // refs moved by pushes while a state was held
+	Decides *nip34.State               // state that decides about the refs, or nil
+	Active  bool                       // its announcement is accepted or about to be
+}
+
+func (r *Repository) MissingOf(sets []Objects) (ids []nip34.ObjectID) {
+	for _, set := range sets {
+		ids = append(ids, slices.DeleteFunc(slices.Clone(set.IDs), func(id nip34.ObjectID) bool { return !r.Misses(id) })...)
+	}
+	slices.SortFunc(ids, CompareIDs)
+	return slices.Compact(ids)
+}
+
+// Here reports whether a state is complete and acceptable to git.
+func (r *Repository) Here(s *nip34.State) bool {
+	ids, fits := ObjectsOf(s, r.Refs.Format)
+	return fits && !r.IsUnfit(s) && !slices.ContainsFunc(ids, r.Lacks)
+}
+
+func (r *Repository) Has(id nip34.ObjectID) bool {
+	_, found := r.Found[id]
+	return found
+}
+
+func (r *Repository) Lacks(id nip34.ObjectID) bool { return !r.Has(id) }
+
+func (r *Repository) Misses(id nip34.ObjectID) bool {
+	_, missing := r.Missing[id]
+	return missing
+}
+
+// Absent returns the missing objects of a state that git would accept.
+func (r *Repository) Absent(s *nip34.State) []nip34.ObjectID {
+	ids, fits := ObjectsOf(s, r.Refs.Format)
+	if !fits || r.IsUnfit(s) {
+		return nil
+	}
+	return slices.DeleteFunc(ids, func(id nip34.ObjectID) bool { return !r.Misses(id) })
+}
+
+func (r *Repository) IsMember(author graspsync.PubKey) bool {
+	_, member := r.Members[author]
+	return member
+}
+
+// As reports whether a repository has the right object format, or cannot change it because it has
+// refs.
+func (r *Repository) As(g *Group) bool {
+	format, known := g.FormatOf(r)
+	return !known || r.Refs.Format == format || len(r.Refs.At) > 0
+}
+
+// Releases reports whether a held state can be stored: it is complete, the repository active, and
+// its refs those of this or a newer state.
+func (r *Repository) Releases(h Entry) bool {
+	return r.Active && r.IsMember(h.Author) && r.Here(h.State) &&
+		r.Decides != nil && !h.Version.Newer(r.Decides.Key())
+}
+
+func (r *Repository) Related(o *Repository) bool {
+	for member := range r.Members {
+		if o.IsMember(member) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Repository) NotThere(ids []nip34.ObjectID) []nip34.ObjectID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return r.Kinds[id] != 0 })
+}
+
+// IsUnfit reports whether git would refuse a state, because it did so before, a branch names no
+// commit, or an id is abbreviated.
+func (r *Repository) IsUnfit(s *nip34.State) bool {
+	if _, refused := r.Unfit[s.ID]; refused || s.Abbreviated {
+		return true
+	}
+	for name, id := range s.Refs {
+		if kind := r.Kinds[id]; kind != 0 && kind != Commit && strings.HasPrefix(name.String(), "refs/heads/") {
+			r.Unfit[s.ID] = struct{}{}
+			return true
+		}
+	}
+	return false
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Need lists the objects that a repository lacks, and the URLs that may have them.
+// Need lists missing objects, and the URLs that may have them.
 type Need struct {
 	IDs    []nip34.ObjectID
 	States []nip34.ObjectID // those of IDs that states name; sorted
-	// Own are the clone URLs of the maintainers' announcements. Strangers are the other clone URLs
-	// of pull requests, by author. Several authors may name the same URL.
+	// Own are the clone URLs of maintainers, Strangers the others of pull requests, by author.
+	// Several authors may name the same URL.
 	Own       []graspsync.CloneURL
 	Strangers [][]graspsync.CloneURL
 	Left      int                 // number of URLs over the limits, which get their turn later
@@ -22,7 +22,6 @@ type Need struct {
 	Members   map[graspsync.PubKey]struct{}
 }
 
-// URLs returns all clone URLs.
 func (n Need) URLs() []graspsync.CloneURL { return slices.Concat(n.Own, slices.Concat(n.Strangers...)) }
 
 // Clones are the limits of clone URLs.
@@ -32,16 +31,12 @@ type Clones struct {
 	Now    time.Time                       // determines the rotation
 }
 
-// mostOwn times Clones.Most is the maximum number of clone URLs of all maintainers of a repository.
-// There may be 257 maintainers.
+// mostOwn and mostStrangers times Clones.Most are the maximum numbers of clone URLs of all
+// maintainers and of all pull requests. A URL counts once per author.
 const mostOwn = 4
 
-// mostStrangers times Clones.Most is the maximum number of clone URLs of pull requests. A URL
-// counts once per author. Pull requests may name any number of URLs, and each step of the queue
-// reads the whole list.
 const mostStrangers = 16
 
-// rotates is the time after which URLs over the limit get their turn.
 const rotates = time.Hour
 
 // Need returns the objects that r lacks for held events and for the newest stored state.
@@ -73,12 +68,9 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 	return n
 }
 
-// urls returns the clone URLs of a repository. own are the URLs of the maintainers' announcements,
-// whether their repositories are hosted or not. strangers are other URLs of held pull requests, by
-// author. dropped is the number of URLs over the limits.
-//
-// Over the limit, maintainers take turns with one URL each. The owner comes first, then authors of
-// held states. The order of the rest, and of authors of pull requests, rotates each hour.
+// urls returns the clone URLs of a repository, and the number of those over the limits. Over the
+// limit, maintainers take turns with one URL each: the owner, authors of held states, then the
+// others. The order of the rest, and of authors of pull requests, rotates each hour.
 func (g *Group) urls(r *Repository, clones Clones) (own []graspsync.CloneURL, strangers [][]graspsync.CloneURL, dropped int) {
 	type urlOf struct {
 		author graspsync.PubKey // zero: a maintainer
@@ -149,13 +141,11 @@ func (g *Group) urls(r *Repository, clones Clones) (own []graspsync.CloneURL, st
 	return own, strangers, dropped
 }
 
-// turned returns all, rotated by another by keys each hour.
 func turned(all []graspsync.PubKey, by int, now time.Time) []graspsync.PubKey {
 	first := int(now.Unix()/int64(rotates/time.Second)%int64(len(all))) * max(1, by) % len(all)
 	return slices.Concat(all[first:], all[:first])
 }
 
-// inOrder returns the maintainers in the order in which their URLs have turns.
 func (g *Group) inOrder(r *Repository, members []graspsync.PubKey, most int, now time.Time) []graspsync.PubKey {
 	out := turned(members, most/2, now)
 	writes := make(map[graspsync.PubKey]struct{})
@@ -176,7 +166,7 @@ func (g *Group) inOrder(r *Repository, members []graspsync.PubKey, most int, now
 	return out
 }
 
-// inTurn calls add for at most most URLs, one URL of each key in turn.
+// inTurn calls add for at most most URLs, one of each key in turn.
 func inTurn(of map[graspsync.PubKey][]graspsync.CloneURL, order []graspsync.PubKey, most int, add func(graspsync.PubKey, graspsync.CloneURL)) {
 	for round, more := 0, true; more; round++ {
 		more = false

@@ -8,7 +8,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Refs are the refs of a repository.
 type Refs struct {
 	At     map[nip34.RefName]nip34.ObjectID
 	Head   nip34.RefName // target of HEAD; zero if it is not a branch
@@ -22,10 +21,10 @@ type RefChange struct {
 	New  nip34.ObjectID
 }
 
-// Kind is the type of a git object, with the numbers of git. It is zero for a missing object.
+// Kind is the type of a git object, with the numbers of git, or zero for a missing object.
 type Kind uint8
 
-// The types of git objects. A branch may only point to a commit.
+// The types of git objects.
 const (
 	Commit Kind = iota + 1
 	Tree
@@ -34,7 +33,7 @@ const (
 )
 
 // ChangesFor returns the changes that make the branches and tags equal to those of a state, by
-// name. Refs of pull requests do not change.
+// name.
 func ChangesFor(now Refs, want *nip34.State) (changes []RefChange, head nip34.RefName) {
 	for name, id := range want.Refs {
 		if now.At[name] != id {
@@ -53,10 +52,9 @@ func ChangesFor(now Refs, want *nip34.State) (changes []RefChange, head nip34.Re
 	return changes, head
 }
 
-// IsState reports whether states decide about a ref, which is not below refs/nostr/.
+// IsState reports whether states decide about a ref.
 func IsState(name nip34.RefName) bool { return !strings.HasPrefix(name.String(), "refs/nostr/") }
 
-// Apply returns the refs after changes.
 func (r Refs) Apply(changes []RefChange, head nip34.RefName) Refs {
 	out := Refs{At: make(map[nip34.RefName]nip34.ObjectID, len(r.At)), Head: r.Head, Format: r.Format}
 	for name, id := range r.At {
@@ -86,7 +84,6 @@ func (r Refs) State() (ids []nip34.ObjectID) {
 	return slices.Compact(ids)
 }
 
-// HasState reports whether any branch or tag exists.
 func (r Refs) HasState() bool {
 	for name := range r.At {
 		if IsState(name) {
@@ -108,13 +105,11 @@ func ObjectsOf(s *nip34.State, format nip34.ObjectFormat) (ids []nip34.ObjectID,
 	return slices.Compact(ids), fits
 }
 
-// CompareIDs orders ids of objects.
 func CompareIDs(a, b nip34.ObjectID) int { return strings.Compare(a.String(), b.String()) }
 
 // EventOf returns the event id in the name of a pull request's ref.
 func EventOf(name nip34.RefName) (graspsync.EventID, bool) { return EventIn(name.String()) }
 
-// EventIn is EventOf for a name in text form.
 func EventIn(name string) (graspsync.EventID, bool) {
 	hex, ok := strings.CutPrefix(name, "refs/nostr/")
 	if !ok {

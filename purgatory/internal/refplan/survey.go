@@ -8,28 +8,24 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Reasons are the reasons for a survey. A survey skips repositories that they do not concern.
+// Reasons are the reasons for a survey.
 type Reasons struct {
 	// Fresh are events whose data is fetched as if it were new. The value is true for events of
-	// clients.
+	// clients, as in Owners.
 	Fresh map[graspsync.EventID]bool
-	// Owners are authors of new announcements, which may name new servers. The value is true for
-	// events of clients.
+	// Owners are authors of new announcements, which may name new servers.
 	Owners map[graspsync.PubKey]bool
 	// Gained are repositories that received objects which others may lack.
 	Gained map[graspsync.RepoRef]bool
 	// Left are repositories that may have lost their announcement.
 	Left map[graspsync.RepoRef]bool
-	// Deleters are authors whose events may be deleted. The relay is asked about them. Another state
-	// may decide.
+	// Deleters are authors whose events may be deleted. The relay is asked about them.
 	Deleters map[graspsync.PubKey]bool
 	Check    bool // hourly check, which includes stored events
 }
 
-// AsksOf reports whether the relay is asked for deletions of the events of an author.
 func (c Reasons) AsksOf(author graspsync.PubKey) bool { return c.Check || c.Deleters[author] }
 
-// And returns the union of two sets of reasons.
 func (c Reasons) And(o Reasons) Reasons {
 	return Reasons{
 		Fresh: joined(c.Fresh, o.Fresh), Owners: joined(c.Owners, o.Owners), Gained: joined(c.Gained, o.Gained), Left: joined(c.Left, o.Left),
@@ -46,7 +42,6 @@ func joined[K comparable, V any](a, b map[K]V) map[K]V {
 	return out
 }
 
-// Survey is the input of AffectedRepos.
 type Survey struct {
 	*Group
 	Touched   map[graspsync.RepoRef]uint64   // number of the last touch
@@ -55,7 +50,6 @@ type Survey struct {
 	Releasing map[graspsync.RepoRef]struct{} // repositories in release, whose missing data is unknown
 }
 
-// AffectedRepos is the result of a survey.
 type AffectedRepos struct {
 	Release  []graspsync.RepoRef // repositories to release
 	Complete []graspsync.RepoRef // repositories that lack nothing, because no event names missing data
@@ -64,8 +58,8 @@ type AffectedRepos struct {
 	Cut       bool // the limit was reached
 }
 
-// AffectedRepos returns at most most repositories to release, and in addition those without
-// announcement. Owners of held states come first, the others in random order.
+// AffectedRepos returns at most most repositories to release, and those without announcement.
+// Owners of held states come first, the others in random order.
 func (v *Survey) AffectedRepos(most int, shuffle func(n int, swap func(i, j int))) (out AffectedRepos) {
 	gone := make(map[graspsync.RepoRef]bool) // without announcement
 	for _, o := range v.Over {
@@ -151,8 +145,7 @@ func (v *Survey) affects(r *Repository) bool {
 	}) || slices.ContainsFunc(v.Over, func(o Ended) bool { return slices.Contains(o.Entry.Repos, r.Ref) })
 }
 
-// deleted reports whether a state of a maintainer may be deleted, and its author has no other stored
-// state.
+// deleted reports whether a state of a maintainer without another stored state may be deleted.
 func (v *Survey) deleted(r *Repository) bool {
 	for author := range v.Why.Deleters {
 		if r.IsMember(author) && !slices.ContainsFunc(v.Stored, func(s *nip34.State) bool { return s.Ref.Owner == author }) {

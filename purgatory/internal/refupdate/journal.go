@@ -10,8 +10,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// journal is the record of planned ref changes of a repository. After a crash it is checked before
-// the repository is read.
+// journal is the record of planned ref changes. After a crash it is checked before the repository
+// is read.
 type journal struct {
 	Repo    string          `json:"repo"`
 	At      time.Time       `json:"at"`
@@ -36,7 +36,6 @@ func newJournal(ref graspsync.RepoRef, now refplan.Refs, changes []refplan.RefCh
 	return j
 }
 
-// others returns a hash of the branches and tags that do not change.
 func (j journal) others(now refplan.Refs) string {
 	changed := make(map[string]struct{}, len(j.Changes))
 	for _, c := range j.Changes {
@@ -52,11 +51,8 @@ func (j journal) others(now refplan.Refs) string {
 	return hashed(strings.Join(lines, ""))
 }
 
-// movedSince reports whether another writer has moved refs since the journal was written. Then HEAD
-// or a ref in Changes has neither its old nor its new value, or another branch or tag has changed.
-// Other writers repair the repository first or are refused. One case is not detected. If the record
-// could not be deleted, and a push moved only some refs back to their old values, the changes look
-// half done.
+// movedSince reports whether another writer has moved refs since the journal was written: HEAD or a
+// ref in Changes has neither its old nor its new value, or another branch or tag has changed.
 func (j journal) movedSince(now refplan.Refs) bool {
 	if j.Others != "" && j.Others != j.others(now) {
 		return true
@@ -71,9 +67,8 @@ func (j journal) movedSince(now refplan.Refs) bool {
 	})
 }
 
-// undo returns the changes that revert a partial transaction, and the old target of HEAD if HEAD
-// was moved. It returns nothing if the transaction was applied completely or not at all, or if
-// another writer has moved refs since.
+// undo returns the changes that revert a partial transaction, and the old target of HEAD if it was
+// moved. It returns nothing if all or nothing was applied, or another writer has moved refs since.
 func (j journal) undo(now refplan.Refs) (back []refplan.RefChange, head nip34.RefName) {
 	if j.movedSince(now) {
 		return nil, nip34.RefName{}
@@ -112,7 +107,6 @@ func parseRef(s string) (nip34.RefName, bool) {
 	return name, false
 }
 
-// parseObject returns the zero id if s is invalid.
 func parseObject(s string) nip34.ObjectID {
 	id, err := nip34.ParseObjectID(s)
 	if err != nil {

@@ -31,7 +31,6 @@ type Updater struct {
 	journals map[graspsync.RepoRef]journal // of failed changes, which must be repaired first; guarded by mu
 }
 
-// Config are the collaborators of an [Updater].
 type Config struct {
 	Git gitops.Operations
 	// Lock locks a repository. The error wraps Absent if the repository does not exist.
@@ -41,25 +40,21 @@ type Config struct {
 	Step    func(name string) // called after each durable step
 }
 
-// New returns an Updater without journals. [Updater.Load] reads those of the store.
 func New(keep state.Store, cfg Config) *Updater {
 	return &Updater{cfg: cfg, keep: keep, journals: make(map[graspsync.RepoRef]journal)}
 }
 
-// prefix is the prefix of keys in the store.
 const prefix = "purgatory/aligning/"
 
 func keyOf(ref graspsync.RepoRef) string { return prefix + hashed(ref.String()) }
 
-// hashed returns a store key for a text that strangers choose.
 func hashed(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Load reads all journals, and returns their repositories. They must all be known before the first
-// release, because a release also moves refs of other repositories. An unreadable journal is
-// reported and deleted.
+// Load reads all journals, before the first release, because a release also moves refs of other
+// repositories. An unreadable journal is reported and deleted.
 func (m *Updater) Load(ctx context.Context, unreadable func(key string, err error)) (refs []graspsync.RepoRef, _ error) {
 	for r, err := range m.keep.Each(ctx, prefix) {
 		if err != nil {
@@ -81,8 +76,8 @@ func (m *Updater) Load(ctx context.Context, unreadable func(key string, err erro
 	return refs, nil
 }
 
-// Enter locks a repository, and repairs it if its last change of refs failed. It waits at most
-// patience for the lock.
+// Enter locks a repository, waiting at most patience, and repairs it if its last change of refs
+// failed.
 func (m *Updater) Enter(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	dir, unlock, err = m.cfg.Lock(waiting, ref)
@@ -103,8 +98,7 @@ func (m *Updater) Enter(ctx context.Context, ref graspsync.RepoRef, patience tim
 }
 
 // Move changes refs. It writes a journal first, because git may leave a partial transaction if it
-// is killed. If the repository has an older journal, move repairs it first, so that no journal is
-// overwritten and no later start undoes a finished change.
+// is killed. An older journal is repaired first, so that it is not overwritten.
 func (m *Updater) Move(ctx context.Context, ref graspsync.RepoRef, dir string, now refplan.Refs, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.Mend(ctx, ref, dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
@@ -142,8 +136,7 @@ func (m *Updater) Remove(ctx context.Context, ref graspsync.RepoRef, dir string,
 	return m.simply(ctx, ref, dir, gone, nip34.RefName{})
 }
 
-// simply makes changes that need no journal, because any subset of them is valid. A crash leaves at
-// most stale locks. A repository with a journal is repaired first.
+// simply makes changes that need no journal, because any subset of them is valid.
 func (m *Updater) simply(ctx context.Context, ref graspsync.RepoRef, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.Mend(ctx, ref, dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
@@ -155,8 +148,7 @@ func (m *Updater) simply(ctx context.Context, ref graspsync.RepoRef, dir string,
 	return err
 }
 
-// doubt sets the journal of a repository, which is then repaired before any other use. The caller
-// has repaired the repository before, so no other journal is lost.
+// doubt sets the journal of a repository that has none.
 func (m *Updater) doubt(ref graspsync.RepoRef, j journal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,15 +162,14 @@ func (m *Updater) journal(ref graspsync.RepoRef) (j journal, exists bool) {
 	return j, exists
 }
 
-// Doubts reports whether a repository has a journal and must be repaired.
+// Doubts reports whether a repository must be repaired.
 func (m *Updater) Doubts(ref graspsync.RepoRef) bool {
 	_, exists := m.journal(ref)
 	return exists
 }
 
-// Mend repairs a repository with a journal. It removes stale locks, undoes a partial transaction,
-// and deletes the journal. After a failure the next call repeats all of that. The next release
-// moves the refs again.
+// Mend repairs a repository with a journal: it removes stale locks, undoes a partial transaction,
+// and deletes the journal. The next release moves the refs again.
 func (m *Updater) Mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
 	j, exists := m.journal(ref)
 	if !exists {
@@ -193,8 +184,8 @@ func (m *Updater) Mend(ctx context.Context, ref graspsync.RepoRef, dir string) e
 	return m.strikeOff(ctx, ref)
 }
 
-// takeBack undoes a partial transaction. If the old objects no longer exist, the journal is old and
-// its deletion had failed.
+// takeBack undoes a partial transaction. If the old objects are missing, the journal is old and its
+// deletion had failed.
 func (m *Updater) takeBack(ctx context.Context, dir string, j journal) error {
 	refs, err := m.cfg.Git.Refs(ctx, dir)
 	if err != nil {
@@ -219,7 +210,6 @@ func (m *Updater) takeBack(ctx context.Context, dir string, j journal) error {
 	return m.cfg.Git.UpdateRefs(ctx, dir, back, head)
 }
 
-// strikeOff deletes a journal, first on the disk and then in memory.
 func (m *Updater) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := m.keep.Delete(ctx, keyOf(ref)); err != nil {
 		return err

@@ -67,8 +67,8 @@ func recallEach[K comparable, V, R any](ctx context.Context, sv *Records, prefix
 	})
 }
 
-// The keys of the records. Without records, a stranger who makes us crash would cause repeated
-// requests after each start.
+// Without these records, a stranger who makes us crash would cause repeated requests after each
+// start.
 const (
 	keyServer  = "purgatory/server/"
 	keyFetches = "purgatory/fetches/"
@@ -78,7 +78,7 @@ func serverKey(a graspsync.HostPort) string { return keyServer + hashed(a.String
 
 func fetchesKey(ref graspsync.RepoRef) string { return keyFetches + hashed(ref.String()) }
 
-// serverRecord is the stored form of a server. A JSON field name never changes its meaning.
+// A JSON field name never changes its meaning.
 type serverRecord struct {
 	Server      string    `json:"server"`
 	Last        time.Time `json:"last"`             // last request
@@ -111,7 +111,7 @@ type lackRecord struct {
 	Until time.Time `json:"until"`
 }
 
-// serverRecord returns the record of a server. worth is false if the record is empty.
+// worth is false if the record is empty.
 func (sv *Records) serverRecord(a graspsync.HostPort, s *server, now time.Time) (r serverRecord, worth bool) {
 	r = serverRecord{
 		Server: a.String(), Last: saved(s.last), Recent: s.recent, Failures: s.broken.Times, BrokenUntil: saved(s.broken.Until),
@@ -142,8 +142,8 @@ func (sv *Records) fetchesRecord(ref graspsync.RepoRef, h *repoFetches, now time
 	return r, waits || lacks || futile || r.Own.Bytes+r.Strangers.Bytes > 0
 }
 
-// day returns the bytes of a day. A request in flight counts as MaxFetch bytes, because they may
-// have arrived when the process ends.
+// day charges MaxFetch bytes for a request in flight, because they may have arrived when the
+// process ends.
 func (sv *Records) day(u *usage, now time.Time) (r dayRecord) {
 	if bytes := u.today(now) + int64(u.requests)*sv.cfg.MaxFetch; bytes > 0 {
 		r = dayRecord{Since: saved(u.Since), Bytes: bytes}
@@ -189,7 +189,7 @@ func (r dayRecord) usage(now time.Time) usage {
 	return usage{Day: limit.Day{Since: backoff.Within(r.Since, now, 0), Units: max(0, r.Bytes)}}
 }
 
-// saved removes the monotonic clock reading, which is meaningless in another process.
+// saved removes the monotonic clock reading.
 func saved(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -209,7 +209,6 @@ func decodeHex(to []byte, s string) error {
 
 var errRecord = errors.New("not a record of ours")
 
-// hashed returns a store key for a text that strangers choose.
 func hashed(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:16])

@@ -11,9 +11,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Request is a request to one server, either for objects of states or for objects that only
-// pull requests name. The two kinds do not share a request, because anyone can write a pull request
-// and a server refuses the whole request for one missing object.
+// Request is for objects of states or for objects that only pull requests name, because anyone can
+// write a pull request and a server refuses the whole request for one missing object.
 type Request struct {
 	Repo     graspsync.RepoRef
 	From     graspsync.CloneURL
@@ -34,7 +33,6 @@ type Reply struct {
 	Failure Failure
 }
 
-// Failure is the reason why a request failed.
 type Failure uint8
 
 // The reasons. From Limit on, the reply exceeded a limit.
@@ -73,8 +71,7 @@ type lack struct {
 	hash           [32]byte // of all objects that could be requested
 	whatever       bool     // holds for every request, not only for that of hash
 	passed         bool     // the other kind of objects was requested since
-	// full is the number of bytes that did not fit into the limit of repositories. The server is
-	// asked again as soon as there is room for them.
+	// full is the number of bytes for which there must be room before the server is asked again.
 	full int64
 	// If a reply exceeds a limit, 1/2^halved of the objects is requested, from position from.
 	halved, from int
@@ -104,8 +101,6 @@ func (h *repoFetches) lacking(now time.Time, q Request) bool {
 	return l.Waits(now) && (l.hash == q.hash || l.whatever)
 }
 
-// full returns the number of bytes for which there must be room before the server is asked again,
-// or 0.
 func (h *repoFetches) full(q Request) int64 {
 	if l, _ := h.lackOf(q.key()); l.hash == q.hash {
 		return l.full
@@ -134,9 +129,9 @@ func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.C
 	return q
 }
 
-// prefer returns the request for objects of states. While the server lacks these objects, every
-// second request is for objects of pull requests. If only pull requests name the server, no other
-// objects are requested.
+// prefer returns the request for objects of states. While the server lacks these, every second
+// request is for objects of pull requests. A server that only pull requests name is asked for these
+// only.
 func (h *repoFetches) prefer(sv *Records, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	rest := h.all(now, ref, from, n, true)
 	if !slices.Contains(n.Own, from) {
@@ -183,9 +178,9 @@ func (q Request) Beyond(asked Request) bool {
 }
 
 // learn records a reply. A server that lacks the objects is asked again after doubling waits, or
-// when other objects are missing. After a reply beyond a limit, half of the objects is requested.
-// If it was one object, the wait is 24 h for the server, 24 h for this object if its pull request
-// has no room, or minutes if the time limit was exceeded.
+// for others. After a reply beyond a limit, half of the objects is requested. If it was one object,
+// the wait is 24 h for the server or, if its pull request has no room, for this object, or minutes
+// if the time limit was exceeded.
 func (h *repoFetches) learn(now time.Time, wait time.Duration, q Request, seen Reply) {
 	other := q
 	other.Pulls = !q.Pulls

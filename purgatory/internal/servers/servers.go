@@ -1,6 +1,5 @@
-// Package servers records what is known about git servers and about repositories that need them:
-// received bytes, missing objects, and waits. It decides which objects the next request to a server
-// is for.
+// Package servers records received bytes, missing objects and waits of git servers and of the
+// repositories that need them. It decides which objects the next request is for.
 package servers
 
 import (
@@ -22,31 +21,25 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// BrokenMin is the first pause of a broken server. It is short, because a single DNS failure must
-	// not outlast the events that wait for the server.
-	BrokenMin = time.Minute
-	// BrokenMax is the longest pause of a broken server.
+	// BrokenMin is short, because a single DNS failure must not outlast the events that wait.
+	BrokenMin  = time.Minute
 	BrokenMax  = day
 	futileMost = day
 	// lackMost is the longest pause of a server that lacks objects, because it may get them.
 	lackMost = 10 * time.Minute
-	// maxLacks is the maximum number of lacks of one repository in memory, savedLacks in its
-	// record.
+	// maxLacks is the maximum number of lacks of a repository in memory, savedLacks on the disk.
 	maxLacks, savedLacks = 1000, 64
-	// keepDelay is the time from a change to its write. It is short, because until the end of a
-	// request is on the disk, the record charges the maximum size of the request.
-	keepDelay = time.Second
-	keepSweep = time.Hour       // period of the search for empty records
-	lastWords = 2 * time.Second // maximum time of the last write
-	maxRecord = 1 << 20         // bytes
-	// maxChanges is the maximum number of unwritten records while the disk fails.
+	// keepDelay is short, because the record charges the maximum size of a request until its end is
+	// on the disk.
+	keepDelay  = time.Second
+	keepSweep  = time.Hour       // period of the search for empty records
+	lastWords  = 2 * time.Second // maximum time of the last write
+	maxRecord  = 1 << 20         // bytes
 	maxChanges = 100_000
 )
 
-// Config are the limits of a [Records].
 type Config struct {
-	// MaxRepoDay and MaxHostDay are the maximum bytes of a repository and of a server in 24 h. Half
-	// of MaxRepoDay is for servers or objects that only pull requests name.
+	// Half of MaxRepoDay is for servers or objects that only pull requests name.
 	MaxRepoDay, MaxHostDay int64
 	MaxFetch               int64         // bytes charged for a request that a crash cut short
 	MaxKept                int           // records of servers, and of repositories
@@ -59,8 +52,8 @@ type Config struct {
 	Unreadable             func() // called for each unreadable record
 }
 
-// Records are the records. They are safe for concurrent use. A change is written in the background, but
-// a request is durable before it is sent.
+// Records are safe for concurrent use. A change is written in the background, but a request is
+// durable before it is sent.
 type Records struct {
 	// set by New, read-only
 	cfg    Config
@@ -79,7 +72,7 @@ type usage struct {
 	requests int
 }
 
-// today returns the bytes of the current day. A day starts with its first bytes.
+// today returns the bytes of the current day, which starts with its first bytes.
 func (u *usage) today(now time.Time) int64 {
 	if u.Units == 0 || now.Sub(u.Since) >= day {
 		u.Day = limit.Day{Since: now}
@@ -109,7 +102,7 @@ func (h *repoFetches) usage(q Request) *usage {
 	return &h.own
 }
 
-// New returns Records without any record. [Records.Load] reads those of the store.
+// New returns Records. [Records.Load] reads those of the store.
 func New(keep state.Store, cfg Config) *Records {
 	return &Records{
 		cfg: cfg, keep: keep,
@@ -122,7 +115,7 @@ func New(keep state.Store, cfg Config) *Records {
 	}
 }
 
-// Next returns the next request to a URL for the missing objects of a repository.
+// Next returns the next request to a URL for missing objects.
 func (sv *Records) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -154,7 +147,6 @@ func (sv *Records) refusesAt(now time.Time, q Request) string {
 	return ""
 }
 
-// hostSpent reports whether a host has sent its maximum of bytes today.
 func (sv *Records) hostSpent(now time.Time, a graspsync.HostPort) bool {
 	s, known := sv.hosts.Get(a)
 	return known && s.today(now) >= sv.cfg.MaxHostDay
@@ -192,7 +184,7 @@ func (sv *Records) Complete(ref graspsync.RepoRef) {
 	sv.rest(ref)
 }
 
-// rest is Complete with mu held. It keeps records that last until the next day.
+// rest keeps records that last until the next day. mu is held.
 func (sv *Records) rest(ref graspsync.RepoRef) {
 	if h, known := sv.fetches.Get(ref); known {
 		for u, l := range h.lacks {
@@ -205,7 +197,7 @@ func (sv *Records) rest(ref graspsync.RepoRef) {
 	}
 }
 
-// Started records a request of the queue in memory. Begin writes it.
+// Started records a request in memory. Begin writes it.
 func (sv *Records) Started(x syncqueue.Fetch) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -282,8 +274,7 @@ func (sv *Records) Begin(ctx context.Context, q Request, wait time.Duration) (en
 	return func() { count(-1) }, nil
 }
 
-// server returns the record of a server, and evicts another record if the table is full. An evicted
-// server may be asked again sooner. mu is held.
+// server returns a record, and evicts another one if the table is full. mu is held.
 func (sv *Records) server(a graspsync.HostPort) *server {
 	return obtain(sv, sv.hosts, a, &server{}, func(s *server) bool { return s.requests > 0 }, sv.soonServer)
 }
@@ -307,7 +298,6 @@ func obtain[K comparable, V any](sv *Records, of *limit.Table[K, V], k K, fresh 
 	return v
 }
 
-// soonServer queues a record for writing, which includes later changes until the write.
 func (sv *Records) soonServer(a graspsync.HostPort) { sv.buffer.Put(serverKey(a), sv.serverValue(a)) }
 
 func (sv *Records) soonHunted(ref graspsync.RepoRef) {
@@ -330,7 +320,7 @@ func (sv *Records) huntedValue(ref graspsync.RepoRef) writebehind.Value {
 	}
 }
 
-// written returns the JSON of a record. It returns false for an empty record, which is deleted.
+// written returns the JSON of a record. An empty record is deleted.
 func written[K comparable, V, R any](of *limit.Table[K, V], k K, record func(K, V, time.Time) (R, bool)) ([]byte, bool) {
 	v, known := of.Get(k)
 	if !known {

@@ -17,7 +17,6 @@ type About struct {
 	Servers  map[graspsync.CloneURL]AboutServer
 }
 
-// AboutServer is the state of one URL of a repository.
 type AboutServer struct {
 	Asking      bool      // a request is in flight
 	Queued      bool      // the URL waits for its domain
@@ -25,7 +24,6 @@ type AboutServer struct {
 	BrokenUntil time.Time // end of the pause of a broken domain; zero: no pause
 }
 
-// About returns the state of a repository.
 func (q *SyncQueue) About(now time.Time, repo graspsync.RepoRef) (a About) {
 	e := q.repos[repo]
 	if e == nil {
@@ -47,8 +45,7 @@ func (q *SyncQueue) About(now time.Time, repo graspsync.RepoRef) (a About) {
 	return a
 }
 
-// Due returns the time of the next attempt, or the scheduled time of the current one. It is zero
-// for a repository that is not in the queue.
+// Due returns the time of the current or next attempt, or zero.
 func (q *SyncQueue) Due(repo graspsync.RepoRef) time.Time {
 	if e := q.repos[repo]; e != nil {
 		return e.due
@@ -80,14 +77,12 @@ func (q *SyncQueue) Broken(a graspsync.HostPort) (failures int, until time.Time)
 	return 0, time.Time{}
 }
 
-// PastRepo is the record of a repository of an earlier process.
 type PastRepo struct {
 	Repo     graspsync.RepoRef
 	Attempts int       // consecutive incomplete attempts
 	Next     time.Time // scheduled time of the next attempt
 }
 
-// PastDomain is the record of a domain of an earlier process.
 type PastDomain struct {
 	Domain      graspsync.HostPort
 	Last        time.Time // last request
@@ -97,8 +92,7 @@ type PastDomain struct {
 }
 
 // Restore loads the records of an earlier process before the first Step, so that a restart causes
-// no earlier requests. All recent requests of a domain count as made at the time of the last one.
-// Times in the future are corrected, because the clock may have been set back.
+// no earlier requests. Times in the future are corrected, because the clock may have been set back.
 func (q *SyncQueue) Restore(now time.Time, repos []PastRepo, domains []PastDomain) {
 	for _, r := range repos {
 		q.past[r.Repo] = backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, q.cfg.MaxBackoff)

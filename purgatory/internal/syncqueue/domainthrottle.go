@@ -75,7 +75,6 @@ func (d *domain) start(now time.Time) {
 	d.inFlight++
 }
 
-// end records the outcome of a request that started at began.
 func (d *domain) end(now, began time.Time, in Fetched, cfg Config) {
 	d.usedAt = now
 	d.inFlight--
@@ -100,8 +99,8 @@ func (d *domain) end(now, began time.Time, in Fetched, cfg Config) {
 	}
 }
 
-// forget removes the least recently used idle domains if there are more than most. An idle domain
-// has no request in flight or in the window.
+// forget removes the least recently used domains without recent requests if there are more than
+// most.
 func (t *domainThrottle) forget(now time.Time, most int) {
 	if len(t.domains) <= most {
 		return

@@ -6,16 +6,13 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Origin is the source of an event.
 type Origin uint8
 
-// The sources of events.
 const (
 	BySync Origin = iota
 	ByUser
 )
 
-// Outcome is the result of a request.
 type Outcome uint8
 
 // The outcomes of a request.
@@ -32,33 +29,30 @@ type Input interface{ input() }
 
 // The inputs of a SyncQueue.
 type (
-	// Wanted adds a repository or resets its attempt count, because an event needs its data. URLs
-	// are the clone URLs of its members. Strangers are those that only pull requests name, by
-	// author.
+	// Wanted adds a repository or resets its attempt count. URLs are the clone URLs of its members.
+	// Strangers are those that only pull requests name, by author.
 	Wanted struct {
 		Repo      graspsync.RepoRef
 		URLs      []graspsync.CloneURL
 		Origin    Origin
 		Strangers [][]graspsync.CloneURL
 	}
-	// Renew makes the attempt at a repository due now, and ends the pauses of its servers and of
-	// URLs.
+	// Renew makes the attempt due now, and ends the pauses of its servers and of URLs.
 	Renew struct {
 		Repo graspsync.RepoRef
 		URLs []graspsync.CloneURL
 	}
 	// Whole removes a repository that lacks nothing.
 	Whole struct{ Repo graspsync.RepoRef }
-	// Fetched ends a Fetch. Pause is the pause that a busy server asks for, or 0. More means that
-	// the server may have other missing objects.
+	// Fetched ends a Fetch. Pause is the pause that a busy server asks for. More means that the
+	// server may have other missing objects.
 	Fetched struct {
 		ID      RequestID
 		Outcome Outcome
 		Pause   time.Duration
 		More    bool
 	}
-	// Tick is due at [SyncQueue.NextWake]. Received is the number of bytes received by each
-	// request.
+	// Tick is due at [SyncQueue.NextWake]. Received is the number of bytes of each request.
 	Tick struct{ Received map[RequestID]int64 }
 )
 
@@ -73,10 +67,9 @@ type Effect interface{ effect() }
 
 // The effects of a Step.
 type (
-	// Fetch requests the missing objects from a URL. The caller answers with Fetched. Attempt, Wait
-	// and Recent are the values for Restore if the process ends first: incomplete attempts
-	// including this one, the wait after it, and requests to the domain in the last 60 s including
-	// this one.
+	// Fetch requests the missing objects from a URL. The caller answers with Fetched. The values
+	// for Restore are the number of incomplete attempts including this one, the wait after it, and
+	// the requests to the domain in the last 60 s including this one.
 	Fetch struct {
 		ID      RequestID
 		Repo    graspsync.RepoRef
@@ -85,8 +78,8 @@ type (
 		Wait    time.Duration
 		Recent  int
 	}
-	// Stop ends a slow Fetch because another owner or author of pull requests waits. The caller
-	// answers with Fetched.
+	// Stop stops a slow Fetch because another owner or author waits. The caller answers with
+	// Fetched.
 	Stop struct{ ID RequestID }
 	// Attempted reports the end of an attempt. Next is the time of the next one, or zero.
 	Attempted struct {
@@ -103,5 +96,4 @@ func (Stop) effect()      {}
 func (Attempted) effect() {}
 func (Dropped) effect()   {}
 
-// RequestID identifies a Fetch. It is unique.
 type RequestID uint64

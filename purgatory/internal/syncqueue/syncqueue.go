@@ -15,24 +15,22 @@ import (
 )
 
 const (
-	// AtOnce is the maximum number of concurrent requests for one repository: two to servers of its
+	// AtOnce is the maximum number of concurrent requests for one repository: two to servers of
 	// members, and one to a server that only pull requests name.
 	AtOnce = maxOwn + maxPulls
 
 	maxOwn, maxPulls = 2, 1
 
-	// secondAfter is the age of a request at which the attempt asks a second server.
 	secondAfter = 30 * time.Second
 	// A request older than slowAfter with fewer than slowRate bytes per second, or older than
-	// silentAfter without any byte, is stopped while another owner waits for its slot. If only pull
-	// requests name its URL, another author of pull requests counts as well. The URL then pauses for
-	// stopMin, doubling to stopMax.
+	// silentAfter without any byte, is stopped while another owner waits or, if only pull requests
+	// name its URL, another author. The URL then pauses for stopMin, doubling to stopMax.
 	slowAfter        = time.Minute
 	silentAfter      = 10 * time.Second
 	slowRate         = 64 << 10
 	stopMin, stopMax = 2 * time.Minute, 32 * time.Minute
-	// maxFurther is the maximum number of extra requests of one attempt to a server that may have
-	// more objects. Objects of states and of pull requests need separate requests.
+	// maxFurther is the maximum number of extra requests of one attempt to a server, because
+	// objects of states and of pull requests need separate requests.
 	maxFurther = 3
 )
 
@@ -71,14 +69,12 @@ type SyncQueue struct {
 	effects  []Effect
 }
 
-// owner is an owner with repositories in the queue.
 type owner struct {
 	key     graspsync.PubKey
 	entries list.List // of *entry, least recently served first
 	place   *list.Element
 }
 
-// entry is a repository that lacks objects.
 type entry struct {
 	repo    graspsync.RepoRef
 	owner   *owner
@@ -136,10 +132,8 @@ func New(cfg Config) *SyncQueue {
 	}
 }
 
-// Len returns the number of repositories in the queue.
 func (q *SyncQueue) Len() int { return len(q.repos) }
 
-// Step processes an input and returns the effects.
 func (q *SyncQueue) Step(now time.Time, in Input) []Effect {
 	q.ticking = false
 	switch in := in.(type) {
@@ -311,7 +305,7 @@ func (q *SyncQueue) work(now time.Time) {
 	q.throttle.forget(now, q.cfg.MaxDomains)
 }
 
-// serve starts one request for an owner, if possible, and reports whether it did.
+// serve starts one request for an owner, if possible.
 func (q *SyncQueue) serve(now time.Time, o *owner) bool {
 	for el := o.entries.Front(); el != nil; el = el.Next() {
 		e := el.Value.(*entry)
@@ -329,7 +323,7 @@ func (q *SyncQueue) serve(now time.Time, o *owner) bool {
 	return false
 }
 
-// choose returns a URL that may be asked for a repository now, apart from the slots of the owner.
+// choose returns a URL that may be asked now, apart from the slots of the owner.
 func (q *SyncQueue) choose(now time.Time, e *entry) (u graspsync.CloneURL, found bool) {
 	switch {
 	case !e.active && now.Before(e.due):
@@ -356,7 +350,6 @@ func (q *SyncQueue) choose(now time.Time, e *entry) (u graspsync.CloneURL, found
 	return q.nextQueued(now, e, own, pulls)
 }
 
-// askAll makes an attempt ask all servers again.
 func (q *SyncQueue) askAll(now time.Time, e *entry) {
 	e.renewed = time.Time{}
 	for _, t := range e.targets {
@@ -396,8 +389,8 @@ func (q *SyncQueue) nextOwn(now time.Time, e *entry, notHost string) (u graspsyn
 	}
 }
 
-// untried returns the next member's URL that the attempt has not tried. Servers that were never
-// asked come first, and among these servers that delivered before.
+// untried returns the next member's URL that the attempt has not tried, those never asked and those
+// that delivered first.
 func (q *SyncQueue) untried(e *entry, notHost string) (best graspsync.CloneURL, found bool) {
 	for _, u := range e.own {
 		if t := e.targets[u]; t.tried || slices.Contains(e.queued, u) || u.HostPort().Host == notHost {
@@ -426,8 +419,8 @@ func (q *SyncQueue) compare(e *entry, a, b graspsync.CloneURL) int {
 	return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(first(a), first(b)))
 }
 
-// nextQueued returns the next queued URL of a repository that may be asked now. URLs of members
-// come first. URLs that only pull requests name follow, one of each author in turn.
+// nextQueued returns the next queued URL that may be asked now: of members, then of each author in
+// turn.
 func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u graspsync.CloneURL, found bool) {
 	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool {
 		return q.throttle.of(u.HostPort()).broken.Waits(now) || e.targets[u].stopped.Waits(now)
@@ -454,8 +447,8 @@ func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u grasp
 	return u, false
 }
 
-// sortQueued sorts URLs of members first, then by the last turn of the author. A URL of several
-// authors counts in the turn of each.
+// sortQueued sorts by the last turn of the author. A URL of several authors counts in the turn of
+// each.
 func (e *entry) sortQueued() {
 	if len(e.queued) < 2 {
 		return
@@ -475,8 +468,8 @@ func (e *entry) sortQueued() {
 	slices.SortStableFunc(e.queued, func(a, b graspsync.CloneURL) int { return cmp.Compare(turns[a], turns[b]) })
 }
 
-// isWanted reports whether URL u is named by a member, or by an author of pull requests who does
-// not name URL busy.
+// isWanted reports whether a member names URL u, or an author of pull requests who does not name
+// URL busy.
 func (e *entry) isWanted(u, busy graspsync.CloneURL) bool {
 	return slices.Contains(e.own, u) || slices.ContainsFunc(e.pulls, func(us []graspsync.CloneURL) bool {
 		return slices.Contains(us, u) && !slices.Contains(us, busy)
@@ -494,8 +487,8 @@ func (q *SyncQueue) endAttempt(now time.Time, e *entry) {
 	q.wakeAt(next)
 }
 
-// backoff returns the wait after incomplete attempt n. It depends only on the arguments and the
-// seed, so that equal inputs have equal effects in any order.
+// backoff depends only on the arguments and the seed, so that equal inputs have equal effects in
+// any order.
 func (q *SyncQueue) backoff(repo graspsync.RepoRef, n int) time.Duration {
 	jitter := 0.0
 	if q.cfg.Seed != 0 {
@@ -506,7 +499,7 @@ func (q *SyncQueue) backoff(repo graspsync.RepoRef, n int) time.Duration {
 	return backoff.Rules{Base: q.cfg.Backoff, Max: q.cfg.MaxBackoff, Jitter: backoff.Jitter}.Wait(n, jitter)
 }
 
-// start starts a request to an open domain. It returns false if no slot is free for the owner.
+// start starts a request to an open domain, if a slot is free for the owner.
 func (q *SyncQueue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
 	if used, _ := q.places.Stats(); int(used) >= q.cfg.MaxFetchJobs {
 		return false
@@ -530,7 +523,6 @@ func (q *SyncQueue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
 	return true
 }
 
-// askSecond asks a second server for a repository if its first request is slow.
 func (q *SyncQueue) askSecond(now time.Time, r *request) {
 	e := r.entry
 	own, pulls := q.inFlight(e)
@@ -550,8 +542,8 @@ func (q *SyncQueue) askSecond(now time.Time, r *request) {
 	}
 }
 
-// makeRoom stops a slow request of another owner or author, so that URL u can be asked for a
-// repository. frees reports whether the end of a request makes room for it.
+// makeRoom stops a slow request of another owner or author, so that URL u can be asked. frees
+// reports whether the end of a request makes room for it.
 func (q *SyncQueue) makeRoom(now time.Time, e *entry, u graspsync.CloneURL, frees func(*request) bool) {
 	running := 0
 	for _, r := range q.requests {
@@ -613,7 +605,7 @@ func (q *SyncQueue) isAsking(e *entry, u graspsync.CloneURL) bool {
 
 // sharedUntil returns a later time for URL u if it is being asked for another repository with the
 // same identifier, which shares the objects. The wait is at most slowAfter, because anyone can list
-// a URL of others. It is zero if the URL may be asked.
+// a URL of others.
 func (q *SyncQueue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (until time.Time) {
 	for _, r := range q.requests {
 		at := r.at.Add(slowAfter)
@@ -630,5 +622,5 @@ func (q *SyncQueue) wakeAt(t time.Time) {
 	}
 }
 
-// NextWake returns the time of the next Tick. ok is false if only other inputs can have effects.
+// NextWake returns the time of the next Tick, or false if only other inputs can have effects.
 func (q *SyncQueue) NextWake() (at time.Time, ok bool) { return q.wake, !q.wake.IsZero() }

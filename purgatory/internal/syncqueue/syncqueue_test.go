@@ -182,41 +182,6 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Records of an earlier process are restored, and impossible times are corrected.
-func TestRestore(t *testing.T) {
-	a, b := url(t, "a.example"), url(t, "b.example")
-	p := play(t, config())
-	p.q.Restore(p.now, []PastRepo{
-		{repoOf(1, 1), 2, p.now.Add(30 * time.Second)}, {repoOf(2, 2), 1 << 40, p.now.Add(1000 * time.Hour)},
-		{repoOf(3, 3), -1, p.now.Add(-time.Hour)}, {repoOf(4, 4), 3, p.now.Add(time.Minute)},
-	}, []PastDomain{
-		{Domain: a.HostPort(), Last: p.now.Add(-20 * time.Second), Recent: 29},
-		{Domain: b.HostPort(), Last: p.now.Add(time.Hour), Failures: 1, BrokenUntil: p.now.Add(1000 * time.Hour)},
-	})
-	for i := 1; i <= 3; i++ {
-		p.want(i, BySync, fmt.Sprintf("a.example/%d.git", i), fmt.Sprintf("b.example/%d.git", i))
-	}
-	p.step(Whole{repoOf(4, 4)})
-	p.want(4, BySync, "a.example/4.git")
-	p.wait(time.Second)
-	require.Len(t, p.fetches, 1, "one more this minute, and b is broken")
-	require.Equal(t, Fetch{ID: 1, Repo: repoOf(3, 3), URL: url(t, "a.example/3.git"), Attempt: 1, Wait: 20 * time.Second, Recent: 30}, p.fetches[0])
-	p.answer(Nothing)
-	p.wait(38 * time.Second)
-	require.Len(t, p.fetches, 1)
-	p.run(140*time.Second, func(Fetch) (time.Duration, Outcome) { return time.Second, Nothing })
-	number := make(map[string]int)
-	for _, f := range p.fetches {
-		require.Equal(t, a.HostPort(), f.URL.HostPort())
-		number[f.Repo.Identifier] = max(number[f.Repo.Identifier], f.Attempt)
-	}
-	require.GreaterOrEqual(t, number["r1"], 3, "it goes on where it was")
-	require.NotZero(t, number["r2"], "no later than the longest backoff")
-	failures, until := p.q.Broken(b.HostPort())
-	require.Equal(t, 1, failures)
-	require.Equal(t, start.Add(24*time.Hour), until)
-}
-
 func TestWaitsAreLengthened(t *testing.T) {
 	cfg := config()
 	cfg.Seed = 7
@@ -230,37 +195,6 @@ func TestWaitsAreLengthened(t *testing.T) {
 		seen[wait] = true
 	}
 	require.Greater(t, len(seen), 50)
-}
-
-// One owner has at most half of the slots, and its repositories share one turn at a domain.
-func TestRoundRobinByOwner(t *testing.T) {
-	drip := func(Fetch) (time.Duration, Outcome) { return 5 * time.Hour, Nothing }
-	p := play(t, config())
-	for i := range 40 {
-		p.wantOf(1, i, fmt.Sprintf("slow%d.example/r.git", i))
-	}
-	p.run(20*time.Second, drip)
-	require.Len(t, p.open, 5)
-	for n := range 20 {
-		p.wantOf(byte(2+n), n, fmt.Sprintf("good%d.example/r.git", n))
-		p.run(time.Second, func(f Fetch) (time.Duration, Outcome) {
-			if f.Repo.Owner == repoOf(1, 0).Owner {
-				return drip(f)
-			}
-			return 100 * time.Millisecond, Complete
-		})
-		require.Contains(t, p.asked(), fmt.Sprintf("good%d.example/r.git", n))
-	}
-
-	p = play(t, config())
-	for i := range 100 {
-		p.wantOf(1, i, fmt.Sprintf("hub.example/%d.git", i))
-	}
-	p.run(time.Minute, func(Fetch) (time.Duration, Outcome) { return time.Second, Nothing })
-	p.wantOf(2, 0, "hub.example/good.git")
-	p.run(time.Minute, func(Fetch) (time.Duration, Outcome) { return time.Second, Nothing })
-	require.Contains(t, p.asked(), "hub.example/good.git")
-	require.LessOrEqual(t, len(p.fetches), 60, "30 a minute")
 }
 
 // Each owner gets its share of the slots. A slow request ends after a minute if another owner
@@ -322,34 +256,6 @@ func TestSlowRequestsYield(t *testing.T) {
 	}
 	p.wait(10 * time.Minute)
 	require.Empty(t, p.stopped, "nobody waits")
-}
-
-// URLs that only pull requests name delay neither the servers of members nor the next attempt.
-func TestServersOfPullRequests(t *testing.T) {
-	for _, n := range []int{2, 16, 100} {
-		p := play(t, config())
-		in := Wanted{Repo: repoOf(1, 1), URLs: urls(t, []string{"hub.example/r.git"}), Strangers: make([][]graspsync.CloneURL, 1)}
-		for i := range n {
-			in.Strangers[0] = append(in.Strangers[0], url(t, fmt.Sprintf("slow%d.example/r.git", i)))
-		}
-		p.step(in)
-		p.run(time.Hour, func(f Fetch) (time.Duration, Outcome) {
-			if f.URL.HostPort().Host == "hub.example" {
-				return time.Second, Nothing
-			}
-			return 10 * time.Minute, Nothing
-		})
-		hub, most := 0, 0
-		for _, f := range p.fetches {
-			if f.URL.HostPort().Host == "hub.example" {
-				hub++
-			} else {
-				most++
-			}
-		}
-		require.GreaterOrEqual(t, hub, 25, "%d servers", n)
-		require.LessOrEqual(t, most, 7, "one at a time")
-	}
 }
 
 // In random scenarios the limits always hold, an early Tick does nothing, and the queue becomes
