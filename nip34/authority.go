@@ -239,7 +239,7 @@ func (a *Authority) Has(key graspsync.PubKey) bool {
 func (a *Authority) String() string {
 	var out strings.Builder
 	if a.Walk != Found {
-		fmt.Fprintf(&out, "nobody has a say: %s\n", a.Walk)
+		fmt.Fprintf(&out, "no members: %s\n", a.Walk)
 	}
 	for _, p := range a.People {
 		fmt.Fprintf(&out, "%s: %s", p.Key, p.Say)

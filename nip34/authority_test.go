@@ -39,14 +39,14 @@ func named(text string) string {
 	return text
 }
 
-// authorityPlayer plays the scripts of who has a say:
+// authorityPlayer plays the scripts of which keys are members:
 //
 //	case a title             forgets all announcements
 //	ann M=ann m=bob:10:20    the announcement of ann with these tags; at=200 and d=other are its
 //	                         time and identifier, and names stand for keys
-//	view bob                 who has a say in the view of bob's announcement
+//	view bob                 which keys are members in the view of bob's announcement
 //	onesided bob             the same if listings need no answer
-//	somewhere bob            whether bob has a say in any view
+//	somewhere bob            whether bob is a member in any view
 //	wanted ann bob           whose announcements those of ann and bob make wanted
 //	relays bob               at which relays bob's repository is followed
 type authorityPlayer struct{ same []*Announcement }
@@ -421,7 +421,7 @@ func TestAuthorityAgainstNaiveTwin(t *testing.T) {
 		}
 	}
 	for n := range 6 {
-		assert.Greater(t, sizes[n], 20, "views in which %d have a say", n)
+		assert.Greater(t, sizes[n], 20, "views with %d members", n)
 	}
 }
 
@@ -439,7 +439,7 @@ func checkReasons(t *testing.T, f *AnnouncementSet, a *Authority) {
 		require.True(t, a.Has(p.ListedBy))
 		require.Contains(t, f.by[p.ListedBy].Maintainers, p.Key)
 		if !slices.Contains(a.Way, p.Key) {
-			require.Contains(t, wanted, p.Key, "who has a say or is invited is wanted")
+			require.Contains(t, wanted, p.Key, "members and invited keys are wanted")
 		}
 		if p.Say == Member && !f.rule.OneSided {
 			require.True(t, a.Has(p.Lists))
@@ -495,7 +495,7 @@ func TestAuthorityIsBounded(t *testing.T) {
 	silent[901] = lists(901, 0)
 	f = Membership{}.Family("x", silent)
 	a = f.Authority(first.Ref)
-	assert.Len(t, a.People, MaxMaintainers+3, "of whom nobody is left out who has a say")
+	assert.Len(t, a.People, MaxMaintainers+3, "no member is left out")
 	assert.Len(t, a.Members(), 3)
 	assert.Equal(t, Person{Key: key(900), Say: Member, ListedBy: key(0), Lists: key(901)}, a.People[MaxMaintainers+2])
 	for n, want := range map[int]int{MaxGenerations: MaxGenerations, MaxGenerations + 1: MaxGenerations} {
