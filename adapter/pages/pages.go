@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"embed"
+	"html/template"
 	"iter"
 	"log/slog"
 	"maps"
@@ -12,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/nbd-wtf/go-nostr/nip19"
@@ -176,7 +176,7 @@ type repositoryData struct {
 	Web             []string
 	Issues, Patches count
 	Pulls           count
-	Readme          string
+	Readme          template.HTML
 }
 
 type count struct {
@@ -203,7 +203,7 @@ func (s *Site) Repository(w http.ResponseWriter, r *http.Request, v gitserve.Vie
 		View: v, Name: shown(v.Ref.Identifier), Owner: v.Ref.Owner, Path: at,
 		Clone: web.BaseURL(r) + pasted(web.OriginalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(at),
 		Default:  strings.TrimPrefix(v.HEAD, "refs/heads/"),
-		Branches: refsOf(v, "refs/heads/"), Tags: refsOf(v, "refs/tags/"), Readme: printable(string(v.Readme)),
+		Branches: refsOf(v, "refs/heads/"), Tags: refsOf(v, "refs/tags/"), Readme: readme(v.ReadmeName, v.Readme),
 	}
 	slices.Reverse(d.Tags.Refs)                                                                              // the newest version first
 	d.Naddr, _ = nip19.EncodeEntity(v.Ref.Owner.String(), graspsync.KindAnnouncement, v.Ref.Identifier, nil) // only a link
@@ -267,16 +267,6 @@ func shown(s string) string {
 		out += "..."
 	}
 	return out
-}
-
-// printable drops all characters but printable ones, line feeds and tabs.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' || graspsync.IsPrintable(r) && r != utf8.RuneError {
-			return r
-		}
-		return -1
-	}, s)
 }
 
 // pasted escapes characters of a path that a shell might interpret, because users copy commands.

@@ -26,6 +26,7 @@ type Page struct {
 	mu sync.Mutex
 	// guarded by mu
 	last *snapshot
+	pace explain.Pace
 }
 
 // New returns a page, or an error if Config.Sync is nil.

@@ -13,7 +13,7 @@ type snapshot struct {
 	at   time.Time
 	sync relaysync.Status
 	git  *purgatory.Status // nil: none
-
+	left time.Duration     // until all git data is here; 0: unknown
 }
 
 func (p *Page) snapshot(now time.Time) *snapshot {
@@ -27,7 +27,7 @@ func (p *Page) snapshot(now time.Time) *snapshot {
 		git := p.cfg.Purgatory.Status()
 		s.git = &git
 	}
-
+	s.left = p.pace.Left(now, s.sync.Git.Missing)
 	p.last = s
 	return s
 }

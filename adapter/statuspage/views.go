@@ -80,17 +80,17 @@ type overviewData struct {
 	Wanted, Missing int // items of connected relays
 	Connected       int
 	State, Headline string
-
-	Done    float64 // part that is complete, from 0 to 1
-	Empty   bool    // no repository lists the server
-	Stored  uint64
-	Notices []notice
+	Left            time.Duration // until all git data is here; 0: unknown
+	Done            float64       // part that is complete, from 0 to 1
+	Empty           bool          // no repository lists the server
+	Stored          uint64
+	Notices         []notice
 }
 
 type notice struct{ Text, Href string }
 
 func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, error) {
-	d := overviewData{At: s.at, Name: p.cfg.Name, Status: s.sync, Git: s.git}
+	d := overviewData{At: s.at, Name: p.cfg.Name, Status: s.sync, Git: s.git, Left: s.left}
 	if p.cfg.Ready != nil {
 		if err := p.cfg.Ready(ctx); err != nil {
 			d.Ready = err.Error()

@@ -86,6 +86,7 @@ const statusKey = "status"
 func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(min(every, progressEvery))
 	defer tick.Stop()
+	var events, git explain.Pace
 	summary, summarized := "", time.Now()
 	for {
 		select {
@@ -101,8 +102,13 @@ func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logge
 			}
 		}
 		_, words := explain.Headline(s)
+		left := max(events.Left(now, missing-s.Git.Missing), git.Left(now, s.Git.Missing))
 		if missing > 0 && slices.ContainsFunc(s.Relays, relaysync.RelayStatus.Connected) {
-			log.Info("catching up", "percent", 100*(all-missing)/all, "state", words)
+			attrs := []any{"percent", 100 * (all - missing) / all, "state", words}
+			if left > 0 {
+				attrs = append(attrs, "left", left.Round(time.Second))
+			}
+			log.Info("catching up", attrs...)
 		}
 		if text := fmt.Sprint(s.LogValue()); now.Sub(summarized) >= every && text != summary {
 			summary, summarized = text, now
