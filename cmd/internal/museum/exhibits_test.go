@@ -161,7 +161,7 @@ var exhibits = []exhibit{
 		oneSeed(21), "foreign",
 	},
 	{
-		"nothing begins while our store is not sure that it gave all", "sync/scan.go",
+		"nothing begins while our store is not sure that it gave all", "sync/selfsubscriber.go",
 		"if err != nil {\n		m.inbox.put(scanResult{err: err})\n		return\n	}\n	if missed", "if err == nil {\n		err = missed\n	}\n	if err != nil {\n		m.inbox.put(scanResult{err: err})\n		return\n	}\n	if missed", "./sync", "TestSimulation$",
 		oneSeed(34), "lost",
 	},
