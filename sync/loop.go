@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -81,8 +82,6 @@ func newLoop(m *SyncManager) *loop {
 	}
 }
 
-func newRand() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
-
 func (l *loop) run(ctx context.Context) {
 	status := time.NewTicker(statusEvery)
 	defer status.Stop()
@@ -90,7 +89,7 @@ func (l *loop) run(ctx context.Context) {
 	defer wake.Stop()
 	keep := time.NewTicker(keepEvery)
 	defer keep.Stop()
-	l.begin()
+	l.plan = plan.New(l.planConfig(), rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	l.step(ctx, plan.Restore{Relays: l.m.persistence.kept})
 	l.scan(ctx)
 	for {
@@ -139,11 +138,6 @@ func (l *loop) run(ctx context.Context) {
 			l.status.publish(now, l.plan, l.known())
 		}
 	}
-}
-
-// begin creates the plan after the records of the previous process are loaded.
-func (l *loop) begin() {
-	l.plan = plan.New(l.planConfig(), newRand())
 }
 
 func (l *loop) planConfig() plan.Config {
@@ -278,9 +272,7 @@ func (msg rateLimit) handle(ctx context.Context, l *loop) {
 	if l.conns[c.url] == c {
 		l.m.health.RateLimited(c.url, msg.until)
 		l.m.logFailing(c, graspsync.Printable(msg.reason))
-		if msg.log {
-			l.m.cfg.Logger.Info("relay limit reached", keyRelay, c.url.String(), keyReason, graspsync.Printable(msg.reason))
-		}
+		l.m.telemetry.remote(slog.LevelInfo, c.url, classRateLimit, "relay limit reached", keyReason, graspsync.Printable(msg.reason))
 	}
 	l.step(ctx, plan.RateLimited{Relay: c.url, Epoch: c.epoch, Until: msg.until})
 }
@@ -303,43 +295,34 @@ func (msg dialFailure) handle(ctx context.Context, l *loop) {
 		return
 	}
 	delete(l.conns, c.url)
-	if errors.Is(msg.err, errUnsaved) {
-		l.step(ctx, plan.DialFailed{
-			Relay: c.url, Epoch: c.epoch, RetryAt: l.notSaved(c.url),
-		})
-		return
-	}
-	if errors.Is(msg.err, ErrNotDialed) {
-		l.notDialed(ctx, c, msg.err)
-		return
-	}
-	if errors.Is(msg.err, ErrForbidden) {
+	var earliest time.Time
+	unsaved, unsent := errors.Is(msg.err, errUnsaved), errors.Is(msg.err, ErrNotDialed)
+	switch {
+	case unsaved:
+		l.m.health.Closed(c.url)
+		earliest = time.Now().Add(notDialed)
+	case unsent: // nothing was sent to the relay
+		l.m.health.Closed(c.url)
+		l.m.telemetry.drop("not_dialed", 1)
+		l.m.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, msg.err)
+		var asks interface{ RetryAfter() time.Duration }
+		if errors.As(msg.err, &asks) {
+			earliest = time.Now().Add(asks.RetryAfter())
+		}
+	case errors.Is(msg.err, ErrForbidden):
 		l.m.health.Refused(c.url, msg.err)
-	} else {
+	default:
 		l.m.health.Failed(c.url, msg.err)
 	}
-	l.m.persistence.health(c.url)
-	c.stats.failed(graspsync.Printable(msg.err.Error()))
-	l.m.logFailure(c, msg.err)
-	l.step(ctx, plan.DialFailed{
-		Relay: c.url, Epoch: c.epoch, RetryAt: l.m.health.NextAttempt(c.url),
-	})
-}
-
-// notDialed schedules another attempt at a relay after an attempt that sent nothing to it.
-func (l *loop) notDialed(ctx context.Context, c *relayConn, err error) {
-	l.m.health.Closed(c.url)
-	l.m.persistence.health(c.url)
-	c.stats.failed(graspsync.Printable(err.Error()))
-	l.m.telemetry.drop("not_dialed", 1)
-	l.m.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, err)
-	var asks interface{ RetryAfter() time.Duration }
-	at := l.m.health.NextAttempt(c.url)
-	if errors.As(err, &asks) {
-		at = latest(at, time.Now().Add(asks.RetryAfter()))
+	if !unsaved {
+		l.m.persistence.health(c.url)
+		c.stats.failed(graspsync.Printable(msg.err.Error()))
+	}
+	if !unsaved && !unsent {
+		l.m.logFailure(c, msg.err)
 	}
 	l.step(ctx, plan.DialFailed{
-		Relay: c.url, Epoch: c.epoch, RetryAt: at, NotDialed: true,
+		Relay: c.url, Epoch: c.epoch, RetryAt: latest(earliest, l.m.health.NextAttempt(c.url)), NotDialed: unsent,
 	})
 }
 
@@ -367,7 +350,7 @@ func (msg connLoss) handle(ctx context.Context, l *loop) {
 	}
 	l.m.persistence.relay(c.url, c.stats)
 	c.stats.failed(graspsync.Printable(msg.err.Error()))
-	l.m.logLost(c, msg.err)
+	l.m.telemetry.remote(slog.LevelInfo, c.url, classLost, "connection lost", keyErr, graspsync.Printable(msg.err.Error()))
 	l.step(ctx, plan.Lost{
 		Relay: c.url, Epoch: c.epoch, AliveAt: msg.aliveAt, Cursors: msg.cursors,
 		RetryAt: l.m.health.NextAttempt(c.url),
@@ -658,17 +641,6 @@ func (l *loop) keepAll() {
 	}
 }
 
-// notSaved schedules another attempt at a relay that was not dialed because saving the attempt
-// failed.
-func (l *loop) notSaved(u graspsync.RelayURL) (retryAt time.Time) {
-	l.m.health.Closed(u)
-	retryAt = time.Now().Add(notDialed)
-	if at := l.m.health.NextAttempt(u); at.After(retryAt) {
-		return at
-	}
-	return retryAt
-}
-
 // mailbox is an unbounded queue whose senders never block. Its owner limits the number of messages
 // by limiting the work that sends them.
 type mailbox[T any] struct {
@@ -735,7 +707,6 @@ type (
 		conn   *relayConn
 		until  time.Time
 		reason string
-		log    bool
 	}
 	// lackingEvents contains the repositories of each event that the relay lacks.
 	lackingEvents struct {

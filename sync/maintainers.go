@@ -203,11 +203,10 @@ func (c *authorityCache) get(key authorityKey, generation Revision) *recognizedA
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries == nil {
-		return nil
+		c.entries = limit.NewTable[authorityKey, *recognizedAuthors](maxAuthorities, maxAuthorityListings)
 	}
 	k, _ := c.entries.Get(key)
 	if k == nil || k.generation != generation {
-		c.entries.Delete(key)
 		return nil
 	}
 	c.entries.Touch(key)
@@ -217,9 +216,6 @@ func (c *authorityCache) get(key authorityKey, generation Revision) *recognizedA
 func (c *authorityCache) put(key authorityKey, k *recognizedAuthors, listings int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.entries == nil {
-		c.entries = limit.NewTable[authorityKey, *recognizedAuthors](maxAuthorities, maxAuthorityListings)
-	}
 	c.entries.Put(key, limit.Stranger{}, min(int64(listings), maxAuthorityListings/2), k)
 }
 

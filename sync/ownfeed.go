@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -253,7 +254,5 @@ func (o *ownFeed) deliver(a session.Deliver) {
 		return
 	}
 	o.telemetry.drop("own_feed_ids", 1)
-	if o.telemetry.mayLog(o.cfg.OwnRelay, classHostile) {
-		o.cfg.Logger.Warn("own relay sent an event with a wrong id", keyRelay, o.cfg.OwnRelay.String(), keyEvent, a.Event.ID)
-	}
+	o.telemetry.remote(slog.LevelWarn, o.cfg.OwnRelay, classHostile, "own relay sent an event with a wrong id", keyEvent, a.Event.ID)
 }

@@ -210,14 +210,11 @@ func (p *safePolicy) events(ctx context.Context, ids []graspsync.EventID) (_ map
 }
 
 // hear calls [Policy].RecognizedAuthors. It returns false if the Policy cannot tell.
-func (p *safePolicy) hear(identifier string) (map[graspsync.PubKey]bool, bool) {
-	heard, err := p.heard(identifier)
-	return heard, err == nil && heard != nil
-}
-
-func (p *safePolicy) heard(identifier string) (_ map[graspsync.PubKey]bool, err error) {
-	defer p.telemetry.recovered(&err, "policy")
-	return p.of.RecognizedAuthors(identifier, p.view), nil
+func (p *safePolicy) hear(identifier string) (heard map[graspsync.PubKey]bool, can bool) {
+	var err error
+	defer p.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
+	heard = p.of.RecognizedAuthors(identifier, p.view)
+	return heard, heard != nil
 }
 
 func (p *safePolicy) heldForUser(id graspsync.EventID) (byUser, held bool) {

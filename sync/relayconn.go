@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -421,7 +422,7 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.Done:
 			c.done(a)
 		case session.LiveClosed:
-			c.refusedLive(a.Reason)
+			c.m.telemetry.remote(slog.LevelDebug, c.url, classRefusal, "live subscription refused", keyReason, graspsync.Printable(a.Reason))
 			if a.Why != wire.RefusalOther {
 				c.stats.failed(graspsync.Printable(a.Reason))
 			}
@@ -432,7 +433,7 @@ func (c *relayConn) perform(actions []session.Action) {
 			c.m.inbox.put(planInput{closed})
 		case session.RateLimited:
 			c.stats.cooled(session.Cooling{Until: a.Until, For: a.For})
-			c.m.inbox.put(rateLimit{conn: c, until: a.Until, reason: a.Reason, log: c.m.telemetry.mayLog(c.url, classRateLimit)})
+			c.m.inbox.put(rateLimit{conn: c, until: a.Until, reason: a.Reason})
 		case session.Learned:
 			c.learn(a)
 		case session.Taken:
@@ -442,11 +443,15 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.Authenticate:
 			c.authenticate(a.Challenge)
 		case session.Notice:
-			c.notice(a.Text)
+			c.m.telemetry.remote(slog.LevelInfo, c.url, classNotice, "relay notice", keyReason, graspsync.Printable(a.Text))
 		case session.Strike:
 			c.strike(a)
 		case session.Hangup:
-			c.giveUp(a)
+			why := errRefused
+			if a.Hung {
+				why = errHung
+			}
+			c.end(fmt.Errorf("%w: %s", why, a.Reason))
 		}
 	}
 	c.holdClaimable(c.session.Granted())
@@ -454,21 +459,10 @@ func (c *relayConn) perform(actions []session.Action) {
 
 func (c *relayConn) strike(a session.Strike) {
 	c.stats.strikes.Add(1)
-	if c.m.telemetry.mayLog(c.url, classHostile) {
-		c.m.cfg.Logger.Debug("relay violated the protocol", keyRelay, c.url.String(), keyReason, graspsync.Printable(a.Reason))
-	}
+	c.m.telemetry.remote(slog.LevelDebug, c.url, classHostile, "relay violated the protocol", keyReason, graspsync.Printable(a.Reason))
 	if a.Last {
 		c.end(fmt.Errorf("%w: %s", errHostile, a.Reason))
 	}
-}
-
-// giveUp ends a connection that the session gave up.
-func (c *relayConn) giveUp(a session.Hangup) {
-	why := errRefused
-	if a.Hung {
-		why = errHung
-	}
-	c.end(fmt.Errorf("%w: %s", why, a.Reason))
 }
 
 // errHung ends the connection of a silent relay, errRefused that of a relay that refuses
@@ -480,13 +474,6 @@ var (
 
 // errHostile ends the connection of a hostile relay.
 var errHostile = errors.New("hostile relay")
-
-// notice logs a NOTICE, at most once per minute.
-func (c *relayConn) notice(text string) {
-	if c.m.telemetry.mayLog(c.url, classNotice) {
-		c.m.cfg.Logger.Info("relay notice", keyRelay, c.url.String(), keyReason, graspsync.Printable(text))
-	}
-}
 
 // deliver passes an event to the pipeline. The time that it blocks is added to the relay's
 // deadlines.
@@ -763,7 +750,9 @@ func (c *relayConn) learn(a session.Learned) {
 		until = now.Add(negentropyRetry)
 	}
 	c.stats.learn(func(o *relaylimits.Observed) { o.Learn(a.Kind, a.Value, until) })
-	c.learned(a.Kind.String(), a.Value, a.Reason)
+	c.m.telemetry.learnedFact(a.Kind.String())
+	c.m.telemetry.remote(slog.LevelInfo, c.url, classLearned, "relay limit learned",
+		"fact", a.Kind.String(), "value", a.Value, keyReason, graspsync.Printable(a.Reason))
 	c.updateLimits(now)
 }
 
@@ -772,9 +761,7 @@ func (c *relayConn) setAside(v relaylimits.Value) {
 	now := time.Now()
 	c.stats.learn(func(o *relaylimits.Observed) { o.SetAside(v, now.Add(relaylimits.Believed)) })
 	c.m.telemetry.drop("bad_value", 1)
-	if c.m.telemetry.mayLog(c.url, classAside) {
-		c.m.cfg.Logger.Info("relay refused a filter value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
-	}
+	c.m.telemetry.remote(slog.LevelInfo, c.url, classAside, "relay refused a filter value", "list", v.Tag, "value", graspsync.Printable(v.Value))
 	c.updateLimits(now)
 }
 
@@ -813,22 +800,6 @@ func (c *relayConn) compared(r session.Report) {
 	})
 }
 
-func (c *relayConn) refusedLive(reason string) {
-	reason = graspsync.Printable(reason)
-	if c.m.telemetry.mayLog(c.url, classRefusal) {
-		c.m.cfg.Logger.Debug("live subscription refused", keyRelay, c.url.String(), keyReason, reason)
-	}
-}
-
-// learned counts and logs a fact. reason may be a text of the relay.
-func (c *relayConn) learned(fact string, value int, reason string) {
-	c.m.telemetry.learnedFact(fact)
-	if c.m.telemetry.mayLog(c.url, classLearned) {
-		c.m.cfg.Logger.Info("relay limit learned", keyRelay, c.url.String(),
-			"fact", fact, "value", value, keyReason, graspsync.Printable(reason))
-	}
-}
-
 // gap counts an event that a live subscription should have delivered.
 func (c *relayConn) gap(in graspsync.Incoming) {
 	c.stats.gaps.Add(1)
@@ -836,14 +807,10 @@ func (c *relayConn) gap(in graspsync.Incoming) {
 	id := in.Event.ID
 	if in.Source.Kind == graspsync.Daily {
 		c.stats.lasting.Add(1)
-		if c.m.telemetry.mayLog(c.url, classLastingGap) {
-			c.m.cfg.Logger.Error("daily pass found a missed event", keyRelay, c.url.String(), keyEvent, id.String())
-		}
+		c.m.telemetry.remote(slog.LevelError, c.url, classLastingGap, "daily pass found a missed event", keyEvent, id.String())
 		return
 	}
-	if c.m.telemetry.mayLog(c.url, classGap) {
-		c.m.cfg.Logger.Info("catch-up found a missed event", keyRelay, c.url.String(), keyEvent, id.String())
-	}
+	c.m.telemetry.remote(slog.LevelInfo, c.url, classGap, "catch-up found a missed event", keyEvent, id.String())
 }
 
 func sizeOf(r wire.Request) int {

@@ -2,6 +2,7 @@ package sync
 
 import (
 	"hash/maphash"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -135,13 +136,9 @@ func (m *SyncManager) logFailing(c *relayConn, reason string) {
 func (m *SyncManager) logFailure(c *relayConn, err error) {
 	st := m.health.Status(c.url)
 	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
-	args := []any{keyRelay, c.url.String(), keyAttempt, st.Failures, keyBackoff, backoff}
 	m.logFailing(c, graspsync.Printable(err.Error()))
-	if m.telemetry.mayLog(c.url, classFailed) {
-		m.cfg.Logger.Info("connection failed", append(args, keyErr, graspsync.Printable(err.Error()))...)
-	} else {
-		m.cfg.Logger.Debug("connection failed", args...)
-	}
+	m.telemetry.remote(slog.LevelInfo, c.url, classFailed, "connection failed",
+		keyAttempt, st.Failures, keyBackoff, backoff, keyErr, graspsync.Printable(err.Error()))
 	if st.State != health.Dead {
 		c.stats.dead = false
 		return
@@ -152,36 +149,24 @@ func (m *SyncManager) logFailure(c *relayConn, err error) {
 	}
 }
 
-func (m *SyncManager) logLost(c *relayConn, err error) {
-	if m.telemetry.mayLog(c.url, classLost) {
-		m.cfg.Logger.Info("connection lost", keyRelay, c.url.String(), keyErr, graspsync.Printable(err.Error()))
-	} else {
-		m.cfg.Logger.Debug("connection lost", keyRelay, c.url.String())
-	}
-}
-
 func (m *SyncManager) logBatch(msg batchResult, result plan.Result) {
-	u, r, items, kind := msg.conn.url, msg.done.Report, msg.batch.Items, kindName(msg.batch.Kind)
-	log := m.cfg.Logger.With(keyRelay, u.String(), keyItems, items)
+	u, r, items := msg.conn.url, msg.done.Report, msg.batch.Items
 	if result >= plan.Failed {
 		reason := graspsync.Printable(r.Err)
 		if reason == "" && result == plan.Failed {
 			reason = "some events could not be saved"
 		}
 		m.logFailing(msg.conn, reason)
-		if m.telemetry.mayLog(u, classBatch) {
-			log.Info("fetching history failed", keyErr, reason)
-		}
-		m.telemetry.observe(BatchFailed{Relay: u, Kind: kind, Items: items, Reason: reason})
+		m.telemetry.remote(slog.LevelInfo, u, classBatch, "fetching history failed", keyItems, items, keyErr, reason)
 	} else {
 		msg.conn.stats.failingSince, msg.conn.stats.warned = time.Time{}, false
 		m.telemetry.observe(BatchConfirmed{
-			Relay: u, Kind: kind, Items: items, Events: r.Events, Method: r.Method.String(),
+			Relay: u, Kind: kindName(msg.batch.Kind), Items: items, Events: r.Events, Method: r.Method.String(),
 			Gaps: result == plan.Gaps, Duration: time.Since(msg.since),
 		})
 	}
-	if (r.Missing > 0 || r.Seconds > 0) && m.telemetry.mayLog(u, classIncomplete) {
-		log.Info("history has gaps", "missing_events", r.Missing, "full_seconds", r.Seconds)
+	if r.Missing > 0 || r.Seconds > 0 {
+		m.telemetry.remote(slog.LevelInfo, u, classIncomplete, "history has gaps", keyItems, items, "missing_events", r.Missing, "full_seconds", r.Seconds)
 	}
 }
 

@@ -106,6 +106,13 @@ func (r *telemetry) mayLog(u graspsync.RelayURL, c logClass) bool {
 	return r.says.Allow(limit.Stranger{ID: u.HostPort().Host + " " + string(c)}, 1)
 }
 
+// remote logs a line that contains remote text, if that is allowed now.
+func (r *telemetry) remote(level slog.Level, u graspsync.RelayURL, c logClass, msg string, args ...any) {
+	if r.mayLog(u, c) {
+		r.log.Log(context.Background(), level, msg, append([]any{keyRelay, u.String()}, args...)...)
+	}
+}
+
 func (r *telemetry) outcome(k graspsync.SourceKind, result graspsync.Result) {
 	r.results[result].Add(1)
 	if result == graspsync.Stored && int(k) < len(r.sources) {
@@ -251,14 +258,6 @@ type (
 		Gaps     bool
 		Duration time.Duration
 	}
-	// BatchFailed reports that a batch stopped early. The rest is requested again. Reason may be
-	// remote text, escaped.
-	BatchFailed struct {
-		Relay  graspsync.RelayURL
-		Kind   string
-		Items  int
-		Reason string
-	}
 	// RelayHostile reports that a connection was closed because the relay was hostile.
 	RelayHostile struct{ Relay graspsync.RelayURL }
 )
@@ -266,7 +265,6 @@ type (
 func (EventStored) observation()    {}
 func (EventRejected) observation()  {}
 func (BatchConfirmed) observation() {}
-func (BatchFailed) observation()    {}
 func (RelayHostile) observation()   {}
 
 // dropObservations is the reason under which observations are counted that found no room in the

@@ -267,8 +267,8 @@ var exhibits = []exhibit{
 		"now.Sub(w.saidAt) >= sayTrouble {", "now.Sub(w.saidAt) >= 0 {", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m", nil, "lines of the log",
 	},
 	{
-		"each event that a relay kept back is a line in the log", "sync/relayconn.go",
-		"if c.m.telemetry.mayLog(c.url, classLastingGap) {", "if c.m != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
+		"each event that a relay kept back is a line in the log", "sync/telemetry.go",
+		"if r.mayLog(u, c) {", "if r.mayLog(u, c) || c == classLastingGap {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
 	},
 	{
 		"a policy behind hooks can't tell whose word counts", "adapter/internal/embedding/policy.go",
