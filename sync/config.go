@@ -20,67 +20,60 @@ import (
 // default, and a negative one is refused.
 type Config struct {
 	// Bootstrap relays are asked for announcements and states (layer 1) even if no repository lists
-	// them, and never forgotten. Other events are fetched only from listed relays. The own relay
-	// must not be in the list. Defaults to none, because the Store lists the relays.
+	// them, and never forgotten. The own relay must not be in the list. Defaults to none, because
+	// the Store lists the relays.
 	Bootstrap []graspsync.RelayURL
-	// AllowPlaintext allows ws:// relays. Their events are signed but visible on the network.
-	// Defaults to false: such relays are ignored and counted.
+	// AllowPlaintext allows ws:// relays, whose events are visible on the network. Defaults to
+	// false: such relays are ignored and counted.
 	AllowPlaintext bool
 	// HostedStatesOnly requests from each relay only the states of repositories that list the
-	// relay. It helps with relays that store very many states of other repositories, and costs one
-	// more filter per hundred repositories of a relay. A relay without room for these filters is
-	// followed by kinds and still sends all new states. After a restart with another value all
-	// announcements and states are fetched again. Defaults to false: one filter
-	// {"kinds":[30617,30618]} requests both.
+	// relay. It helps with relays that store very many other states, and costs one more filter per
+	// hundred repositories. After a restart with another value all announcements and states are
+	// fetched again. Defaults to false: one filter {"kinds":[30617,30618]} requests both.
 	HostedStatesOnly bool
 	// Policy decides which events are stored. Defaults to [NewGRASPPolicy].
 	Policy Policy
 	// PolicyVersion must change whenever other settings or code might change the decision of Policy
-	// about rejected events. State keeps rejections only for one identity and version. After a
-	// change they are discarded, and the full history of all relays is compared. Defaults to "".
+	// about rejected events. After a change of the identity or version, rejections are discarded,
+	// and the full history of all relays is compared. Defaults to "".
 	PolicyVersion string
 	// Holder stores the events that Policy holds. It is required if Policy returns
-	// [graspsync.Hold]. Without it such a verdict is logged, and the event is judged again.
-	// Defaults to none.
+	// [graspsync.Hold]. Defaults to none.
 	Holder Holder
-	// Lacking returns the repositories without complete git data. The value is true if a git server
-	// may still have the data. Repositories with held announcements are included. Lacking must be
-	// safe for concurrent use and must not block. Defaults to nil. Then [Status].Synced ignores git
-	// data.
+	// Lacking returns the repositories without complete git data, those with held announcements
+	// included. The value is true if a git server may still have the data. Lacking must be safe for
+	// concurrent use and must not block. Defaults to nil. Then [Status].Synced ignores git data.
 	Lacking func() map[graspsync.RepoRef]bool
-	// Rules are the operator's blocks. They are checked before Policy and may change while Run
-	// runs, see [SyncManager.RulesChanged]. Defaults to none.
+	// Rules are the operator's blocks. They are checked before Policy, see
+	// [SyncManager.RulesChanged]. Defaults to none.
 	Rules Rules
-	// Verifier checks signatures. Defaults to a batch verifier (package batchverify), which costs
-	// at most slightly more than single checks, even with hostile input.
+	// Verifier checks signatures. Defaults to a batch verifier (package batchverify).
 	Verifier Verifier
-	// State persists the health of relays, learned limits and progress over restarts. Its keys
-	// begin with "sync/", and only one manager may use it. The caller closes it after Run has
+	// State persists the health of relays, learned limits and progress over restarts, under keys
+	// that begin with "sync/". Only one manager may use it. The caller closes it after Run has
 	// returned. While it cannot be written, relays that never worked are not dialed. Defaults to
-	// none: each restart begins without state, and a crash loop dials every relay each time.
+	// none: a crash loop dials every relay each time.
 	State state.Store
-	// Signer signs authentication events for relays (NIP-42). It is used at most once per
-	// connection, after a relay refused a request without authentication. Defaults to none: such
-	// requests fail and are repeated after at most an hour.
+	// Signer signs authentication events for relays (NIP-42), at most once per connection. Defaults
+	// to none: requests that need it fail and are repeated after at most an hour.
 	Signer Signer
-	// Health configures the backoff of failed relays. Health.MaxRecords is at most 50,000, the
-	// maximum number of known relays, which is also its default.
+	// Health configures the backoff of failed relays. Health.MaxRecords is at most 50,000, which is
+	// its default.
 	Health health.Config
 	// Logger receives log records. Defaults to no logging.
 	Logger *slog.Logger
-	// Observe receives [Observation] values. It is called on one goroutine of Run, in order, and
-	// never after Run has returned. It may call any method of the manager except Run. Run waits for
-	// a running call, so Observe must return. While it runs, observations are queued. If the queue
-	// is full, they are dropped and counted ("observations"). A panic is recovered and logged.
-	// Defaults to nil.
+	// Observe receives [Observation] values on one goroutine of Run, in order, and never after Run
+	// has returned. It may call any method of the manager except Run, and must return. While it
+	// runs, observations are queued. Beyond 1,024 they are dropped and counted ("observations"). A
+	// panic is recovered and logged. Defaults to nil.
 	Observe func(Observation)
 	// OwnRelay is the URL of the own relay if the relay is another process. Its announcements, root
 	// events and deletions are then read over OwnTransport, and [SyncManager.NotifyStored] is not
-	// needed. The relay must have verified signatures. The address may be internal, because clients
-	// use the URL of the identity. Defaults to none.
+	// needed. The relay must have verified signatures. The address may be internal. Defaults to
+	// none.
 	OwnRelay graspsync.RelayURL
-	// OwnTransport connects to OwnRelay. A transport for public relays refuses internal and own
-	// addresses, so OwnRelay may need another one. Defaults to the transport for all relays.
+	// OwnTransport connects to OwnRelay. A transport for public relays refuses internal addresses.
+	// Defaults to the transport for all relays.
 	OwnTransport Transport
 
 	constants constants
@@ -94,38 +87,36 @@ type Config struct {
 // Times are the durations and intervals of a [SyncManager] that operators may change.
 type Times struct {
 	// BatchWindow is the time in which changes of the targets are collected before requests are
-	// sent. A short window causes many small requests. Defaults to 5 s.
+	// sent. Defaults to 5 s.
 	BatchWindow time.Duration
 	// PassEvery is the time between two passes over the whole history of a relay, plus or minus
-	// 1/24. A shorter time costs more traffic. A longer time finds events later that were missed
-	// live. Defaults to 24 h.
+	// 1/24. A longer time finds events later that were missed live. Defaults to 24 h.
 	PassEvery time.Duration
 }
 
-// passBetween returns the bounds of the random time between two passes. It is random so that the
-// passes of different relays do not coincide.
+// passBetween returns the bounds of the random time between two passes, so that the passes of
+// relays do not coincide.
 func (t Times) passBetween() (least, most time.Duration) {
 	return t.PassEvery - t.PassEvery/24, t.PassEvery + t.PassEvery/24
 }
 
 // Limits are the limits of a [SyncManager].
 type Limits struct {
-	// MaxConnections is the maximum number of relay connections, including attempts. At most 10
-	// attempts start concurrently. Attempts older than a second free their slot and continue, at
-	// most 80 and at most a third of MaxConnections. Defaults to 256.
+	// MaxConnections is the maximum number of relay connections, including attempts. At most a
+	// third of them, and 80, are attempts older than a second. Defaults to 256.
 	MaxConnections int
 	// MaxRelaysPerRepo is the maximum number of relays followed per announcement: the first
 	// distinct relays that it lists, including this server. As many relays that only other
 	// maintainers list ([nip34.AnnouncementSet.Targets]) are followed in addition. Further relays
-	// are ignored and counted as dropped ("relays_listed", "relays_others"). A large value lets one
-	// announcement cause many connections. Defaults to 16, at most 64.
+	// are ignored and counted as dropped ("relays_listed", "relays_others"). Defaults to 16, at
+	// most 64.
 	MaxRelaysPerRepo int
 	// MaxRootsPerRepo is the maximum number of patches, pull requests and issues followed per
 	// repository. Defaults to 5,000.
 	MaxRootsPerRepo int
 	// InFlight is the maximum size of all events in the pipeline in bytes. A relay host may use a
-	// quarter of it. A relay is not read while its events have no room. Messages being read are not
-	// included; package wstransport has 16 MiB for them. Defaults to 48 MiB, at least 4 MiB.
+	// quarter of it, and is not read while its events have no room. Defaults to 48 MiB, at least 4
+	// MiB.
 	InFlight int64
 }
 
@@ -205,46 +196,42 @@ const FutureTolerance = 15 * time.Minute
 const (
 	connectTimeout = 10 * time.Second // of one connection attempt
 
-	// dialEvery is the minimum time between the starts of two connection attempts. It protects
-	// proxies and resolvers.
+	// dialEvery is the minimum time between the starts of two connection attempts.
 	dialEvery = 250 * time.Millisecond
 
 	// quickReconnect is the maximum length of a connection loss after which only the missed time is
-	// fetched. After a longer loss all history is fetched.
+	// fetched.
 	quickReconnect = 15 * time.Minute
 	// overlap is the time before the last sign of life of a relay that a quick reconnect fetches
 	// again. Servers hold events for 30 minutes until their git data arrives, and clocks differ by
 	// up to 15 minutes.
 	overlap = 45 * time.Minute
 
-	// idleTimeout ends a request that receives no message for that time. firstAnswer applies before
-	// the first event of a page, because large relays under load need more than 30 seconds.
-	// totalTimeout ends any request.
+	// idleTimeout ends a request that receives no message for that time, firstAnswer before the
+	// first event of a page, because large relays under load need more than 30 seconds.
 	idleTimeout  = 30 * time.Second
 	firstAnswer  = 2 * time.Minute
 	totalTimeout = 5 * time.Minute
-	// openTimeout is the maximum time that a request waits for the first answer to the previous
-	// request, so that an answer without a subscription id can be assigned to one request.
+	// openTimeout is the maximum wait of a request for the first answer to the previous request, so
+	// that an answer without a subscription id belongs to one request.
 	openTimeout = 2 * time.Second
 
 	maxBatches = 4 // concurrent batches per relay
-	// retryBase is the wait before the items of a failed batch are requested again on the same
-	// connection. It doubles up to retryMax.
+	// retryBase is the wait before the items of a failed batch are requested again. It doubles up
+	// to retryMax.
 	retryBase = 30 * time.Second
 	retryMax  = time.Hour
 
-	// negentropyRetry is the time for which NIP-77 is not used with a relay that did not support
-	// it. A relay without an answer for negentropyFirst counts as such. negentropyTimeout is the
-	// maximum time of a reconciliation.
+	// negentropyRetry is the time for which NIP-77 is not used with a relay that refused it, or did
+	// not answer for negentropyFirst. negentropyTimeout limits a reconciliation.
 	negentropyRetry   = 4 * time.Hour
 	negentropyFirst   = 10 * time.Second
 	negentropyTimeout = 2 * time.Minute
-	// negentropyFrame is the maximum size of a message of a reconciliation that we send, in bytes.
-	// Hex doubles it, and the result is at most half of the message size of the relay.
+	// negentropyFrame is the maximum size of a message that we send, in bytes. Hex doubles it, and
+	// the result is at most half of the message size of the relay.
 	negentropyFrame = 30_000
-	// negentropyRounds is the maximum number of messages of a relay in one reconciliation.
-	// negentropyIDs is the maximum number of missing ids that one reconciliation finds. The found
-	// events are fetched, and another reconciliation or pages fetch the rest.
+	// negentropyRounds is the maximum number of messages of a relay in one reconciliation,
+	// negentropyIDs of missing ids that one reconciliation finds.
 	negentropyRounds = 64
 	negentropyIDs    = 65_536
 	maxSet           = 1_000_000 // ids that are loaded to reconcile one filter; larger sets are paged
@@ -253,26 +240,24 @@ const (
 	maxPage        = 50_000 // events accepted in one page, because some relays ignore limits
 	idsPerRequest  = 250    // events requested by id in one request, fewer if the relay accepts fewer
 
-	// rebuildFilters is the number of live filters of a relay from which consolidation is
-	// considered. The filters are replaced if that saves a fifth.
+	// rebuildFilters is the number of live filters of a relay from which they are replaced if that
+	// saves a fifth.
 	rebuildFilters = 70
 	// pollEvery is the maximum time between two requests for an item without room in a live
 	// subscription.
 	pollEvery = 10 * time.Minute
 
-	// maxAuthors is the maximum number of authors of stored events whose deletions are requested.
-	// authorsPerPass of them are requested from a relay in each pass, in turn. If there are more
-	// authors, a changing sample is used.
+	// maxAuthors is the maximum number of authors of stored events whose deletions are requested,
+	// authorsPerPass from a relay in each pass, in turn.
 	maxAuthors     = 10_000
 	authorsPerPass = 1_000
 
-	// strikes is the number of proofs of hostility within an hour, such as forged events, after
-	// which the relay is disconnected.
+	// strikes is the number of proofs of hostility within an hour after which the relay is
+	// disconnected.
 	strikes = 3
 
-	// gapAge is the minimum time that a live filter was open before the created_at of an event. If
-	// the event then arrives only as history, it counts as a gap. With a short time, clock
-	// differences count as gaps.
+	// gapAge is the minimum time that a live filter was open before the created_at of an event that
+	// counts as a gap, because clocks differ.
 	gapAge = time.Minute
 )
 
@@ -290,8 +275,8 @@ type constants struct {
 	// BatchTimeout ends a batch of requests. Its progress is kept, and the rest is requested again.
 	BatchTimeout time.Duration
 	// Unproductive is the number of useless bytes that a relay host may send: unrequested, repeated
-	// and forged events. Refill bytes are restored per minute. A relay that exceeds it is
-	// disconnected for at least an hour and counted as dropped, "unproductive".
+	// and forged events. Refill bytes are restored per minute. Beyond it the relay is disconnected
+	// for at least an hour.
 	Unproductive, Refill int64
 	// Workers is the number of goroutines that check signatures.
 	Workers int
@@ -300,24 +285,21 @@ type constants struct {
 	// ObserveQueue bounds the queued observations.
 	ObserveQueue int
 	// Waiting is the maximum number of events that wait for a dependency and are kept whole,
-	// WaitingBytes their maximum size. Only the ids of the oldest events are kept. Recently
-	// rejected events, and events with the verdict [graspsync.Later], each have the same number and
-	// a quarter of the bytes.
+	// WaitingBytes their maximum size. Events without room or unsaved have the same number and a
+	// quarter of the bytes.
 	Waiting      int
 	WaitingBytes int64
 	// Remembered is the maximum number of remembered ids of recent stored events, and separately of
-	// events that were rejected or wait. The oldest are evicted and fetched again in each pass. One
-	// id takes about 300 bytes.
+	// others. The oldest are evicted and fetched again in each pass. One id takes about 300 bytes.
 	Remembered int
 	// RejectedFor is the time for which the id of a rejected event is remembered, including
-	// restarts. The event is requested again if its dependency arrives.
+	// restarts.
 	RejectedFor time.Duration
 	// FeedQueue is the maximum number of changes collected in one batch window, or a quarter of the
-	// known events if that is more. If it is exceeded, everything is planned again, which is slower
-	// and loses nothing.
+	// known events if that is more. Beyond it everything is planned again.
 	FeedQueue int
-	// PageLimit is the number of events requested in one page of history. For a relay that declares
-	// a limit (NIP-11) it is that limit, at most twice PageLimit.
+	// PageLimit is the number of events requested in one page of history, or the limit of the relay
+	// (NIP-11), at most twice PageLimit.
 	PageLimit int
 }
 
@@ -339,14 +321,14 @@ func (t *constants) setDefaults() {
 	def(&t.PageLimit, 500)
 }
 
-// Rules are the operator's blocks of events, repositories and relays. They apply before the
-// [Policy]. They may change at any time; then [SyncManager.RulesChanged] must be called. All
-// methods may be called concurrently and must not block, because they are called for every event
-// and every relay. Package rules contains an implementation.
+// Rules are the operator's blocks of events, repositories and relays. After a change
+// [SyncManager.RulesChanged] must be called. All methods may be called concurrently and must not
+// block, because they are called for every event and every relay. Package rules contains an
+// implementation.
 type Rules interface {
 	// Blocks returns the reason why an event is blocked, as a constant text with a prefix of
 	// NIP-01, or "". The event is judged again when RulesChanged is called with one of the
-	// dependencies in until, which [graspsync.OnRuleRemoved] creates.
+	// dependencies in until ([graspsync.OnRuleRemoved]).
 	Blocks(event graspsync.Event) (reason string, until []graspsync.Dependency)
 	// BlocksRepository reports whether a repository is not hosted, regardless of its announcement.
 	BlocksRepository(ref graspsync.RepoRef) bool
@@ -366,8 +348,8 @@ func (c *Config) blocks(ev graspsync.Event) (reason, rule string) {
 	return reason, ruleOf(until)
 }
 
-// WithRules returns a Policy that applies rules first and then policy. [New] applies [Config.Rules]
-// with it. An embedder needs WithRules only to use the combined Policy elsewhere.
+// WithRules returns a Policy that applies rules first and then policy, as [New] does with
+// [Config.Rules].
 func WithRules(policy Policy, rules Rules) Policy { return &rulesPolicy{policy, rules} }
 
 type rulesPolicy struct {

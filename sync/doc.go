@@ -13,68 +13,42 @@
 // missing events, follows new events live, and retries failed relays. Received events are verified,
 // judged by the [Policy] and saved.
 //
-// # Life cycle
-//
 // [New] validates its arguments and starts nothing. [SyncManager.Run] blocks until its context ends
-// and leaves no goroutine behind. All other methods may be called at any time and concurrently,
-// also before and after Run.
+// and leaves no goroutine behind. All other methods may be called at any time and concurrently.
 //
-// # Restarts
-//
-// The targets are read from the Store at each start. With [Config].State other state also survives:
-// the backoff of relays, which is durable before each dial, learned limits of relays, and the time
-// up to which each relay is complete. That time never exceeds the state of the Store and is saved
-// about once a minute. So a restart within 15 minutes fetches only events since then. State that
-// cannot be written or read costs additional traffic and nothing else.
+// The targets are read from the Store at each start. With [Config].State the backoff of relays,
+// learned limits and the time up to which each relay is complete survive a restart. That time never
+// exceeds the state of the Store.
 //
 // # Architecture
 //
 // One goroutine, the loop, owns the plan (internal/plan), which decides which relays are followed
 // and which events are fetched. Each connection has a goroutine that runs a state machine
-// (internal/session). Both are pure. Events of all connections go through one bounded pipeline, so
-// a slow Store slows the reading of relays. Calls go down in this list:
+// (internal/session). Both are pure. A live event takes this way:
 //
+//	relayConn         one connection to a relay, with its session
+//	ingest            the pipeline: submit, verify and writer; a slow Store slows the relays
+//	writer            one goroutine that judges events by the Policy and saves them in batches
+//	selfSubscriber    merges changes of the index (internal/index) for the loop
 //	loop              runs the plan; targetBuilder makes its input, statusBuilder the Status
-//	relayConn         one connection to a relay
-//	ingest            the pipeline: submit, verify and writer
-//	  inflight        bytes and copies of the events in the pipeline
-//	  fetchClaims     ids that are requested from one of several relays
-//	  writer          one goroutine that judges events and saves them in batches
-//	  reprocessQueue  events that must be judged again
-//	selfSubscriber    merges changes of the index for the loop
-//	storeView         the View of the Policy, from the index and the Store
-//	storeReader       reads the Store for the index
-//	internal/index    hosted repositories, root events and the replies to them
 //
 // # Limits for relays
 //
 // Cheap checks precede signature checks, and the Policy and the Store get only verified events. An
-// announcement that [Policy].Lists refuses is rejected before its signature is checked if no hosted
-// repository lists its author. Only its id is remembered. If the author is listed later, the
-// announcement is requested again and verified. So a relay with many repositories of other services
-// is read at full speed.
+// announcement that [Policy].Lists refuses is rejected unverified if no hosted repository lists its
+// author. Only its id is remembered.
 //
-// Each relay host has an allowance of 8 MiB for useless bytes: unrequested, repeated and forged
-// events. A forged event costs 1/2,000 of it, and 64 KiB are restored per minute. A relay that
-// exceeds the allowance, or gives three proofs of hostility within an hour, is disconnected for at
-// least an hour. Requested events cost no allowance, even if they are rejected.
+// Each relay host has an allowance of 8 MiB for unrequested, repeated and forged events. A relay
+// that exceeds it, or gives three proofs of hostility within an hour, is disconnected for at least
+// an hour. Events in the pipeline take at most [Limits.InFlight] bytes, and a relay host at most a
+// quarter of them. A relay without room is not read.
 //
-// Events in the pipeline take at most [Limits.InFlight] bytes, and a relay host at most a quarter
-// of them. A host has at most 512 events waiting for their signature check, and hosts take turns. A
-// relay without room is not read.
+// # Pending events
 //
-// # Postponed events
-//
-// Events that the Policy answers with [graspsync.Later] are kept whole while there is memory, which
-// all relays share, and are judged again in turn. If one of these events finds room, all are judged
-// again immediately. If only the id of an event is left, it is requested again after an hour. The
-// time doubles with each repetition.
-//
-// # Failures of the Store
-//
-// Events that could not be judged or saved are retried until they can be. The first such events
-// stay in memory within [Limits.InFlight]. Of 10,000 more only the ids are kept. Further events are
-// dropped and counted as "unsaved", and their relay counts as incomplete. When saving works again,
-// events without their data are requested by id, and relays with dropped events are asked for all
-// events since then. An event on which the Store fails or hangs is isolated and saved alone.
+// Events with a missing dependency, without room ([graspsync.Later]), or that could not be judged or
+// saved, are kept whole while there is memory, which all relay hosts share. They are judged again
+// when their dependency arrives, or in turn. An event of which only the id is left is requested
+// again, after a time that doubles with each repetition. If there is no room for an unsaved event of
+// history, its batch fails and is fetched again. An event on which the Store fails is isolated and
+// saved alone.
 package sync

@@ -43,7 +43,7 @@ type EventState struct {
 	ID  graspsync.EventID `json:"id"`
 	Is  EventCode         `json:"is"`
 	// Reason is the reason why the event is not stored, as in an OK message. Detail is the part
-	// that concerns this event: an error, the expected and the found URLs, or the dependencies.
+	// that concerns this event.
 	Reason string `json:"reason,omitempty"`
 	Detail string `json:"detail,omitempty"`
 	// Rule is the subject of the [Config].Rules rule that blocks the event, see
@@ -60,8 +60,8 @@ type EventState struct {
 	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
 	// Again reports whether the event is judged again later or after a change of a dependency.
 	Again bool `json:"again,omitempty"`
-	// Since is set for an unknown event. It is the time since which the states of all events are
-	// known, zero if some were evicted.
+	// Since is set for an unknown event: the time since which the states of all events are known,
+	// zero if some were evicted.
 	Since time.Time `json:"since,omitzero"`
 
 	awaits []pending.Key
@@ -75,7 +75,7 @@ type EventHead struct {
 	Identifier string           `json:"identifier,omitempty"` // of an addressable event
 }
 
-// Awaits reports whether an event that is not stored is judged again when d is fulfilled. With
+// Awaits reports whether an event is judged again when d is fulfilled. With
 // [graspsync.OnRuleRemoved] it reports whether a rule blocks the event, also after a restart.
 func (s EventState) Awaits(d graspsync.Dependency) bool {
 	return slices.Contains(s.awaits, pending.KeyOf(d))
@@ -90,8 +90,7 @@ func headOf(ev graspsync.Event) *EventHead {
 	return h
 }
 
-// event returns an event with the same address, for comparisons. It returns false if the address is
-// unknown.
+// event returns an event with the same address, for comparisons.
 func (h *EventHead) event(id graspsync.EventID) (graspsync.Event, bool) {
 	if h == nil || h.Author == (graspsync.PubKey{}) || len(h.Identifier) > graspsync.MaxIdentifier {
 		return graspsync.Event{}, false
@@ -202,8 +201,7 @@ func unsaved(o graspsync.Outcome) (s EventState) {
 
 const maxNamed = 3
 
-// waitedFor describes up to maxNamed dependencies of an event. Dependencies of the event itself
-// precede those of events that mention it.
+// waitedFor describes up to maxNamed dependencies of an event.
 func waitedFor(deps []graspsync.Dependency) string {
 	named := slices.Clone(deps)
 	slices.SortStableFunc(named, func(a, b graspsync.Dependency) int { return mention(a) - mention(b) })
@@ -230,8 +228,7 @@ func mention(d graspsync.Dependency) int {
 
 // EventState returns the state of an event with reasons. It reads the Store and the Holder and
 // works before and after Run. Reasons are kept for the last 20,000 events since the start that were
-// not stored. The arrival of an event is remembered for a week. The error is that of ctx or the
-// Store.
+// not stored, ids for a week. The error is that of ctx or the Store.
 func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	x := EventState{Now: time.Now(), ID: id}
 	if why := m.unreadable(); why != "" {

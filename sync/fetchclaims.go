@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// claimIDs is the number of ids that a query claims at a time. Other relays may claim the rest.
+	// claimIDs is the number of ids that a query claims at a time.
 	claimIDs = 1_000
 	// claimPatience is the time for which claimed ids are not requested from other relays, and the
 	// maximum total time that one batch waits for claims of other relays.
@@ -18,8 +18,7 @@ const (
 	claimPoll     = 250 * time.Millisecond // between two checks of a claim
 
 	// claimRoom is the maximum number of ids that all relays together may claim to have (NIP-77)
-	// and that are not requested yet. An id takes 32 bytes, and twice that at the end of a
-	// reconciliation.
+	// and that are not requested yet.
 	claimRoom = 1 << 22
 	// claimShare is the room of one reconciliation: twice the ids that it may find, because known
 	// ids are removed late. If no room is left, a reconciliation gets claimFew, and the next
@@ -28,9 +27,9 @@ const (
 	claimFew   = 1 << 12
 )
 
-// fetchClaims contains the ids that are requested after reconciliations. If several relays have an
-// event, only one is asked for it. Each claim covers a part of the ids for seconds only, so that a
-// slow relay delays others little. It is safe for concurrent use.
+// fetchClaims contains the ids that are requested after reconciliations. Each claim covers a part
+// of the ids for seconds only, so that a slow relay delays others little. It is safe for concurrent
+// use.
 type fetchClaims struct {
 	claimed atomic.Uint64 // ids
 	room    atomic.Int64  // for ids that relays claim to have; may be negative, because each query gets at least claimFew

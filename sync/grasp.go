@@ -33,25 +33,20 @@ import (
 // rejected, including ephemeral events, and protected events (NIP-70) that their author's client
 // did not submit. The caller checks expired events (NIP-40), events from the future and quotas.
 //
-// The decision depends only on the stored events and their maintainer sets at that time. A comment
-// on a deleted issue, an issue of a removed repository, or a state by a former maintainer waits and
-// is judged again when its dependency returns. Stored events stay until they are deleted. So the
-// stored events of hosted repositories do not depend on the order of arrival.
-//
-// A GRASPPolicy is safe for concurrent use. Its only state is a cache of maintainer sets.
+// The decision depends only on the stored events at that time, so the stored events of hosted
+// repositories do not depend on the order of arrival. A GRASPPolicy is safe for concurrent use.
 type GRASPPolicy struct {
 	// Membership computes the maintainer set. It must not change after the first use, and must
 	// equal the one that purgatory uses.
 	Membership nip34.Membership
 	// GRASPLists accepts lists of preferred GRASP servers (kind 10317) of all authors, because
-	// clients find servers by them. One list of at most 32 KiB is stored per author. Lists are not
-	// requested from relays. GRASPLists must not change after the first use.
+	// clients find servers by them. One list of at most 32 KiB is stored per author. It must not
+	// change after the first use.
 	GRASPLists bool
 	// Hosts reports whether a repository whose announcement lists this service is hosted, for
 	// example by an allow list. A refused announcement is treated like one that does not list the
-	// service. A maintainer of a hosted repository keeps the role, and the announcement of the
-	// maintainer is stored. Hosts must be a pure function, safe for concurrent use, and must not
-	// change after the first use. Defaults to all.
+	// service. Hosts must be a pure function, safe for concurrent use, and must not change after
+	// the first use. Defaults to all.
 	Hosts func(a *nip34.Announcement) bool
 
 	identity nip34.Identity
@@ -94,8 +89,7 @@ var reasonsUnlisted = map[nip34.ListingProblem]string{
 }
 
 // unlisted rejects an announcement that does not make its repository hosted, and names the missing
-// entries. The announcement is judged again if its author is listed as a maintainer or its
-// repository becomes hosted.
+// entries.
 func unlisted(identity nip34.Identity, a *nip34.Announcement) (v graspsync.Verdict) {
 	defer func() {
 		v.DependsOn = []graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}
@@ -143,7 +137,7 @@ func reject(reason string) graspsync.Verdict {
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reason}
 }
 
-// waitingFor collects dependencies. It omits repetitions while the list is short.
+// waitingFor collects dependencies.
 type waitingFor []graspsync.Dependency
 
 func (w *waitingFor) add(d graspsync.Dependency) {
@@ -161,7 +155,7 @@ func (w waitingFor) verdict(reason string) graspsync.Verdict {
 }
 
 // Lists reports whether the announcement lists this service and Hosts does not refuse it. Judge
-// always calls this method, even if an embedding Policy overrides it.
+// calls this method even if an embedding Policy overrides it.
 func (p *GRASPPolicy) Lists(a *nip34.Announcement) bool {
 	return p.identity.Lists(a) && (p.Hosts == nil || p.Hosts(a))
 }
@@ -193,8 +187,7 @@ func (p *GRASPPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsy
 	return p.judgeRelated(ctx, ev, view)
 }
 
-// maxGRASPList is the maximum size of a list of GRASP servers, because any key may store a list. A
-// hundred servers take a tenth of it.
+// maxGRASPList is the maximum size of a list of GRASP servers, because any key may store a list.
 const maxGRASPList = 32 << 10
 
 func length(ev *nostr.Event) int {
@@ -229,8 +222,7 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 	return v
 }
 
-// judgeState accepts a state of a member of a hosted repository. Other tags do not matter, because
-// any author can tag any event.
+// judgeState accepts a state of a member of a hosted repository.
 func (p *GRASPPolicy) judgeState(ev graspsync.Event, view View) graspsync.Verdict {
 	s, err := nip34.ParseState(ev)
 	if err != nil {
@@ -319,18 +311,15 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, vie
 }
 
 const (
-	// maxHops is the maximum number of references between an event and an accepted event. GRASP
-	// requires a depth of 8, and the referenced events may be at the same depth.
+	// maxHops is the maximum number of references between an event and an accepted event.
 	maxHops = 16
-	// maxNear is the maximum number of stored events examined in one search. Events of a hosted
-	// repository are found within one or two hops. Only events of removed repositories need more.
+	// maxNear is the maximum number of stored events examined in one search.
 	maxNear = 500
 	// maxAddresses is the maximum number of addresses in one query that are not repositories.
 	maxAddresses = 100
 )
 
-// relation is a search from an event along references in both directions, through stored events, to
-// an event of a hosted repository.
+// relation is a search from an event along references in both directions, through stored events.
 type relation struct {
 	p    *GRASPPolicy
 	view View
@@ -342,7 +331,7 @@ type relation struct {
 }
 
 // judgeRelated accepts an event that is connected to an accepted event by references. Each event on
-// the path must be stored now. A removed event connects nothing.
+// the path must be stored now.
 func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
 	r := relation{p: p, view: view, seen: map[graspsync.EventID]struct{}{ev.ID: {}}}
 	at := []graspsync.Event{ev}
@@ -444,8 +433,8 @@ func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []grasps
 	return next, false, nil
 }
 
-// meet adds a stored event to the next hop. It reports whether the event belongs to a hosted
-// repository by its own tags.
+// meet adds a stored event to the next hop, and reports whether its own tags name a hosted
+// repository.
 func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsync.Event, related bool) {
 	if r.looked >= maxNear || ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
 		return next, false

@@ -16,11 +16,10 @@ const saveBatch = 256 // maximum number of events in one call of Store.Save
 
 // ingest is the pipeline of events from relays into the Store. Its stages run one after the other:
 //
-//	submit (known? id? room?) -> verify (stored? signature?) -> writer (Policy, Store)
+// submit (known? id? room?) -> verify (stored? signature?) -> writer (Policy, Store)
 //
-// An announcement that the Policy rejects whatever its signature skips verify. Each stage has a
-// bounded queue and blocks when the next queue is full, so a slow Store slows the reading of
-// relays. Only the writer judges and saves. All methods may be called concurrently.
+// Each stage has a bounded queue and blocks when the next queue is full, so a slow Store slows the
+// reading of relays. All methods may be called concurrently.
 type ingest struct {
 	cfg       *Config // read-only
 	self      *selfSubscriber
@@ -178,7 +177,7 @@ func more(from <-chan *job, jobs []*job, most int) []*job {
 }
 
 // inflight contains the jobs of the pipeline, the batches that wait for them, and the bytes of
-// their events. It is safe for concurrent use.
+// their events.
 type inflight struct {
 	room   *limit.Slots // bytes of events
 	checks *limit.Slots // events that wait for a signature check
@@ -202,7 +201,7 @@ func newInflight(most int64) *inflight {
 }
 
 // admit waits until there is room for the bytes and the signature check of a job. Relay hosts take
-// turns, and each host has a maximum.
+// turns.
 func (f *inflight) admit(ctx context.Context, j *job) (err error) {
 	if j.bytes, err = f.room.Acquire(ctx, j.host(), j.size); err != nil || j.foreign {
 		return err
@@ -228,7 +227,7 @@ func (f *inflight) enter(j *job) bool {
 	return true
 }
 
-// settled ends a job. ok is false if an own failure lost its event. Later copies get a new job.
+// settled ends a job. ok is false if an own failure lost its event.
 func (f *inflight) settled(j *job, ok bool) {
 	j.release()
 	f.mu.Lock()
@@ -297,8 +296,8 @@ const (
 	valueHead = 16  // a string
 )
 
-// memorySize estimates the memory of an event from the length of its text. Slice and string headers
-// count, because an empty value has three bytes of text.
+// memorySize estimates the memory of an event from the length of its text and its slice and string
+// headers.
 func memorySize(ev graspsync.Event, text int) int64 {
 	n := text + besides
 	for _, tag := range ev.Tags {
@@ -322,8 +321,8 @@ func (j *job) release() {
 	}
 }
 
-// batchWait counts the unsettled events of a batch. The batch ends when its request has ended and
-// all its events are settled. No goroutine blocks for that.
+// batchWait counts the unsettled events of a batch, plus one for its request. No goroutine blocks
+// for that.
 type batchWait struct {
 	open   atomic.Int64 // events, plus one for the request
 	failed atomic.Bool  // an event could not be saved, so the batch must be repeated

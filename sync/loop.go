@@ -26,7 +26,7 @@ const (
 	statusShare = 20          // snapshots take at most 1/20 of the time
 
 	// Waits before the Store is read again after a failure. They double. Before the first success
-	// the maximum is lower, because nothing is followed without a scan.
+	// the maximum is lower, because nothing is followed.
 	rescanFirst     = 10 * time.Second
 	rescanMostFirst = time.Minute
 	rescanMost      = time.Hour
@@ -38,8 +38,7 @@ const completeEvery = time.Minute
 // repairEvery is the minimum time between two scans after a panic of the index or the Policy.
 const repairEvery = time.Hour
 
-// loop owns the plan. It runs on one goroutine, passes inputs to the plan and performs the plan's
-// effects. It does no I/O.
+// loop owns the plan. It runs on one goroutine, passes inputs to the plan and performs its effects.
 type loop struct {
 	m     *SyncManager
 	plan  *plan.Plan // made by run
@@ -248,9 +247,7 @@ func (l *loop) closeWindow(ctx context.Context) {
 	l.step(ctx, plan.Snapshot(l.targets.changes(b.change)))
 }
 
-// complete plans everything again if there may be room for items left out. Its rate is limited,
-// because the cost is proportional to all items, and a limit that was reached is usually reached
-// again.
+// complete plans everything again if there may be room for items left out.
 func (l *loop) complete(now time.Time) {
 	if l.incomplete && now.Sub(l.completedAt) >= completeEvery {
 		l.incomplete, l.completedAt = false, now
@@ -258,8 +255,8 @@ func (l *loop) complete(now time.Time) {
 	}
 }
 
-// repair reads the Store again after a panic. Its rate is limited, because the event that caused
-// the panic may come again.
+// repair reads the Store again after a panic, rarely, because the event that caused it may come
+// again.
 func (l *loop) repair(ctx context.Context, now time.Time) {
 	if l.broken && l.known() && now.Sub(l.repairedAt) >= repairEvery {
 		l.broken, l.repairedAt = false, now
@@ -367,8 +364,7 @@ func (msg batchResult) handle(ctx context.Context, l *loop) {
 	}
 }
 
-// cameTo returns the result of a batch for the plan. A batch whose events were not all saved has
-// failed.
+// cameTo returns the result of a batch for the plan.
 func (l *loop) cameTo(msg batchResult) plan.Done {
 	c, report := msg.conn, msg.done.Report
 	done := plan.Done{
@@ -417,8 +413,7 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 // resumeEvery is the minimum time between two reports that saving works again.
 const resumeEvery = time.Minute
 
-// saving reports to the plan that nothing can be saved, or that saving works again. Then the plan
-// repeats the batches that failed meanwhile.
+// saving reports to the plan that nothing can be saved, or that saving works again.
 func (l *loop) saving(ctx context.Context, now time.Time) {
 	nothing := l.m.ingest.savesNothing.Load()
 	if nothing == l.savesNothing || !nothing && now.Sub(l.resumedAt) < resumeEvery {
@@ -437,8 +432,7 @@ func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {
 	return nil
 }
 
-// tell sends an effect to the connection with this epoch. The effect is dropped if the connection
-// is not current.
+// tell sends an effect to the connection with this epoch.
 func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
 	if c := l.conn(u, epoch); c != nil {
 		c.mailbox.put(planEffect{e})
@@ -498,8 +492,8 @@ type settleRound struct {
 	queued time.Time             // when all these messages were in the pipeline
 }
 
-// settle sends a plan.Settled once per minute. Failed events that are retried do not delay it. They
-// are requested again after a restart.
+// settle sends a plan.Settled once per minute. Failed events do not delay it, because they are
+// requested again after a restart.
 func (l *loop) settle(ctx context.Context, now time.Time) {
 	s := &l.settling
 	if s.at.IsZero() {
@@ -527,8 +521,7 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 	l.step(ctx, plan.Settled{At: at})
 }
 
-// watchClock informs the plan after the wall clock was set. The plan compares monotonic times, but
-// requests contain wall times.
+// watchClock informs the plan after the wall clock was set.
 func (l *loop) watchClock(ctx context.Context, now time.Time) {
 	last := l.clockAt
 	l.clockAt = now
@@ -559,7 +552,7 @@ type threadSearch struct {
 }
 
 // descend starts a search for replies in new hosted repositories, or in all after a scan, unless a
-// search is running. Nothing waits for the search.
+// search is running.
 func (l *loop) descend(ctx context.Context, now time.Time) {
 	d := &l.threadSearch
 	if d.running || !d.all && len(d.of) == 0 || now.Before(d.at) {
@@ -729,8 +722,7 @@ type (
 	// exportResult: the rejections on which the confirmed state depends are durable, unless err is
 	// set.
 	exportResult struct{ err error }
-	// question is a loopMessage with an answer. It closes answered after the loop has written the
-	// answer into it.
+	// question is a loopMessage with an answer.
 	question struct {
 		loopMessage
 		answered chan struct{}

@@ -19,7 +19,7 @@ import (
 
 // maintainersChanged returns the events to judge again after announcements were added or removed.
 // It removes announcements that were stored only because a maintainer list named their authors, if
-// no list names them now. The Policy is called once per identifier.
+// no list names them now.
 func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
 	changed, all := w.self.index.TakeNews()
 	if all {
@@ -50,8 +50,7 @@ func (w *writer) relatives(identifier string) []*nip34.Announcement {
 	return w.self.index.Relatives(identifier)
 }
 
-// spared is the number of unlisted announcements per identifier that stay stored, the newest. They
-// are still available if a list dropped an author by mistake and names the author again.
+// spared is the number of unlisted announcements per identifier that stay stored, the newest.
 const spared = 32
 
 func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, heard map[graspsync.PubKey]bool) []*nip34.Announcement {
@@ -71,12 +70,12 @@ func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, he
 	return out[min(spared, len(out)):]
 }
 
-// retiredAtOnce is the number of announcements that are read together. Each may take 500 KB.
+// retiredAtOnce is the number of announcements that are read together.
 const retiredAtOnce = 16
 
 // retire removes announcements of authors that no list names, or that were dropped in favor of
-// other authors. They may be stored again. A failed removal is retried after the next change of the
-// identifier, unless the Store cannot remove events.
+// other authors. A failed removal is retried after the next change of the identifier, unless the
+// Store cannot remove events.
 func (w *writer) retire(ctx context.Context, all []*nip34.Announcement) {
 	for some := range slices.Chunk(all, retiredAtOnce) {
 		ids := make([]graspsync.EventID, len(some))
@@ -135,8 +134,7 @@ func (w *writer) recognized(identifier string, heard map[graspsync.PubKey]bool, 
 	return keys
 }
 
-// recognizedAuthors contains the authors whose events are accepted under one identifier. Each
-// result is computed on first use.
+// recognizedAuthors contains the authors whose events are accepted under one identifier.
 type recognizedAuthors struct {
 	family     *nip34.AnnouncementSet
 	generation Revision // revision of the announcements; set by authorityCache
@@ -250,8 +248,7 @@ func (c *authorityCache) of(rule nip34.Membership, identifier string, view View,
 	return k
 }
 
-// ownersAmong returns the owners of hosted repositories whose announcements are not held. Their
-// announcements are accepted or list this server.
+// ownersAmong returns the owners of hosted repositories whose announcements are not held.
 func ownersAmong(all, accepted []*nip34.Announcement, waiting []graspsync.PubKey, ours func(*nip34.Announcement) bool) (owners []graspsync.PubKey) {
 	is := make(map[graspsync.PubKey]bool, len(accepted)+len(waiting))
 	for _, a := range accepted {

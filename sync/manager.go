@@ -130,12 +130,12 @@ func (m *SyncManager) isReady() bool {
 	}
 }
 
-// endsWithin is the maximum time until Run returns if all calls of the Store, the Policy and the
-// observer return when their context ends. After that time a warning is logged.
+// endsWithin is the maximum time until Run returns if all calls of the embedder return when their
+// context ends.
 const endsWithin = 5 * time.Second
 
-// Run syncs until ctx ends. It first reads the targets from the Store and retries after errors. It
-// returns the cause of the end of ctx, or [ErrRunning] if it was called before.
+// Run syncs until ctx ends. It returns the cause of the end of ctx, or [ErrRunning] if it was
+// called before.
 func (m *SyncManager) Run(ctx context.Context) error {
 	if m.ran.Swap(true) {
 		return ErrRunning
@@ -184,8 +184,7 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 
 // NotifyStored reports an event that a client submitted and the relay has stored. It blocks only
 // while 256 earlier events wait. Later calls of Judge, NotifyRemoved and similar methods see the
-// event; other methods see it shortly after. Events that the manager saved, and superseded events,
-// may be reported and need not be.
+// event. Events that the manager saved, and superseded events, need not be reported.
 func (m *SyncManager) NotifyStored(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -228,8 +227,8 @@ func (m *SyncManager) tookIn(ev graspsync.Event) {
 
 // NotifyRemoved reports an event that the relay has removed without storing a deletion or a newer
 // version: by moderation, by expiry, or because a held event will not be released. It may block
-// until earlier events of [SyncManager.NotifyStored] are processed, which calls Policy.Lists. Sync
-// does not fetch the event again while its id is remembered.
+// until earlier events of [SyncManager.NotifyStored] are processed. Sync does not fetch the event
+// again while its id is remembered.
 func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -244,8 +243,8 @@ func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 	m.ingest.withdrawn(event)
 }
 
-// NotifySuperseded records for [SyncManager.EventState] that the Store removed an event after it stored a
-// deletion or a newer version. It does not block and has no other effect.
+// NotifySuperseded records for [SyncManager.EventState] that the Store removed an event after it
+// stored a deletion or a newer version. It does not block.
 func (m *SyncManager) NotifySuperseded(event graspsync.Event) {
 	if !event.IsZero() {
 		m.telemetry.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsGone})
@@ -253,8 +252,8 @@ func (m *SyncManager) NotifySuperseded(event graspsync.Event) {
 }
 
 // NotifyDeferred reports that the [Policy] no longer holds an event because of lack of room. It
-// blocks like NotifyRemoved. The event is kept and judged again like an event with
-// [graspsync.Later]. After a few times only its id is kept, and a later daily pass fetches it.
+// blocks like NotifyRemoved. The event is judged again like one with [graspsync.Later]. After a few
+// times only its id is kept.
 func (m *SyncManager) NotifyDeferred(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -266,14 +265,14 @@ func (m *SyncManager) NotifyDeferred(event graspsync.Event) {
 }
 
 // HeldFrom returns the source of an event that the [Policy] holds, or a direct submission if the
-// source is unknown. After a restart the relay is unknown.
+// source is unknown.
 func (m *SyncManager) HeldFrom(id graspsync.EventID) graspsync.Source {
 	return m.ingest.heldFrom(id, false).source
 }
 
 // NotifyReleaseFailed reports that the Store did not accept an event that the [Policy] held and
-// released. The outcome is Superseded, Deleted or Refused. Each report is counted, and a refusal is
-// logged. It never blocks. Report the end of the hold with [SyncManager.NotifyRemoved].
+// released. The outcome is Superseded, Deleted or Refused. It never blocks. Report the end of the
+// hold with [SyncManager.NotifyRemoved].
 func (m *SyncManager) NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outcome) {
 	if o.Result != graspsync.Superseded && o.Result != graspsync.Deleted && o.Result != graspsync.Refused {
 		return
@@ -287,7 +286,7 @@ func (m *SyncManager) NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outc
 }
 
 // NotifyHeld reports an event that the [Policy] holds again without a call of Judge. It blocks like
-// [SyncManager.NotifyRemoved]. The states of a held announcement are followed.
+// [SyncManager.NotifyRemoved].
 func (m *SyncManager) NotifyHeld(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -302,10 +301,9 @@ func (m *SyncManager) Ready() <-chan struct{} { return m.ready }
 // Judge calls the Policy for an event that a client submits. The caller must have verified its id
 // and signature. Judge returns [ErrNotReady] until Run has read the Store.
 //
-// The answer to the client (NIP-01, OK) depends on the Decision. After [graspsync.Accept] store the
-// event, call NotifyStored and answer true. After [graspsync.Hold] answer true without storing the
-// event. The Policy stores it when its git data has arrived. After any other decision answer false
-// with [graspsync.Verdict.Message].
+// After [graspsync.Accept] store the event, call NotifyStored and answer OK true (NIP-01). After
+// [graspsync.Hold] answer true without storing the event, which the Policy stores when its git data
+// has arrived. After any other decision answer false with [graspsync.Verdict.Message].
 func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error) {
 	if event.IsZero() {
 		return graspsync.Verdict{}, fmt.Errorf("judging an event: %w: none", graspsync.ErrEvent)
@@ -349,8 +347,8 @@ func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
 }
 
 // NotifyRefused reports an event of a client that the relay itself refused, with the text of its
-// answer. The event is logged, recorded for [SyncManager.EventState], and counted as rejected under
-// the reason of the blocking rule or "refused by the relay". NotifyRefused never blocks.
+// answer. It is logged, recorded for [SyncManager.EventState], and counted under the reason of the
+// blocking rule or "refused by the relay". NotifyRefused never blocks.
 func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	if event.IsZero() {
 		return
@@ -367,9 +365,9 @@ func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	m.telemetry.say("event refused", in, keyReason, reason)
 }
 
-// Status returns the state of all relays. During activity it is at most a second old (older with
-// very many relays), otherwise at most a minute.
-// Before Run it is empty. After Run it is the final state.
+// Status returns the state of all relays, during activity at most a second old (older with very
+// many relays), otherwise at most a minute. Before Run it is empty. After Run it is the final
+// state.
 func (m *SyncManager) Status() Status {
 	s := *m.snapshot.Load()
 	s.Failures, s.Events.Sources = m.telemetry.failing.All(), m.telemetry.bySource()
@@ -416,8 +414,7 @@ func (m *SyncManager) lacking() (_ map[graspsync.RepoRef]bool, err error) {
 // reasonDepends is the reason for submitted events that depend on a missing event.
 const reasonDepends = "blocked: the repository or event that it belongs to is not stored"
 
-// reasonByRelay is the reason for events that the relay itself refused. The relay's own texts are
-// not used as labels, because their number may be unbounded.
+// reasonByRelay is the reason for events that the relay itself refused.
 const reasonByRelay = "refused by the relay"
 
 // The keys of log records.
@@ -440,9 +437,8 @@ func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 	m.tookIn(ev)
 }
 
-// Collector returns the metrics of the manager, computed from its Status. The caller registers it
-// on a registry. Series of forgotten relays disappear. All names begin with namespace. Dashboards
-// for this kind of server expect "ngit".
+// Collector returns the metrics of the manager. All names begin with namespace. Dashboards for this
+// kind of server expect "ngit".
 func (m *SyncManager) Collector(namespace string) prometheus.Collector {
 	return newCollector(namespace, m.cfg.constants.MaxLabels, m.Status, m.telemetry.failing.Totals)
 }
@@ -474,8 +470,8 @@ func (m *SyncManager) RepoStatus(ctx context.Context, refs ...graspsync.RepoRef)
 	return q.repos, nil
 }
 
-// RepoRefs returns the sorted addresses of the followed repositories. It blocks until Run has answered.
-// The error is that of ctx, or [ErrNotRunning].
+// RepoRefs returns the sorted addresses of the followed repositories. Blocking and errors are as
+// for RepoStatus.
 func (m *SyncManager) RepoRefs(ctx context.Context) ([]graspsync.RepoRef, error) {
 	q := &refsQuestion{}
 	if err := m.ask(ctx, q); err != nil {
@@ -545,9 +541,8 @@ func (m *SyncManager) Resync(ctx context.Context, relay graspsync.RelayURL) erro
 	return m.order(ctx, &relayOrder{relay: relay, in: plan.Resync{Relay: relay}})
 }
 
-// ResyncRepository fetches all events of a repository again from all its relays. Disconnected
-// relays are dialed immediately. The error is that of ctx, [ErrNotRunning], or wraps
-// [ErrUnknownRepo].
+// ResyncRepository fetches all events of a repository again from all its relays, which are dialed
+// immediately. The error is that of ctx, [ErrNotRunning], or wraps [ErrUnknownRepo].
 func (m *SyncManager) ResyncRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	q := &repoResync{ref: ref}
 	err := m.ask(ctx, q)
@@ -592,9 +587,8 @@ func (m *SyncManager) AddBootstrap(ctx context.Context, relay graspsync.RelayURL
 	return m.ask(ctx, &bootstrapChange{relay: relay})
 }
 
-// RemoveBootstrap ends the special treatment of a bootstrap relay. The relay is dropped unless a
-// repository lists it. The error is that of ctx, [ErrNotRunning], or wraps [ErrUnknownRelay] if it
-// was no bootstrap relay.
+// RemoveBootstrap drops a bootstrap relay unless a repository lists it. The error is that of ctx,
+// [ErrNotRunning], or wraps [ErrUnknownRelay] if it was no bootstrap relay.
 func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.RelayURL) error {
 	q := &bootstrapChange{relay: relay, remove: true}
 	err := m.ask(ctx, q)
@@ -605,9 +599,9 @@ func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.Relay
 }
 
 // RulesChanged must be called after a change of [Config.Rules]. When it returns, blocked relays are
-// disconnected. The hosted repositories are updated later, after the Store was read again. Events
-// that wait for a dependency in lifted ([graspsync.OnRuleRemoved], [graspsync.OnOperatorRequest])
-// are judged or requested again. The error is that of ctx, or [ErrNotRunning].
+// disconnected. The repositories are updated later, after the Store was read again. Events that
+// wait for a dependency in lifted ([graspsync.OnRuleRemoved], [graspsync.OnOperatorRequest]) are
+// judged or requested again. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) RulesChanged(ctx context.Context, lifted ...graspsync.Dependency) error {
 	if err := m.ask(ctx, rulesChange{}); err != nil {
 		return err

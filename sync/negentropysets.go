@@ -25,8 +25,7 @@ const (
 var errSetTooLarge = errors.New("more events than are reconciled at once")
 
 // negentropySets loads our event keys for a filter. Many relays use the same filter at the same
-// time, so a set is shared for 30 seconds. Events stored after the load are removed before a relay
-// is asked for missing events.
+// time, so a set is shared for 30 seconds.
 type negentropySets struct {
 	store     Store
 	telemetry *telemetry // may be nil
@@ -45,7 +44,7 @@ type setLoad struct {
 	get func() (*negentropy.Set, error) // loads the set at the first call
 }
 
-// newNegentropySets returns an empty cache. Only store is required.
+// newNegentropySets returns an empty cache.
 func newNegentropySets(store Store, holder Holder, most int, notHere *pending.RejectedIndex, r *telemetry) *negentropySets {
 	return &negentropySets{
 		store: store, holder: holder, rejected: notHere, telemetry: r, most: most,

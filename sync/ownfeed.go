@@ -84,7 +84,7 @@ func ownFilter() nostr.Filter {
 	return nostr.Filter{Kinds: []int{30617, 1617, 1618, 1621, 5, 62}}
 }
 
-// run follows [Config.OwnRelay] until ctx ends. It returns immediately if there is none.
+// run follows [Config.OwnRelay] until ctx ends.
 func (o *ownFeed) run(ctx context.Context) {
 	if o.cfg.OwnRelay.IsZero() {
 		return
@@ -216,8 +216,7 @@ func (o *ownFeed) read(now time.Time) []session.Action {
 	})
 }
 
-// do carries out an action of the session. The loss of the subscription and a failed reading end
-// the connection.
+// do carries out an action of the session.
 func (o *ownFeed) do(ctx context.Context, a session.Action) error {
 	switch a := a.(type) {
 	case session.Send:
@@ -246,7 +245,7 @@ func (o *ownFeed) do(ctx context.Context, a session.Action) error {
 	return nil
 }
 
-// deliver passes on an event. One with a wrong id is dropped, and the rest of its page is used.
+// deliver passes on an event.
 func (o *ownFeed) deliver(a session.Deliver) {
 	if a.Event.CheckID() {
 		o.update(func(s *OwnFeedStatus) { s.Events++ })

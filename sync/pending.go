@@ -53,8 +53,7 @@ func countsAgain(ev graspsync.Event) bool {
 }
 
 // nowHeld follows the repository of a held announcement, and returns the dependencies that a held
-// event fulfills. If the Policy cannot tell the maintainers, these include all people in the
-// announcement.
+// event fulfills.
 func (g *ingest) nowHeld(ev graspsync.Event) []pending.Key {
 	keys := append(pending.Fulfils(ev, false), pending.KeyOf(graspsync.OnHeldBy(ev.PubKey)))
 	if a := g.self.index.ListedBy(ev); a != nil {
@@ -119,7 +118,7 @@ func (g *ingest) refetchMissing(ctx context.Context, ask map[graspsync.RelayURL]
 	}
 }
 
-// revived returns jobs for pending events. No batch waits for these jobs.
+// revived returns jobs for pending events.
 func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
 	jobs := make([]*job, len(waiting))
 	for i, w := range waiting {
@@ -135,15 +134,14 @@ func (g *ingest) fulfil(ev graspsync.Event) {
 	g.reprocess.wakeFor(pending.Fulfils(ev, true))
 }
 
-// withdrawn records that an event was removed. If it was an announcement, other maintainers may
-// have room now.
+// withdrawn records that an event was removed.
 func (g *ingest) withdrawn(ev graspsync.Event) {
 	g.self.index.Note(ev)
 	g.reprocess.wakeFor(nil)
 }
 
 // recalled resumes the pending events of the previous process. keys are their dependencies, which
-// may have been stored since. Events that were being requested are requested again.
+// may have been stored since.
 func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 	g.reprocess.wakeFor(slices.Collect(maps.Keys(keys)))
 	for relay, ids := range g.rejected.Wanted() {
@@ -151,9 +149,9 @@ func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 	}
 }
 
-// removed records an event that our relay has removed, so that sync does not store it again. The
-// event is requested again only if the rule that blocks it is lifted or an operator asks for it.
-// Other dependencies do not count, because they may be fulfilled already.
+// removed records an event that our relay has removed. It is requested again only if the rule that
+// blocks it is lifted or an operator asks for it, because its other dependencies may be fulfilled
+// already.
 func (g *ingest) removed(ev graspsync.Event) {
 	deps := []graspsync.Dependency{graspsync.OnOperatorRequest(ev.ID)}
 	if g.cfg.Rules != nil {
@@ -166,7 +164,6 @@ func (g *ingest) removed(ev graspsync.Event) {
 }
 
 // displaced schedules another judgment of a held event that the Policy dropped for lack of room.
-// Its git data may arrive in minutes, and its relay sends it again only in the next pass.
 func (g *ingest) displaced(ev graspsync.Event) {
 	h, known := g.sources.get(ev.ID, true)
 	if !known { // held before the start
@@ -183,8 +180,7 @@ func (g *ingest) displaced(ev graspsync.Event) {
 	g.reprocess.judgeLater(time.Time{})
 }
 
-// heldFrom returns the source of a held event. For an event held before a restart only the kind of
-// source is known. ended removes the record, because the hold has ended.
+// heldFrom returns the source of a held event.
 func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
 	h, known := g.sources.get(id, false)
 	if ended {
@@ -199,15 +195,14 @@ func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
 	return h
 }
 
-// letGo records the end of a hold. Other events may have room now.
+// letGo records the end of a hold.
 func (g *ingest) letGo(id graspsync.EventID) {
 	if _, held := g.sources.get(id, true); held && g.rejected.Held().Later > 0 {
 		g.reprocess.judgeLater(time.Now())
 	}
 }
 
-// count counts an event that was stored without the writer. It is a submission, or a released event
-// that counts under its original source.
+// count counts an event that was stored without the writer.
 func (g *ingest) count(ev graspsync.Event) {
 	if _, held := g.sources.get(ev.ID, false); !held && (g.dealtWith(ev.ID) || g.inflight.has(ev.ID)) {
 		return // the writer has counted it
@@ -225,8 +220,8 @@ func (g *ingest) count(ev graspsync.Event) {
 	}
 }
 
-// reprocessQueue contains the causes to judge pending events again. The writer takes them. Any
-// goroutine may add causes and never blocks.
+// reprocessQueue contains the causes to judge pending events again. Any goroutine may add causes
+// and never blocks.
 type reprocessQueue struct {
 	most int           // maximum number of keys
 	wake chan struct{} // one slot: the queue is not empty
@@ -283,7 +278,7 @@ func (q *reprocessQueue) take() (keys []pending.Key, all, later bool) {
 // maxHeldSources exceeds the room of any purgatory.
 const maxHeldSources = 100_000
 
-// heldSource is the origin of a held event. Its counters are updated when the event is released.
+// heldSource is the origin of a held event.
 type heldSource struct {
 	source graspsync.Source
 	size   int64
@@ -291,8 +286,7 @@ type heldSource struct {
 	tries  int         // attempts without room before it was held
 }
 
-// heldSources contains the origins of held events. An event without an origin counts as submitted
-// by a client. The zero value is ready to use.
+// heldSources contains the origins of held events. The zero value is ready to use.
 type heldSources struct {
 	mu sync.Mutex
 	by map[graspsync.EventID]heldSource // guarded by mu

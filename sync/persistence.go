@@ -38,7 +38,7 @@ const (
 	transportName  = "transport"
 )
 
-// observedState is Config.State. It records whether writing fails.
+// observedState is Config.State.
 type observedState struct {
 	state.Store
 	telemetry *telemetry
@@ -51,7 +51,7 @@ func (s observedState) Put(ctx context.Context, records ...state.Record) error {
 	return err
 }
 
-// persistence saves learned state for the next process. It does nothing without [Config.State].
+// persistence saves learned state for the next process.
 type persistence struct {
 	cfg       *Config // read-only
 	tracker   *health.RelayHealthTracker
@@ -88,7 +88,7 @@ func newPersistence(
 	}
 }
 
-// start loads the records and starts to save. Call end after all other work has ended.
+// start loads the records and starts to save.
 func (r *persistence) start(ctx context.Context) (end func()) {
 	based := r.recall(ctx)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -109,7 +109,7 @@ func (r *persistence) start(ctx context.Context) (end func()) {
 }
 
 // recall loads the records. based is false if they belong to another identity or policy, or to an
-// unknown one. Then the rejections are discarded.
+// unknown one.
 func (r *persistence) recall(running context.Context) (based bool) {
 	ctx, cancel := context.WithTimeout(running, r.cfg.constants.StoreTimeout)
 	defer cancel()
@@ -147,8 +147,7 @@ func (r *persistence) recall(running context.Context) (based bool) {
 	return based
 }
 
-// basisOf returns a fingerprint of the identity and the policy. The order of addresses does not
-// matter.
+// basisOf returns a fingerprint of the identity and the policy.
 func basisOf(identity nip34.Identity, policy string) []byte {
 	addresses := strings.Fields(identity.String())
 	slices.Sort(addresses)
@@ -156,9 +155,8 @@ func basisOf(identity nip34.Identity, policy string) []byte {
 	return sum[:]
 }
 
-// disown discards the rejections and the confirmed state of another identity or policy. It also
-// discards state without a fingerprint, because fetching again costs less than missing repositories
-// for a week.
+// disown discards the rejections and the confirmed state of another or unknown identity or policy,
+// because fetching again costs less than missing repositories for a week.
 func (r *persistence) disown(loaded *memory.Loaded) {
 	if len(loaded.Chunks[rejectedName])+len(loaded.Kept) > 0 {
 		r.cfg.Logger.Info("rejected events forgotten, because the server's name or policy changed",
@@ -204,8 +202,7 @@ func (r *persistence) records(u graspsync.RelayURL) []memory.Record {
 var errUnsaved = errors.New("the attempt could not be saved")
 
 // beforeDial makes an attempt durable before it starts, so that a crash loop does not repeat it. If
-// that fails, only relays that worked before are dialed, because an extra attempt does not harm
-// them.
+// that fails, only relays that worked before are dialed.
 func (r *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) error {
 	if !r.on {
 		return nil

@@ -12,68 +12,58 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// A Policy decides which events the relay stores. Synced events and events that clients submit pass
-// the same Policy. [graspsync.Source] distinguishes them.
+// A Policy decides which events the relay stores, synced ones and those that clients submit.
 //
 // All methods may be called concurrently. Judge is called for an event whose id and signature were
-// verified. It must not change the event, and must not block on the network. After an error of
-// Judge the event counts as failed and is fetched again.
+// verified. It must not change the event or block on the network. After an error of Judge the event
+// is judged again later.
 //
 // Lists reports whether an announcement makes its repository a hosted repository. Only hosted
-// repositories are followed. Lists must be a pure function of the announcement, because the manager
-// also calls it for announcements whose signature was not checked. An announcement that Lists
-// refuses is rejected without a call of Judge, unless [View].Knows its author under the identifier,
-// or RecognizedAuthors contains the author or is nil. A Policy whose Judge accepts other
-// announcements must therefore return nil from RecognizedAuthors.
+// repositories are followed. Lists must be a pure function, because it is also called for
+// announcements whose signature was not checked. An announcement that Lists refuses is rejected
+// without a call of Judge, unless [View].Knows its author under the identifier, or
+// RecognizedAuthors contains the author or is nil.
 //
 // A Policy that extends another Policy embeds it. The embedded Policy does not call methods of the
-// outer Policy: [GRASPPolicy] judges announcements by its own Lists. To host other repositories,
-// set [GRASPPolicy].Hosts. A type that overrides Lists must override Judge too, as the examples do.
-// Authority and RecognizedAuthors depend on the announcements that were accepted.
+// outer Policy. To host other repositories, set [GRASPPolicy].Hosts. A type that overrides Lists
+// must override Judge too.
 type Policy interface {
 	Judge(ctx context.Context, event graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error)
 	Lists(a *nip34.Announcement) bool
-	// Authority returns the maintainers of a repository, who may move its refs, with the reasons.
-	// It returns nil if the Policy cannot tell. Then the status does not explain whether a state
-	// moves refs.
+	// Authority returns the maintainers of a repository, who may move its refs, with the reasons,
+	// or nil if the Policy cannot tell.
 	Authority(ref graspsync.RepoRef, view View) *nip34.Authority
 	// RecognizedAuthors returns the authors whose announcements with this identifier are accepted
-	// now. The value is true for authors whose states are accepted too. When an author is added,
-	// events that depend on the author are judged again. A nil result means that the Policy cannot
-	// tell. Then every announcement with the identifier causes all events that depend on any of its
-	// known authors to be judged again.
+	// now. The value is true for authors whose states are accepted too. Events that depend on an
+	// added author are judged again. A nil result means that the Policy cannot tell. Then every
+	// announcement with the identifier causes all events that depend on its people to be judged
+	// again.
 	RecognizedAuthors(identifier string, view View) map[graspsync.PubKey]bool
 }
 
-// A Holder stores the events that a [Policy] holds. An event must be durable in the Holder before
-// Judge answers [graspsync.Hold]. The Policy is often its own Holder. All methods may be called
-// concurrently.
+// A Holder stores the events that a [Policy] holds, durably before Judge answers [graspsync.Hold].
+// The Policy is often its own Holder. All methods may be called concurrently.
 type Holder interface {
-	// Held returns created_at and id of all held events that match the filter, in any order.
-	// Reconciliation counts these events as stored. The manager calls Held before it reads the
-	// Store, so that an event that is released between the two calls is found at least once.
+	// Held returns the keys of all held events that match the filter, in any order. The manager
+	// calls it before it reads the Store, so that an event released in between is found at least
+	// once.
 	Held(ctx context.Context, filter nostr.Filter) ([]graspsync.EventKey, error)
-	// HeldForUser reports whether a client of this relay submitted an event that has been held
-	// since before this process started. held is false for an event that is not held.
+	// HeldForUser reports whether an event is held since before this process started, and whether a
+	// client of this relay submitted it.
 	HeldForUser(id graspsync.EventID) (byUser, held bool)
-	// HeldAnnouncements yields the announcements that are held now. The manager calls it when Run
-	// begins, because held announcements are followed like accepted ones, and when the status
-	// explains an announcement. An error is the last pair. Announcements that were not yielded are
-	// followed when they are received again.
+	// HeldAnnouncements yields the held announcements, for the start of Run and for explanations.
+	// An error is the last pair.
 	HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error]
 }
 
 // A View gives a [Policy] access to the stored events. It is safe for concurrent use. It may lag
-// behind the Store by the events that are being saved. An event whose dependency was missing is
-// judged again when the dependency arrives.
-//
-// A View contains only currently stored events. It does not remember removed events, because that
-// memory would not survive a restart. An event that refers to a removed event is therefore not
-// accepted, and waits until the removed event is stored again.
+// behind the Store by the events that are being saved. An event that refers to a removed event
+// waits until the removed event is stored again, because a memory of removed events would not
+// survive a restart.
 type View interface {
 	AnnouncementView
-	// Announcements returns the accepted announcements with this identifier, of all owners, in no
-	// particular order. The caller must not change them. Their Event is nil.
+	// Announcements returns the accepted announcements with this identifier, of all owners, in any
+	// order. The caller must not change them. Their Event is nil.
 	Announcements(identifier string) []*nip34.Announcement
 	// Event returns the stored event with this id, or the zero Event if none is stored.
 	Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error)
@@ -82,9 +72,9 @@ type View interface {
 	Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error)
 	// Addressed reports whether an event is stored at any of the addresses.
 	Addressed(ctx context.Context, at []graspsync.Address) (bool, error)
-	// Near returns stored events that are related to the given ids and addresses: events that tag
-	// one of them (e, E or q; a, A or q), and the events at the addresses. It omits deletions. It
-	// returns at most some hundred events, even if more are stored, and may return an event twice.
+	// Near returns stored events that tag one of the ids or addresses (e, E or q; a, A or q), and
+	// the events at the addresses, without deletions. It returns at most some hundred events, and
+	// may return an event twice.
 	Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]graspsync.Event, error)
 	// Wrote reports whether an event by this author is stored, other than a request to vanish.
 	Wrote(ctx context.Context, author graspsync.PubKey) (bool, error)
@@ -94,22 +84,20 @@ type View interface {
 type AnnouncementView interface {
 	// Announced reports whether an accepted announcement makes the repository a hosted one.
 	Announced(ref graspsync.RepoRef) bool
-	// Left reports whether the newest announcement of the repository is stored and no longer lists
-	// this server, because its owner moved the repository away.
+	// Left reports whether the newest stored announcement of the repository no longer lists this
+	// server.
 	Left(ref graspsync.RepoRef) bool
-	// Family returns all stored announcements with this identifier, including those that do not
-	// make their repositories hosted, because the maintainers depend on all of them. The caller
-	// must not change them. Their Event is nil.
+	// Family returns all stored announcements with this identifier, accepted or not, because the
+	// maintainers depend on all of them. The caller must not change them. Their Event is nil.
 	Family(identifier string) []*nip34.Announcement
 	// Waiting returns the held announcements that would make a repository with this identifier
-	// hosted. It returns none if the Policy holds nothing. The caller must not change them.
+	// hosted. The caller must not change them.
 	Waiting(identifier string) []*nip34.Announcement
 	// Revision returns a value that changes whenever the result of Waiting, Family or Announcements
 	// for this identifier changes.
 	Revision(identifier string) Revision
 	// Knows reports whether who is the author of an announcement in Family, or is listed in one. It
-	// may report true for some other keys. It is false for most keys, so that most events of
-	// unrelated authors can be rejected without further work.
+	// may report true for some other keys. It is cheap, to reject most events of unrelated authors.
 	Knows(identifier string, who graspsync.PubKey) bool
 	// Root reports whether id is an accepted patch, pull request or issue of a hosted repository.
 	Root(id graspsync.EventID) bool
@@ -118,9 +106,8 @@ type AnnouncementView interface {
 // A Revision identifies a version of the announcements of an identifier. The zero Revision is
 // for a [View] that cannot tell versions apart.
 type Revision struct {
-	// Stored and Waiting identify the stored and the held announcements, and are nil if there are
-	// none. They must be comparable, and differ between two Views with different announcements. A
-	// pointer to a value that is allocated at each change is enough.
+	// Stored and Waiting identify the stored and the held announcements, nil if there are none.
+	// They must be comparable, such as a pointer to a value that is allocated at each change.
 	Stored, Waiting any
 	Known           bool
 }
@@ -165,9 +152,8 @@ func (p *safePolicy) verdict(ctx context.Context, in graspsync.Incoming) (v gras
 }
 
 // foreign reports whether an event is an announcement for another service, which the Policy rejects
-// whatever its signature: Lists refuses it, and no hosted repository lists its author. It is called
-// before the signature is checked, so it does not read the Store and does not call Judge. The
-// verdict may change when the author is listed as a maintainer.
+// whatever its signature. It is called before the signature is checked, so it does not read the
+// Store and does not call Judge.
 func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
 	if ev.Kind != graspsync.KindAnnouncement || p.of == nil {
 		return v, false
@@ -209,7 +195,7 @@ func (p *safePolicy) events(ctx context.Context, ids []graspsync.EventID) (_ map
 	return p.view.Events(ctx, ids)
 }
 
-// hear calls [Policy].RecognizedAuthors. It returns false if the Policy cannot tell.
+// hear calls [Policy].RecognizedAuthors.
 func (p *safePolicy) hear(identifier string) (heard map[graspsync.PubKey]bool, can bool) {
 	var err error
 	defer p.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell

@@ -28,8 +28,7 @@ const (
 	settleLimit = 10 * time.Second // wait for events in the pipeline when a connection ends
 )
 
-// relayConn is one connection or connection attempt. Its goroutine owns the session. Other
-// goroutines send messages to the mailbox and never block.
+// relayConn is one connection or connection attempt. Its goroutine owns the session.
 type relayConn struct {
 	m     *SyncManager
 	url   graspsync.RelayURL
@@ -333,8 +332,7 @@ func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 		select {
 		case msg := <-frames:
 			c.take(msg)
-			// Take all queued messages before the timers are checked once. A mailbox message comes
-			// first, because it may report that the relay is hostile.
+			// A mailbox message comes first, because it may report that the relay is hostile.
 			for n := len(frames); n > 0 && c.ended == nil && len(c.mailbox.wake) == 0; n-- {
 				c.take(<-frames)
 			}
@@ -475,8 +473,7 @@ var (
 // errHostile ends the connection of a hostile relay.
 var errHostile = errors.New("hostile relay")
 
-// deliver passes an event to the pipeline. The time that it blocks is added to the relay's
-// deadlines.
+// deliver passes an event to the pipeline.
 func (c *relayConn) deliver(a session.Deliver) {
 	d := delivery{
 		event: a.Event, known: a.Known, gap: a.Gap, size: a.Size, from: c, ids: &c.ids, wait: c.live,
@@ -535,8 +532,8 @@ func (c *relayConn) missing(a session.Missing) {
 	})
 }
 
-// divide returns the ids of missing events in two parts: free ids, which no other relay is asked
-// for, and busy ids. If all are busy and a.More is false, it waits until some are free.
+// divide returns ids of missing events that no other relay is asked for (free), and others (busy).
+// If all are busy and a.More is false, it waits until some are free.
 func (c *relayConn) divide(ctx context.Context, a session.Missing, f *relayBatch) (free, busy []graspsync.EventID, err error) {
 	g, ids := c.m.ingest, a.IDs
 	for {
@@ -604,8 +601,8 @@ func (c *relayConn) lost(now time.Time) {
 	}
 }
 
-// report sends the end of the connection to the loop. It waits up to 10 seconds for events in the
-// pipeline, because the progress of a batch counts only if its events are saved.
+// report sends the end of the connection to the loop, after its events in the pipeline are saved or
+// 10 seconds, because the progress of a batch counts only if its events are saved.
 func (c *relayConn) report() {
 	var cursors map[plan.BatchID][]plan.Cursor              // none if the session panicked
 	_ = c.contain(func() { cursors = c.session.Cursors() }) // the connection has ended, so the error does not matter
@@ -648,12 +645,11 @@ func (c *relayConn) forged(reason string) {
 	c.mailbox.put(forgery{reason})
 }
 
-// forgeries is the number of forged events that use up the allowance Unproductive. Each costs a
-// signature check.
+// forgeries is the number of forged events that use up the allowance Unproductive.
 const forgeries = 2_000
 
-// badSignature counts a copy of an event with a wrong signature. Only the first copy is a proof of
-// hostility, but each copy is charged for its check.
+// badSignature counts a copy of an event with a wrong signature. Only the first is a proof of
+// hostility, but each is charged for its check.
 func (c *relayConn) badSignature(k copyKey) {
 	if c.stats.bad.add(k) {
 		c.forged("signature does not match")
@@ -710,8 +706,8 @@ func delivers(actions []session.Action) bool {
 	return false
 }
 
-// spend takes n bytes out of the allowance of the relay's host, and ends the connection if the
-// allowance is used up. Any goroutine may call it.
+// spend takes n bytes out of the allowance of the relay's host, and ends the connection if it is
+// used up. Any goroutine may call it.
 func (c *relayConn) spend(n int64) {
 	if !c.m.unproductive.Allow(c.stats.host, int(n)) {
 		c.mailbox.put(connEnd{errUnproductive})
@@ -765,7 +761,7 @@ func (c *relayConn) setAside(v relaylimits.Value) {
 	c.updateLimits(now)
 }
 
-// send sends a request. If the relay does not accept its size, the session makes a smaller request.
+// send sends a request.
 func (c *relayConn) send(r wire.Request) []session.Action {
 	size := sizeOf(r)
 	err := c.conn.Send(c.ctx, r)
@@ -824,8 +820,8 @@ func sizeOf(r wire.Request) int {
 // aliveSlack is the maximum time until a [Conn] that is read notices the loss of its relay.
 const aliveSlack = time.Minute
 
-// liveness records the signs of life of a relay. While the relay is not read, because our Store is
-// slow or our machine asleep, its loss is not noticed.
+// liveness records the signs of life of a relay. While it is not read, because our Store is slow or
+// our machine asleep, its loss is not noticed.
 type liveness struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -853,8 +849,7 @@ func (s *liveness) lastAlive() time.Time {
 	return s.alive()
 }
 
-// lastHeard returns the time of the last message. It is used for a relay that has hung for an
-// unknown time.
+// lastHeard returns the time of the last message.
 func (s *liveness) lastHeard() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

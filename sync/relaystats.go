@@ -119,8 +119,7 @@ func (s *relayStats) fill(r *RelayStatus) {
 // failingLong is the time of failures after which a warning is logged.
 const failingLong = time.Hour
 
-// logFailing warns once about a relay that has failed for failingLong. A successful batch resets
-// it.
+// logFailing warns once about a relay that has failed for failingLong.
 func (m *SyncManager) logFailing(c *relayConn, reason string) {
 	now := time.Now()
 	if c.stats.failingSince.IsZero() {
@@ -132,7 +131,7 @@ func (m *SyncManager) logFailing(c *relayConn, reason string) {
 	}
 }
 
-// logFailure logs a failed attempt. It warns once when the relay becomes dead.
+// logFailure logs a failed attempt.
 func (m *SyncManager) logFailure(c *relayConn, err error) {
 	st := m.health.Status(c.url)
 	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
@@ -299,8 +298,7 @@ func countRepo(m *map[graspsync.RepoRef]int, ref graspsync.RepoRef) {
 	}
 }
 
-// fresh records a reconciliation. It returns the ids that were not yet counted in this pass, up to
-// lackingIDs in total.
+// fresh records a reconciliation.
 func (c *completeness) fresh(ids []graspsync.EventID, now time.Time) []graspsync.EventID {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,9 +14,8 @@ import (
 )
 
 // selfSubscriber collects the changes by events that our relay stores and removes, for one batch
-// window. Senders never block. Changes of one entry are merged. If there are too many, the loop
-// reads the whole index instead. The limit grows with the index, because reading a large index
-// takes longer.
+// window. Senders never block. The limit grows with the index, because reading a large index takes
+// longer.
 type selfSubscriber struct {
 	index *index.Index
 	most  int           // maximum number of changes, or a quarter of the index
@@ -135,8 +134,7 @@ func (f *selfSubscriber) overrunBy(c index.Change) {
 	f.batch.change, f.batch.all = c.Beside(), true
 }
 
-// overrunShare is the divisor of the index size. With more changes than that part of the index, the
-// loop reads the whole index.
+// overrunShare is the divisor of the index size.
 const overrunShare = 4
 
 // update runs change and wakes the loop if the batch has changes.
@@ -152,8 +150,7 @@ func (f *selfSubscriber) update(change func()) {
 	}
 }
 
-// take returns the changes since the last call. While take reads the whole index, new changes are
-// collected for the next call and do not block.
+// take returns the changes since the last call.
 func (f *selfSubscriber) take() selfBatch {
 	b := f.takeChanges()
 	if b.all {

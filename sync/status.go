@@ -14,9 +14,9 @@ import (
 // Status is a snapshot of a [SyncManager]. It must not be changed.
 type Status struct {
 	At time.Time `json:"at"`
-	// Synced reports whether everything obtainable is stored: at least one relay is followed, each
-	// reachable relay was fetched completely and is followed live, no received event waits in the
-	// pipeline, and Git.Missing is 0.
+	// Synced reports whether everything obtainable is stored: each reachable relay, at least one,
+	// was fetched completely and is followed live, no received event waits in the pipeline, and
+	// Git.Missing is 0.
 	Synced bool `json:"synced"`
 	// Git counts the repositories by their git data. It is zero without [Config].Lacking.
 	Git   GitStatus `json:"git"`
@@ -90,8 +90,8 @@ type RelayStatus struct {
 	Parked     int `json:"parked"`      // failed batches that wait for a retry
 	GapBatches int `json:"gap_batches"` // batches of this pass that ended with gaps
 
-	// Descendants is the number of followed replies: events that refer to a root event, directly or
-	// through other replies. DescendantsLive of them are followed live, the others are polled.
+	// Descendants is the number of followed replies to root events, direct or indirect.
+	// DescendantsLive of them are followed live, the others are polled.
 	Descendants     int `json:"descendants"`
 	DescendantsLive int `json:"descendants_live"`
 
@@ -118,8 +118,8 @@ type RelayStatus struct {
 	Gaps     uint64 `json:"gaps"`         // events of history that a live subscription should have delivered
 	Lasting  uint64 `json:"lasting_gaps"` // those of Gaps that only the daily pass found
 	// Lacks is the number of stored events of its repositories that the relay lacked in the last
-	// reconciliation (NIP-77), which ended at ComparedAt (zero: never). Catch-up compares only
-	// recent events. At most 2,048 events are counted, and only events that are ten minutes old.
+	// reconciliation (NIP-77), which ended at ComparedAt (zero: never). At most 2,048 events that
+	// are ten minutes old are counted.
 	Lacks      int       `json:"lacks"`
 	ComparedAt time.Time `json:"compared_at,omitzero"`
 	Strikes    uint64    `json:"strikes"` // proofs of hostility
@@ -192,9 +192,8 @@ type RepoStatus struct {
 // RepoRelay is the state of a repository at one relay.
 type RepoRelay struct {
 	URL graspsync.RelayURL `json:"url"`
-	// ListedBy is the author whose announcement lists the relay: the owner, or a maintainer listed
-	// directly or indirectly. If several authors list it, ListedBy is the one with precedence. It
-	// is zero if the announcements have just changed.
+	// ListedBy is the author with precedence whose announcement lists the relay: the owner, or a
+	// maintainer listed directly or indirectly. It is zero if the announcements have just changed.
 	ListedBy  graspsync.PubKey `json:"listed_by,omitzero"`
 	Phase     string           `json:"phase"` // as in [RelayStatus]
 	Live      bool             `json:"live"`  // all items are followed live
@@ -206,13 +205,12 @@ type RepoRelay struct {
 	// that a live subscription should have delivered.
 	Missed int `json:"missed"`
 	// Lacks is the number of stored events that the relay lacked at ComparedAt, the end of its last
-	// reconciliation. Events of the last ten minutes do not count. Both are zero for a relay without
-	// NIP-77.
+	// reconciliation (NIP-77).
 	Lacks      int       `json:"lacks"`
 	ComparedAt time.Time `json:"compared_at,omitzero"`
 }
 
-// statusBuilder makes the Status and makes a new one only after changes. It belongs to the loop.
+// statusBuilder makes the Status and makes a new one only after changes.
 type statusBuilder struct {
 	m     *SyncManager
 	stats map[graspsync.RelayURL]*relayStats // of the loop
@@ -249,9 +247,8 @@ func (o *statusBuilder) renew(now time.Time, p *plan.Plan, known bool) *Status {
 	return s
 }
 
-// paused delays the next snapshot by 20 times the time of one, because snapshots are expensive with
-// very many relays. It uses the shorter of the last two times, because a time may include a wait
-// for a processor.
+// paused delays the next snapshot by 20 times the time of one. It uses the shorter of the last two
+// times, because a time may include a wait for a processor.
 func (o *statusBuilder) paused(took time.Duration) {
 	o.publishPause = max(statusLeast, statusShare*min(took, o.publishTook))
 	o.publishTook = took

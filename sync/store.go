@@ -15,8 +15,8 @@ import (
 // Errors that a [Store] wraps.
 var (
 	// ErrIncomplete is wrapped by the last error of [Store.Keys] and [Store.Events] if a Store
-	// yielded everything that it could read and may contain more. An example is a backend that
-	// returns only a limited number of events with the same created_at.
+	// yielded everything that it could read and may contain more, such as more events with one
+	// created_at than its backend returns.
 	ErrIncomplete = errors.New("reading the store ended early")
 	// ErrCannotRemove is wrapped by the error of [Store.Remove] if the Store can never remove an
 	// event.
@@ -27,18 +27,16 @@ var (
 // adapter/eventstore wraps the backends of fiatjaf/eventstore, and every Store must pass the tests
 // of package storetest.
 //
-// All methods may be called concurrently, by the manager and by the relay. The caller of an
-// iterator may call other methods while it iterates, so a Store must not hold a lock while it
-// yields. An event that is saved or removed during an iteration may or may not be yielded. All
-// other events must be. Every method returns an error when its context has ended. Filters contain
-// neither limit nor search. Their ids, authors and hex tag values are well-formed.
+// All methods may be called concurrently. A Store must not hold a lock while it yields, because the
+// caller may call other methods. An event that is saved or removed during an iteration may or may
+// not be yielded. All other events must be. Every method returns an error when its context has
+// ended. Filters contain neither limit nor search.
 //
-// A relay with subscribers must send them each event that becomes [graspsync.Stored] from its Save,
-// because no other call reports every synced event ([Config].Observe may drop some).
+// A relay with subscribers must send them each event that becomes [graspsync.Stored] from its Save.
 //
-// These queries are frequent and deserve an index: ids; kinds; authors, with or without kinds, such
-// as all deletions of an author; values of the tags a, A, e, E and q, up to 100 in a filter, with
-// or without kinds; values of the tag d with a kind, for one author or for all.
+// These queries are frequent and deserve an index: ids; kinds; authors, with or without kinds;
+// values of the tags a, A, e, E and q, up to 100 in a filter, with or without kinds; values of the
+// tag d with a kind, for one author or for all.
 type Store interface {
 	// Save stores events according to their kinds.
 	//
@@ -49,18 +47,17 @@ type Store interface {
 	// It stores and applies an event of kind 5 (NIP-09): it removes the events that the deletion
 	// names, if they are by the same author and, for addresses, not newer. They are never stored
 	// again. If a deletion names a version of an address by its id, older versions are removed too
-	// and never stored again, no matter whether the deletion or the version was saved first.
+	// and never stored again, in any order of arrival.
 	//
 	// It stores an event of kind 62 forever if the event names this relay or all relays (NIP-62).
 	// It removes all other events of the author that are not newer, deletions included, and never
 	// stores them again. [nip34.Tombstones] computes the events that are never stored again.
 	//
 	// Save returns one Outcome for each event, in the same order. An event that is reported Stored
-	// or Duplicate is durable. Save must not retain the slice, but may retain the events, because
-	// they are never changed. The Outcome of an Event that is zero or was not parsed is Refused,
-	// with an error that wraps [graspsync.ErrEvent]. An error that affects a single event belongs
-	// in its Outcome. If Save itself returns an error, the result of every event is unknown, and
-	// the caller may save the events again.
+	// or Duplicate is durable. Save must not retain the slice, but may retain the events. The
+	// Outcome of an Event that is zero or was not parsed is Refused, with an error that wraps
+	// [graspsync.ErrEvent]. If Save itself returns an error, the result of every event is unknown,
+	// and the caller may save the events again.
 	Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error)
 	// Has reports for each id, in the same order, whether the event is stored.
 	Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error)
@@ -70,18 +67,15 @@ type Store interface {
 	// Events yields every stored event that matches, under the same rules. The caller must not
 	// change the events.
 	Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error]
-	// Deleted reports whether a stored deletion or request to vanish covers the event, even if the
-	// event was never stored. It depends only on kind, id, author, created_at and d tag of the
-	// event.
+	// Deleted reports whether a stored deletion or request to vanish covers the event, even if it
+	// was never stored. It depends only on kind, id, author, created_at and d tag.
 	Deleted(ctx context.Context, event graspsync.Event) (bool, error)
 	// Remove removes an event durably, without a deletion, so the event may be stored again.
-	// Removing an event that is not stored is no error. The Store notifies the rest of the relay if
-	// necessary.
+	// Removing an event that is not stored is no error.
 	//
 	// A Store that cannot remove returns an error that wraps [ErrCannotRemove], and Remove is not
 	// called again. Then announcements that were stored because another announcement listed their
-	// author stay stored after the listing ends, and the number of stored announcements is not
-	// bounded.
+	// author stay stored, and their number is not bounded.
 	Remove(ctx context.Context, event graspsync.Event) error
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // targetBuilder turns changes of the index and of held announcements into inputs of the plan: the
-// wanted repositories and their relays. It belongs to the loop.
+// wanted repositories and their relays.
 type targetBuilder struct {
 	m *SyncManager
 
@@ -96,8 +96,7 @@ func (w *targetBuilder) follow(s *relayChoice, c *plan.RepoChange) {
 	lazy.Put(&w.counted, c.Ref, counted)
 }
 
-// countDropped counts the omissions of an announcement. An announcement that is applied several
-// times is counted once.
+// countDropped counts the omissions of an announcement.
 func (w *targetBuilder) countDropped(a *nip34.Announcement) {
 	counted := w.counted[a.Ref]
 	if counted.of == a.ID {
@@ -127,7 +126,7 @@ func (w *targetBuilder) countDropped(a *nip34.Announcement) {
 }
 
 // alsoAffected returns the repositories under these identifiers that list maintainers, with their
-// levels. Announcements of other people may change their relays.
+// levels.
 func (w *targetBuilder) alsoAffected(names map[string]struct{}) map[graspsync.RepoRef]plan.Level {
 	out := make(map[graspsync.RepoRef]plan.Level)
 	add := func(a *nip34.Announcement, level plan.Level) {

@@ -86,8 +86,7 @@ func (r *telemetry) panickedIn(whose string, p any) {
 	r.log.Error("panic while processing an event", "component", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
 }
 
-// contain runs code of a connection. A panic is a bug in own code or in the Transport. It becomes
-// an error and ends this connection only.
+// contain runs code of a connection. A panic becomes an error and ends this connection only.
 func (r *telemetry) contain(u graspsync.RelayURL, f func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -148,9 +147,9 @@ func (r *telemetry) learnedFact(name string) {
 	increase(&r.learned, name, 1)
 }
 
-// recovered is deferred around calls of the embedder's code. It turns a panic into an error, counts
-// the panic, and records whether the call failed. whose names the dependency. A space and the
-// operation follow if other operations of the dependency may still work.
+// recovered is deferred around calls of the embedder's code. It turns a panic into an error, and
+// records whether the call failed. whose names the dependency. A space and the operation follow if
+// other operations may still work.
 func (r *telemetry) recovered(err *error, whose string) {
 	if p := recover(); p != nil {
 		part, _, _ := strings.Cut(whose, " ")
@@ -160,8 +159,8 @@ func (r *telemetry) recovered(err *error, whose string) {
 	r.depends(whose, *err)
 }
 
-// depends records whether a call of a dependency failed. A canceled call and an error about a
-// single request do not count as failures.
+// depends records whether a call of a dependency failed. An error about a single request does not
+// count.
 func (r *telemetry) depends(whose string, err error) {
 	switch {
 	case r == nil, errors.Is(err, context.Canceled):
@@ -209,8 +208,7 @@ func (r *telemetry) reasons(s *EventStatus) {
 	}
 }
 
-// logClass is the subject of log lines that contain remote text. For each class and host at most
-// one line per minute is logged.
+// logClass is the subject of log lines with remote text: one line per minute, class and host.
 type logClass string
 
 const (
@@ -229,8 +227,7 @@ const (
 )
 
 // Observation is an occurrence reported to [Config.Observe]. Its dynamic type is one of the types
-// below, not a pointer. A switch needs a default case because types may be added. Everything else
-// is in [Status], in the log and in the metrics.
+// below, not a pointer. Types may be added.
 type Observation interface{ observation() }
 
 type (
@@ -246,9 +243,9 @@ type (
 		Source graspsync.Source
 		Reason string
 	}
-	// BatchConfirmed reports that a batch of requests has fetched all events of the relay. If Gaps
-	// is set, the relay may have more. Kind is "history", "daily", "recent" or "deletions". Method
-	// is as in [RelayStatus].
+	// BatchConfirmed reports that a batch of requests has fetched all events of the relay, or that
+	// it has Gaps. Kind is "history", "daily", "recent" or "deletions". Method is as in
+	// [RelayStatus].
 	BatchConfirmed struct {
 		Relay    graspsync.RelayURL
 		Kind     string
@@ -268,11 +265,10 @@ func (BatchConfirmed) observation() {}
 func (RelayHostile) observation()   {}
 
 // dropObservations is the reason under which observations are counted that found no room in the
-// queue. It is not observed.
+// queue.
 const dropObservations = "observations"
 
-// observe queues an observation for [Config.Observe], which one goroutine calls, so that a slow
-// embedder blocks no other goroutine. It never blocks.
+// observe queues an observation for [Config.Observe]. It never blocks.
 func (r *telemetry) observe(what Observation) {
 	if r.queue == nil {
 		return

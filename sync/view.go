@@ -39,8 +39,7 @@ const (
 
 // Addressed implements [View].
 func (v storeView) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
-	// Sort by kind and omit invalid addresses. The query for a replaceable address reads all events
-	// of its kind, so all such kinds go into one query.
+	// Sort by kind and omit invalid addresses.
 	at = slices.DeleteFunc(slices.Clone(at), func(c graspsync.Address) bool {
 		return !nostr.IsAddressableKind(c.Kind) && (!nostr.IsReplaceableKind(c.Kind) || c.Identifier != "")
 	})
@@ -216,7 +215,7 @@ func (r storeReader) scan(
 }
 
 // descend searches the Store for replies in the repositories in of, nil for all, and calls take
-// with each. It proceeds by depth. Replies to a reply without room are not searched.
+// with each.
 func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}, take func(graspsync.Event)) error {
 	var missed error
 	ask := func(values []string, names ...string) error {

@@ -38,8 +38,7 @@ const (
 )
 
 // writer is the last stage of the pipeline. Its goroutine judges and saves one batch after the
-// other, so that each event is judged after all earlier accepted events. The fields belong to the
-// goroutine.
+// other, so that each event is judged after all earlier accepted events.
 type writer struct {
 	*ingest
 
@@ -88,8 +87,8 @@ func (w *writer) turn(work func()) {
 	work()
 }
 
-// contain runs a step of the work on one event. After a panic the event is dropped and its id
-// counts as known, because the same step would panic again.
+// contain runs a step of the work on one event. After a panic its id counts as known, because the
+// same step would panic again.
 func (w *writer) contain(j *job, step func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -127,9 +126,8 @@ func (w *writer) catchUp(ctx context.Context) {
 	w.process(ctx, w.revived(waiting))
 }
 
-// judgeAgain processes events that had no room or could not be saved, in random order, so that the
-// same bad events do not precede the same others. It requests events by id of which only the id is
-// left.
+// judgeAgain processes events that had no room or could not be saved, in random order, so that a
+// bad event does not always precede the same others.
 func (w *writer) judgeAgain(ctx context.Context) {
 	now := time.Now()
 	w.timer = nil
@@ -259,8 +257,7 @@ func (w *writer) judgeForeign(j *job) {
 	w.end(j, true)
 }
 
-// reject records a rejected event. If its signature was not checked, only the id is kept, and the
-// event is requested again when its dependency arrives.
+// reject records a rejected event.
 func (w *writer) reject(j *job, v graspsync.Verdict) {
 	n := j.note()
 	n.Deps = pending.KeysOf(v.DependsOn)
@@ -280,8 +277,7 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 	w.arm(time.Time{})
 }
 
-// unwanted counts and records an event that is not stored. The observation comes last, when the
-// records are complete.
+// unwanted counts and records an event that is not stored.
 func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.Note) {
 	w.telemetry.refuse(j.incoming, is, v)
 	w.note(n)
@@ -289,8 +285,7 @@ func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.N
 	w.telemetry.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
 }
 
-// held records that the Policy holds an event, and returns the events that waited for that. States
-// of a held announcement can then be held too.
+// held records that the Policy holds an event, and returns the events that waited for that.
 func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEvent) {
 	w.telemetry.say("event held", j.incoming, "by", "the policy")
 	w.known.Add(j.key.id)
@@ -399,7 +394,7 @@ func (w *writer) brought(j *job) {
 	}
 }
 
-// worked records a successful save. If saving failed before, all failed events are retried.
+// worked records a successful save.
 func (w *writer) worked() {
 	w.works++
 	w.misses = 0
