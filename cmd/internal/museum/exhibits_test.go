@@ -172,7 +172,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"that we do not dial a relay is its failure", "sync/loop.go",
-		"l.m.health.Closed(c.url)\n	l.m.persistence.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.telemetry.drop(\"not_dialed\"", "l.m.health.Failed(c.url, err)\n	l.m.persistence.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.telemetry.drop(\"not_dialed\"", "./sync", "TestSimulation$",
+		"l.m.health.Closed(c.url)\n		l.m.telemetry.drop(\"not_dialed\"", "l.m.health.Failed(c.url, msg.err)\n		l.m.telemetry.drop(\"not_dialed\"", "./sync", "TestSimulation$",
 		oneSeed(35), "is not greater than \"0.8\"",
 	},
 	{
