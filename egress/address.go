@@ -9,9 +9,8 @@ import (
 // globalUnicast6 contains all public IPv6 addresses (2000::/3).
 var globalUnicast6 = netip.MustParsePrefix("2000::/3")
 
-// special contains the ranges within IPv4 or globalUnicast6 that are not for public servers: the
-// IANA special-purpose registries and addresses of cloud providers. A range is listed as a whole
-// even if a few of its addresses are reachable.
+// special are the ranges within IPv4 or globalUnicast6 that are not for public servers: the IANA
+// special-purpose registries and addresses of cloud providers.
 var special = parsePrefixes(
 	"0.0.0.0/8",         // this network; Linux connects 0.0.0.0 to localhost
 	"10.0.0.0/8",        // private
@@ -47,10 +46,9 @@ func parsePrefixes(list ...string) []netip.Prefix {
 	return prefixes
 }
 
-// Public reports whether addr is a public Internet address, which is global unicast and outside the
-// special-purpose ranges. An IPv4-mapped IPv6 address is judged as its IPv4 address. Other IPv6
-// addresses that contain an IPv4 address (6to4, Teredo, NAT64, ISATAP, IPv4-compatible,
-// IPv4-translated) are not public. An address with a zone and the zero Addr are not public.
+// Public reports whether addr is global unicast and outside the special-purpose ranges. An
+// IPv4-mapped address is judged as its IPv4 address. Other IPv6 forms of an IPv4 address, addresses
+// with a zone and the zero Addr are not public.
 func Public(addr netip.Addr) bool {
 	if !addr.IsValid() || addr.Zone() != "" {
 		return false
@@ -70,8 +68,8 @@ var (
 	notCompatible6 = parsePrefixes("::/128", "::1/128")
 )
 
-// embedded returns the IPv4 address that addr contains. addr must be unmapped. Within the prefix
-// for local NAT64 (64:ff9b:1::/48) only the form with a prefix of 96 bits is recognized.
+// embedded returns the IPv4 address that an unmapped addr contains. Within 64:ff9b:1::/48 (local
+// NAT64) only the form with a prefix of 96 bits is recognized.
 func embedded(addr netip.Addr) (netip.Addr, bool) {
 	if !addr.Is6() || within(notCompatible6, addr) {
 		return netip.Addr{}, false

@@ -16,9 +16,8 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// ErrBudget is wrapped by the error of a dial that is refused temporarily, because unproven hosts
-// made too many attempts at the address. No connection was attempted. The error is a [BudgetError]
-// with the time to wait.
+// ErrBudget is wrapped by the [BudgetError] of a dial that is refused for a while, because unproven
+// hosts made too many attempts at the address.
 var ErrBudget = errors.New("address had its share of attempts")
 
 // BudgetError is the error that wraps [ErrBudget].
@@ -40,8 +39,8 @@ func (e *BudgetError) RetryAfter() time.Duration { return e.Wait }
 
 // BudgetConfig holds the bounds of a [Budget]. The zero value is usable.
 type BudgetConfig struct {
-	// PerMinute is the maximum number of connections of unproven hosts that are started in a
-	// minute, to all addresses together. A tenth of them may start together. Defaults to 600.
+	// PerMinute is the maximum number of started connections of unproven hosts per minute. A tenth
+	// may start together. Defaults to 600.
 	PerMinute int
 
 	fixed budgetConstants
@@ -49,22 +48,22 @@ type BudgetConfig struct {
 
 // budgetConstants are constants that only tests change.
 type budgetConstants struct {
-	// MaxAddresses and MaxHosts are the maximum numbers of remembered addresses and proven hosts.
-	// Beyond them the least recently used record is dropped, but no address that waits for its next
-	// attempt. If all addresses wait, a new address is not dialed. Default to 50,000 and 50,000.
+	// MaxAddresses and MaxHosts bound the remembered addresses and proven hosts. The least recently
+	// used record is dropped, but no address that waits. If all wait, a new address is not dialed.
+	// Default to 50,000 and 50,000.
 	MaxAddresses, MaxHosts int
 	// Rand returns a random number in [0, 1). Defaults to [math/rand/v2.Float64].
 	Rand func() float64
 }
 
 const (
-	// perAddress is the maximum number of concurrent connections of unproven hosts to one address.
-	// One of them is reserved for second connections of a connected host, such as a NIP-11 request.
+	// perAddress is the maximum number of connections of unproven hosts to one address. One is
+	// reserved for second connections of a connected host, such as a NIP-11 request.
 	perAddress = 4
-	// mostProofs is the maximum number of kept addresses of one host. Some names have dozens.
+	// mostProofs is the maximum number of kept addresses of one host.
 	mostProofs = 16
-	// sharedBackoff is the maximum wait at an address where a host was proven. Without it, invented
-	// names behind the address of a shared front end would delay a new host for days.
+	// sharedBackoff is the maximum wait at an address where a host was proven. Otherwise invented
+	// names behind a shared front end would delay new hosts for days.
 	sharedBackoff = time.Minute
 )
 
@@ -78,18 +77,16 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 	return c
 }
 
-// Budget limits the connections to one address, so that strangers cannot use this server to attack
-// a third party. The connections to one IPv4 address, or to one IPv6 /48, count together for all
-// host names and ports. A host is unproven until [Budget.Proven] is called for it. After n
-// connections of unproven hosts ended without proof, the address gets no connection of unproven
-// hosts for 5 s * 2^(n-1), at most 1 h. After a day with failures only, the wait is one day.
+// Budget limits the connections to one IPv4 address, or one IPv6 /48, over all host names and
+// ports, so that strangers cannot use this server to attack a third party. A host is unproven until
+// [Budget.Proven] is called for it. After n connections of unproven hosts ended without proof, the
+// address gets none for 5 s * 2^(n-1), at most 1 h. After a day of failures the wait is one day.
 //
-// A proven host is exempt at the addresses where it was proven, so that invented names behind a
-// shared address cannot starve a relay there. At other addresses it is unproven, because a stranger
-// may prove a host and then point its name to a victim.
+// A proven host is exempt at the addresses where it was proven, so that invented names cannot
+// starve it. At other addresses it is unproven, because its name may point to a victim.
 //
-// [NewBudget] makes a Budget. It starts no goroutine and needs no closing. Its methods may be
-// called concurrently, and several Dialers may share it.
+// [NewBudget] makes a Budget. It starts no goroutine, may be called concurrently, and may be shared
+// by several Dialers.
 type Budget struct {
 	cfg BudgetConfig // read-only
 
@@ -108,7 +105,7 @@ type account struct {
 	shared bool // a host was proven at this address
 }
 
-// ticket is a connection of an unproven host that is being made or is open.
+// ticket is a connection of an unproven host.
 type ticket struct {
 	host   string
 	to     netip.Prefix
@@ -135,8 +132,8 @@ func newBudget(c BudgetConfig) *Budget {
 }
 
 // Proven records that host, a name or address without a port, is the kind of server it was dialed
-// as: a relay that held a connection for a minute, or a git server that answered as one. Its
-// current connections, and later ones to the same addresses, are exempt from the Budget.
+// as: a relay that held a connection for a minute, or a git server that answered. It is then exempt
+// at its current addresses.
 func (b *Budget) Proven(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,9 +146,8 @@ func (b *Budget) Proven(host string) {
 	}
 }
 
-// Answered records that this process ends the connections of a host although the host answered
-// correctly. They do not count as failures, and owe no pause after a restart. The host is not
-// proven by it.
+// Answered records that this process ends the connections of a host that answered correctly. They
+// count as no failure, owe no pause after a restart, and prove nothing.
 func (b *Budget) Answered(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -163,8 +159,8 @@ func (b *Budget) Answered(host string) {
 	}
 }
 
-// begin requests a connection of a host to an address. A nil ticket means that the connection is
-// exempt. Pass any other ticket to end.
+// begin starts a connection of a host to an address. The caller passes the ticket to end. It is nil
+// if the connection is exempt.
 func (b *Budget) begin(host string, to netip.Prefix) (*ticket, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,8 +190,7 @@ func (b *Budget) exempt(host string, to netip.Prefix) bool {
 	return known && slices.Contains(*proven, to)
 }
 
-// put stores the account of an address. If the table is full, the least recently used account that
-// waits for no attempt is dropped. It returns false if there is none.
+// put stores an account. It returns false if the table is full and every account waits.
 func (b *Budget) put(to netip.Prefix, a *account) bool {
 	now := time.Now()
 	_, ok := b.accounts.PutKeeping(to, limit.Stranger{}, 0, a, func(k netip.Prefix) bool {
@@ -227,8 +222,7 @@ func (b *Budget) wait(a *account, t *ticket, now time.Time) time.Duration {
 	return time.Duration(max(0, 1-b.pace.TokensAt(now)) * float64(time.Minute) / float64(b.cfg.PerMinute))
 }
 
-// end ends a connection. Without proof it counts as a failure, whatever ended it, unless no packet
-// was sent.
+// end ends a connection. Without proof it is a failure, unless no packet was sent.
 func (b *Budget) end(t *ticket, sent bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -240,7 +234,7 @@ func (b *Budget) end(t *ticket, sent bool) {
 	b.put(t.to, a)
 }
 
-// leave removes a ticket from the open ones and reports whether it was open.
+// leave removes a ticket and reports whether it was open.
 func (b *Budget) leave(t *ticket) bool {
 	list := b.open[t.host]
 	i := slices.Index(list, t)
@@ -263,8 +257,7 @@ func (b *Budget) fail(a *account) {
 	a.Record = rules.Fail(a.Record, time.Now(), b.cfg.fixed.Rand())
 }
 
-// rulesOf returns the backoff rules of an address. An address where a host was proven is never
-// dead, so that other hosts at this address are not delayed for a day.
+// rulesOf returns the backoff rules of an address. A shared address is never dead.
 func rulesOf(a *account) backoff.Rules {
 	rules := backoff.Default()
 	if a.shared {
@@ -273,7 +266,7 @@ func rulesOf(a *account) backoff.Rules {
 	return rules
 }
 
-// order sorts the addresses of a host by the time of the last attempt.
+// order sorts addresses by the time of the last attempt.
 func (b *Budget) order(host string, addrs []netip.Addr) []netip.Addr {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// BudgetState contains the records of a [Budget] that survive a restart, as JSON. The meaning of
-// its field names never changes.
+// BudgetState contains the records of a [Budget] that survive a restart, as JSON.
 type BudgetState struct {
 	Addresses []AddressRecord `json:"addresses,omitempty"` // least recently used first
 	Hosts     []ProvenHost    `json:"hosts,omitempty"`     // least recently used first
@@ -35,8 +34,8 @@ type ProvenHost struct {
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
-// Export returns the records that must survive a restart. Current connections count as failed in
-// them, because a process that crashes by a connection must not repeat it sooner afterwards.
+// Export returns the records that must survive a restart. Current connections count as failed,
+// because a process that crashes by one must not repeat it sooner.
 func (b *Budget) Export() BudgetState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,8 +66,7 @@ func (b *Budget) Export() BudgetState {
 }
 
 // Import sets the records of an earlier process. Call it before the first dial. Times too far in
-// the future, as after the clock was set back, are corrected. After Import no limit is weaker than
-// it was in the earlier process.
+// the future are corrected.
 func (b *Budget) Import(s BudgetState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,7 +85,7 @@ func (b *Budget) Import(s BudgetState) {
 	}
 }
 
-// imported corrects a record, which may come from a damaged file or a wrong clock.
+// imported corrects a record of a damaged file or a wrong clock.
 func (b *Budget) imported(s AddressRecord, now time.Time) *account {
 	a := &account{shared: s.Shared, Record: backoff.Record{
 		Failures: s.Failures, FailingSince: s.FailingSince, LastFailure: s.LastFailure,
@@ -103,7 +101,7 @@ func (b *Budget) imported(s AddressRecord, now time.Time) *account {
 	return a
 }
 
-// proveAt makes a host exempt at an address. It keeps the latest mostProofs addresses.
+// proveAt makes a host exempt at an address.
 func (b *Budget) proveAt(host string, at netip.Prefix) {
 	proven, ok := b.hosts.Get(host)
 	if !ok {

@@ -21,18 +21,14 @@ const (
 	mostIdlePerHost  = 2
 )
 
-// HTTPClient returns a client that sends all requests through d. Each URL, including those of
-// redirects, must pass [graspsync.ParseURL] and [Dialer.Check]. Each connection is made by
-// [Dialer.DialContext]. timeout limits a whole exchange including the body. If it is 0, only the
-// context of the request limits it.
+// HTTPClient returns a client that sends all requests through d. Each URL, also of a redirect, must
+// pass [graspsync.ParseURL] and [Dialer.Check]. timeout limits an exchange including the body; 0
+// means that only the context does.
 //
-// The client follows at most 3 redirects of a plain GET request, and none from https to http. It
-// follows no redirect of a request for an upgrade, such as a websocket. A redirect that is not
-// followed returns an error that wraps [ErrRedirect]. There are no proxies, cookies or referers.
-// Response headers may have 64 KiB and must arrive within 30 s. The caller must limit the size of
-// bodies and the number of requests.
-//
-// The client uses HTTP/1.1. It keeps idle connections for 30 s, or until CloseIdleConnections.
+// The client follows at most 3 redirects of a plain GET, and none from https to http or for an
+// upgrade. Others return an error that wraps [ErrRedirect]. It uses HTTP/1.1 without proxies,
+// cookies and referers. Response headers may have 64 KiB and must arrive within 30 s. The caller
+// limits bodies. Idle connections stay for 30 s, or until CloseIdleConnections.
 func (d *Dialer) HTTPClient(timeout time.Duration) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -61,8 +57,8 @@ func (d *Dialer) HTTPClient(timeout time.Duration) *http.Client {
 	}
 }
 
-// guardedTransport checks every request, including redirects, before http.Client does, because
-// errors of http.Client quote the whole URL.
+// guardedTransport checks every request before http.Client does, because errors of http.Client
+// quote the whole URL.
 type guardedTransport struct {
 	d    *Dialer
 	next *http.Transport

@@ -14,9 +14,8 @@ import (
 
 // Resolver resolves host names. [net.Resolver] is one.
 //
-// LookupNetIP is called concurrently, once per dial, with network "ip" (both address families) and
-// a name in lower-case ASCII without a trailing dot. It must return when ctx is done. The caller
-// owns the returned slice. For a name without addresses it returns an error or an empty slice.
+// LookupNetIP is called concurrently, once per dial, with network "ip" and a lower-case ASCII name
+// without a trailing dot. For a name without addresses it returns an error or an empty slice.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
@@ -24,46 +23,40 @@ type Resolver interface {
 // Config configures a [Dialer]. The zero value allows public addresses over TLS.
 type Config struct {
 	// Allow lists prefixes that may be dialed although they are not public or belong to this host.
-	// A prefix that is too wide opens the internal network to URLs of strangers. An IPv4 prefix
-	// also covers IPv4-mapped addresses and must be written as IPv4. For other forms that contain
-	// an IPv4 address (64:ff9b::/96 on a network with NAT64) the contained address must be public
-	// or allowed too. Defaults to none.
+	// An IPv4 prefix covers IPv4-mapped addresses and must be written as IPv4. For other forms that
+	// contain an IPv4 address, such as 64:ff9b::/96, that address must be public or allowed too.
+	// Defaults to none.
 	Allow []netip.Prefix
 
-	// Own lists the listeners of this server. They are never dialed, even if Allow contains them.
-	// An unspecified address (0.0.0.0 or ::) means every address of this host, of both families, at
-	// that port. If a listener is missing, a relay on an allowed address may make this server sync
-	// from itself. Defaults to none.
+	// Own lists the listeners of this server. They are never dialed, even if Allow contains them,
+	// so that the server does not sync from itself. An unspecified address means every address of
+	// this host, of both families. Defaults to none.
 	Own []netip.AddrPort
 
-	// OwnNames lists the public names of this server with their ports. They are never dialed,
-	// because their address may be that of a proxy or router in front of this server. Names are
-	// compared as a whole. Defaults to none.
+	// OwnNames lists the public names of this server with ports. They are never dialed, because
+	// they may lead to a proxy in front of this server. Defaults to none.
 	OwnNames []graspsync.HostPort
 
-	// Deny reports whether the operator blocked a host and port, both in canonical spelling. It is
-	// called before each dial and each redirect. It must be safe for concurrent use and must not
-	// block. Its answer may change, which does not affect open connections. Defaults to no blocks.
+	// Deny reports whether the operator blocked a host and port, in canonical spelling. It is
+	// called concurrently before each dial and redirect, and must not block. Defaults to no blocks.
 	Deny func(graspsync.HostPort) bool
 
-	// AllowPlaintext makes [Dialer.Check] and the HTTP client accept ws and http. A redirect from
-	// https to http is never followed. Defaults to false.
+	// AllowPlaintext accepts ws and http. A redirect from https to http is never followed. Defaults
+	// to false.
 	AllowPlaintext bool
 
 	// Budget limits the connections of unproven hosts to one address. Dialers for the same
-	// strangers should share one. Defaults to a new Budget with default limits.
+	// strangers should share one. Defaults to a new Budget.
 	Budget *Budget
 
-	// BudgetAllowed makes the Budget also count addresses that Allow contains, for a network of
-	// strangers whose addresses are not public, such as an overlay network. Defaults to false, so
-	// that allowed addresses may be dialed without limit.
+	// BudgetAllowed makes the Budget also count addresses that Allow contains, for an overlay
+	// network of strangers. Defaults to false.
 	BudgetAllowed bool
 
 	// Resolver resolves host names. Defaults to the resolver of the system.
 	Resolver Resolver
 
-	// RootCAs verifies server certificates for the HTTP client. Defaults to the roots of the
-	// system.
+	// RootCAs verifies server certificates. Defaults to the roots of the system.
 	RootCAs *x509.CertPool
 
 	fixed constants
@@ -71,9 +64,8 @@ type Config struct {
 
 // constants are values that only tests change.
 type constants struct {
-	// HostAddrs returns the addresses of this host. It is called at least twice per dial and must
-	// not block. If it fails, nothing is dialed. Defaults to the addresses of the network
-	// interfaces.
+	// HostAddrs returns the addresses of this host. If it fails, nothing is dialed. Defaults to the
+	// addresses of the network interfaces.
 	HostAddrs func() ([]netip.Addr, error)
 }
 

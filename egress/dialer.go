@@ -14,10 +14,9 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Errors that a [Dialer] wraps. Another attempt does not help, unless a DNS answer changes.
+// Errors that a [Dialer] wraps. Another attempt does not help.
 var (
-	// ErrAddress means that an address, a port or a name must not be dialed. No connection was
-	// attempted.
+	// ErrAddress means that an address, port or name must not be dialed.
 	ErrAddress = errors.New("address not allowed")
 	// ErrOwn means that the address is one of this server. It wraps ErrAddress.
 	ErrOwn = fmt.Errorf("%w: own listener", ErrAddress)
@@ -30,20 +29,18 @@ var (
 )
 
 const (
-	// dialTimeout limits one dial, including the DNS lookup and all attempts. A shorter limit would
-	// exclude distant servers, and with a longer one dead servers would occupy their callers.
+	// dialTimeout limits one dial, including the DNS lookup and all attempts.
 	dialTimeout  = 10 * time.Second
 	mostAttempts = 4               // maximum number of addresses per dial
 	leastShare   = 2 * time.Second // minimum part of the remaining time for one address
 )
 
-// Dialer opens TCP connections that its [Config] permits. [NewDialer] makes it. It needs no
-// closing. All methods may be called concurrently.
+// Dialer opens TCP connections that its [Config] permits. [NewDialer] makes it. It needs no closing
+// and may be called concurrently.
 type Dialer struct {
 	cfg   Config // set by NewDialer, read-only
 	judge judge
-	// socket opens a socket and checks the address before it connects. It is openSocket except in
-	// tests.
+	// socket is openSocket, except in tests.
 	socket func(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error)
 }
 
@@ -56,9 +53,8 @@ func NewDialer(c Config) (*Dialer, error) {
 	return &Dialer{cfg: c, judge: newJudge(c), socket: openSocket}, nil
 }
 
-// Check checks a URL without DNS and without a connection. It returns nil, or an error that wraps
-// [graspsync.ErrURL] (u is zero), [ErrPlaintext], [ErrAddress] or [ErrOwn]. [Dialer.DialContext]
-// may still refuse a name that passes.
+// Check checks a URL without DNS. The error wraps [graspsync.ErrURL] (u is zero), [ErrPlaintext],
+// [ErrAddress] or [ErrOwn]. [Dialer.DialContext] may still refuse a name that passes.
 func (d *Dialer) Check(u graspsync.URL) error {
 	isScheme := func(s graspsync.Scheme) bool { return s.Name == u.Scheme }
 	if !slices.ContainsFunc(graspsync.RelaySchemes, isScheme) && !slices.ContainsFunc(graspsync.HTTPSchemes, isScheme) {
@@ -71,13 +67,11 @@ func (d *Dialer) Check(u graspsync.URL) error {
 	return err
 }
 
-// DialContext connects to addr, a host and a decimal port, over network "tcp", "tcp4" or "tcp6". A
-// name is resolved once. If any of its addresses must not be dialed, none is. Up to four addresses
-// are tried in turn, alternating between the families, and the socket checks each address again
-// before it connects. For an unproven host (see [Budget]) one address is tried per dial, and
-// another one next time. ctx and 10 s limit the dial but not the connection. The errors are those
-// of [Dialer.Check], of the resolver and of the network. An error wraps [ErrBudget] if the Budget
-// refuses all remaining addresses.
+// DialContext connects to a host and decimal port over network "tcp", "tcp4" or "tcp6". If any
+// address of a name must not be dialed, none is. Up to four addresses are tried in turn,
+// alternating between the families; for an unproven host (see [Budget]) one per dial. ctx and 10 s
+// limit the dial. The errors are those of [Dialer.Check], of the resolver and of the network, or
+// wrap [ErrBudget].
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.dial(ctx, network, addr)
 	if err != nil {
@@ -143,8 +137,8 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 	return addrs, nil
 }
 
-// attempts selects the addresses to try for a network. It keeps the order of the answer but
-// alternates between the families, so that a family without a route costs one attempt only.
+// attempts selects the addresses to try, alternating between the families, so that a family without
+// a route costs one attempt.
 func attempts(addrs []netip.Addr, network string) []netip.Addr {
 	var first, second []netip.Addr
 	for _, a := range addrs {
@@ -164,8 +158,7 @@ func attempts(addrs []netip.Addr, network string) []netip.Addr {
 	return picked[:min(len(picked), mostAttempts)]
 }
 
-// inOrder calls try with one address after the other until one connects, none is left, ctx is done,
-// or an address is forbidden.
+// inOrder tries the addresses until one connects, ctx ends, or one is forbidden.
 func inOrder(ctx context.Context, addrs []netip.Addr,
 	try func(context.Context, netip.Addr) (net.Conn, error),
 ) (net.Conn, error) {
@@ -192,7 +185,7 @@ func inOrder(ctx context.Context, addrs []netip.Addr,
 	return nil, errors.Join(errs...)
 }
 
-// shareOf returns the part of the remaining time of ctx for one of n attempts.
+// shareOf returns a part of the remaining time of ctx for one of n attempts.
 func shareOf(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -202,16 +195,13 @@ func shareOf(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, max(share, leastShare))
 }
 
-// Proven records that a host, without port, is the kind of server it was dialed as. See
-// [Budget.Proven].
+// Proven is [Budget.Proven].
 func (d *Dialer) Proven(host string) { d.cfg.Budget.Proven(host) }
 
-// Budget returns the Budget of the Dialer, which is [Config.Budget] or its own. Export it to keep
-// its records over a restart.
+// Budget returns the Budget of the Dialer.
 func (d *Dialer) Budget() *Budget { return d.cfg.Budget }
 
-// connect dials one address of a host. The socket makes the last check, on the address that is
-// passed to the kernel.
+// connect dials one address. The socket checks the address that is passed to the kernel.
 func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (net.Conn, error) {
 	var t *ticket
 	conn, err := d.socket(ctx, to, func(address string) (err error) {
@@ -237,14 +227,14 @@ func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (n
 	return nil, err
 }
 
-// spentError marks the error of the only attempt that a dial of an unproven host has.
+// spentError marks the error of the only attempt that an unproven host has per dial.
 type spentError struct{ error }
 
 // Unwrap returns the error of the attempt.
 func (e *spentError) Unwrap() error { return e.error }
 
-// charged returns the address whose budget a connection uses. If an address contains another one,
-// the contained address is charged. It is the zero Addr for addresses that the operator allowed.
+// charged returns the address whose budget a connection uses: the contained address if there is
+// one. It is zero for addresses that the operator allowed.
 func (d *Dialer) charged(to netip.Addr) netip.Addr {
 	to = to.Unmap()
 	if inner, ok := embedded(to); ok {

@@ -6,14 +6,14 @@ import (
 )
 
 // Daily counts units by key. A key's day begins with its first units and lasts 24 hours. When all
-// keys are in use, a new key evicts the key without new units for the longest time. Daily is safe
-// for concurrent use.
+// keys are in use, the key without new units for the longest time is evicted. Daily is safe for
+// concurrent use.
 type Daily[K comparable] struct {
 	mu   sync.Mutex
 	days *Table[K, Day] // guarded by mu
 }
 
-// Day is the number of units of a key since the start of its day.
+// Day is the number of units since the start of a day.
 type Day struct {
 	Since time.Time
 	Units int64
@@ -39,7 +39,7 @@ func (d *Daily[K]) today(key K) Day {
 	return Day{}
 }
 
-// Add adds units to the day of a key. It begins a new day if necessary.
+// Add adds units to the day of a key.
 func (d *Daily[K]) Add(key K, units int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,17 +18,17 @@ import (
 // GroupParts is the number of parts of a group of strangers.
 const GroupParts = 4
 
-// Stranger is a party that shares a resource. The zero value is a caller of unknown origin, such as
-// a client behind a proxy without a client header. Only the total of a resource limits it.
+// Stranger is a party that shares a resource. The zero value is a caller of unknown origin, whom
+// only the total of a resource limits.
 type Stranger struct {
 	ID string // relay host, client address, or public key of a repository owner
-	// Group is the network of ID, or "". Strangers of a group have at most [GroupParts] parts
-	// together and share one turn, because addresses within a network are free.
+	// Group is the network of ID, or "". Its strangers have at most [GroupParts] parts together and
+	// share one turn, because addresses within a network are free.
 	Group string
 }
 
 // Client returns the stranger for a client address: an IPv4 address in its /24, or the /64 of an
-// IPv6 address in its /48. It returns the zero Stranger for the zero Addr.
+// IPv6 address in its /48.
 func Client(addr netip.Addr) Stranger {
 	addr = addr.Unmap().WithZone("")
 	switch {
@@ -53,7 +53,7 @@ type ownerKey struct {
 	group bool
 }
 
-// keys yields the stranger and its group, if known, with their numbers of parts.
+// keys yields the stranger and its group with their numbers of parts.
 func (s Stranger) keys() iter.Seq2[ownerKey, int64] {
 	return func(yield func(ownerKey, int64) bool) {
 		if s.ID != "" && !yield(ownerKey{s.ID, false}, 1) {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rate gives each stranger a number of units per second. A group has [GroupParts] times as many
-// units. Rate is safe for concurrent use.
+// Rate gives each stranger a number of units per second, and a group [GroupParts] times as many. It
+// is safe for concurrent use.
 type Rate struct {
 	perSecond rate.Limit
 	burst     int
@@ -18,15 +18,13 @@ type Rate struct {
 	buckets *Table[ownerKey, *rate.Limiter]
 }
 
-// NewRate returns a Rate of perSecond units per stranger, with bursts of up to burst units. It
-// stores at most maxStrangers buckets. Full buckets are removed first, because a new bucket is full
-// too.
+// NewRate returns a Rate of perSecond units per stranger, with bursts of up to burst units, for at
+// most maxStrangers. Full buckets are removed first, because a new bucket is full too.
 func NewRate(perSecond float64, burst, maxStrangers int) *Rate {
 	return &Rate{perSecond: rate.Limit(perSecond), burst: burst, buckets: NewTable[ownerKey, *rate.Limiter](maxStrangers, 0)}
 }
 
-// Allow takes n units and returns true if a stranger has them now. The zero Stranger has unlimited
-// units.
+// Allow takes n units if a stranger has them now. The zero Stranger has unlimited units.
 func (r *Rate) Allow(who Stranger, n int) bool {
 	now := time.Now()
 	buckets, ok := r.of(who, now)
@@ -64,7 +62,7 @@ func (r *Rate) of(who Stranger, now time.Time) (buckets []*rate.Limiter, ok bool
 	return buckets, true
 }
 
-// makeRoom removes full buckets, in the order of their last use, if the table is full.
+// makeRoom removes full buckets if the table is full.
 func (r *Rate) makeRoom(now time.Time) {
 	if r.buckets.Len() < r.buckets.maxEntries {
 		return

@@ -11,9 +11,8 @@ import (
 var ErrTooLarge = errors.New("more than one stranger's part")
 
 // Slots is a number of units (processes, bytes) that strangers use temporarily. A stranger has at
-// most its part, even if other strangers use nothing. A group has at most [GroupParts] parts.
-// Waiting strangers are served round-robin, a group as one stranger. Slots is safe for concurrent
-// use.
+// most its part, even if others use nothing, and a group at most [GroupParts] parts. Waiting
+// strangers are served round-robin, a group as one. Slots is safe for concurrent use.
 type Slots struct {
 	total, part int64
 
@@ -52,8 +51,8 @@ func NewSlots(total, part int64) *Slots {
 	}
 }
 
-// Acquire waits for units. It returns [ErrTooLarge] if units exceeds the part of a stranger (the
-// total for the zero Stranger), or the cause of ctx. The caller must call Release of the slot.
+// Acquire waits for units. It returns [ErrTooLarge] if units exceeds the part (the total for the
+// zero Stranger), or the cause of ctx. The caller must call Release.
 func (s *Slots) Acquire(ctx context.Context, who Stranger, units int64) (*Slot, error) {
 	most := s.part
 	if who == (Stranger{}) {
@@ -89,8 +88,8 @@ func (s *Slots) Acquire(ctx context.Context, who Stranger, units int64) (*Slot, 
 	return nil, context.Cause(ctx)
 }
 
-// TryAcquire returns the units if they are free, within the stranger's part, and no other caller
-// waits for them. Otherwise it returns nil.
+// TryAcquire returns nil if the units are not free, exceed the stranger's part, or are wanted by a
+// waiting caller.
 func (s *Slots) TryAcquire(who Stranger, units int64) *Slot {
 	slot := &Slot{slots: s, who: who, units: units, ready: make(chan struct{})}
 	s.mu.Lock()
@@ -109,7 +108,7 @@ func (s *Slots) TryAcquire(who Stranger, units int64) *Slot {
 
 // Queue is an Acquire that does not block. It calls granted when the units are in use, possibly
 // before Queue returns. granted must neither block nor use the slots. Queue does nothing if units
-// exceeds the part of the stranger.
+// exceeds the part.
 func (s *Slots) Queue(who Stranger, units int64, granted func(*Slot)) {
 	if who != (Stranger{}) && units > s.part || units > s.total {
 		return
@@ -123,7 +122,7 @@ func (s *Slots) Queue(who Stranger, units int64, granted func(*Slot)) {
 // Release returns the units. Later calls do nothing.
 func (l *Slot) Release() { l.Shrink(0) }
 
-// Shrink returns units until left units remain. It does nothing if the slot has no more than that.
+// Shrink returns units until left units remain.
 func (l *Slot) Shrink(left int64) {
 	l.slots.mu.Lock()
 	defer l.slots.mu.Unlock()
@@ -134,8 +133,8 @@ func (l *Slot) Shrink(left int64) {
 	}
 }
 
-// Wanted reports whether a caller within its own part waits for units. A slow holder should then
-// release its slot. A holder that has used its whole part does not wait itself.
+// Wanted reports whether a caller within its own part waits. A slow holder should then release its
+// slot.
 func (l *Slot) Wanted() bool {
 	s := l.slots
 	s.mu.Lock()
@@ -181,9 +180,8 @@ func (s *Slots) dequeue(slot *Slot) {
 	}
 }
 
-// serve grants units round-robin. If the next caller within its part needs more units than are
-// free, the free units are reserved for it, because otherwise small requests would overtake it
-// forever.
+// serve grants units round-robin. If the next caller needs more units than are free, they are
+// reserved for it, because otherwise small requests would overtake it forever.
 func (s *Slots) serve() {
 	for e := s.ring.Front(); e != nil; {
 		q := e.Value.(*queue)
@@ -216,7 +214,7 @@ func (s *Slots) next(q *queue) *Slot {
 	return nil
 }
 
-// within reports whether granting a request keeps the parts of its stranger and group.
+// within reports whether a request keeps the parts of its stranger and group.
 func (s *Slots) within(slot *Slot) bool {
 	for k, parts := range slot.who.keys() {
 		if s.holders[k]+slot.units > parts*s.part {

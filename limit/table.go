@@ -8,10 +8,10 @@ import (
 
 // Table is a map with a maximum number of entries and bytes. Each entry has one owner. All owners
 // may use free room. When the table is full, the oldest entry of the largest owner is evicted. A
-// group is the largest owner if it has more than [GroupParts] times the share of the largest single
-// owner. If every owner has one entry of the same size, the new entry is refused, because new
-// owners are free. The share of an owner is its fraction of the entries or of the bytes, whichever
-// is larger. A Table is not safe for concurrent use.
+// group counts if it has more than [GroupParts] times the share of the largest single owner. If
+// every owner has one entry of the same size, the new entry is refused, because new owners are
+// free. A share is the fraction of the entries or of the bytes, whichever is larger. A Table is not
+// safe for concurrent use.
 type Table[K comparable, V any] struct {
 	maxEntries int
 	maxBytes   int64
@@ -52,8 +52,7 @@ type Entry[K comparable, V any] struct {
 	Value V
 }
 
-// NewTable returns a table of at most maxEntries entries and maxBytes bytes. Zero maxBytes means no
-// limit of bytes.
+// NewTable returns a table of at most maxEntries entries and, unless 0, maxBytes bytes.
 func NewTable[K comparable, V any](maxEntries int, maxBytes int64) *Table[K, V] {
 	return &Table[K, V]{
 		maxEntries: maxEntries, maxBytes: maxBytes,
@@ -62,15 +61,14 @@ func NewTable[K comparable, V any](maxEntries int, maxBytes int64) *Table[K, V] 
 }
 
 // Put stores an entry as the newest of its owner, and replaces an entry with the same key. It
-// returns the evicted entries, and whether the new entry was stored. If the entry is refused, the
-// table has no entry with its key.
+// returns the evicted entries. ok is false if the entry is refused; the key then has no entry.
 func (t *Table[K, V]) Put(key K, who Stranger, bytes int64, value V) (evicted []Entry[K, V], ok bool) {
 	return t.PutKeeping(key, who, bytes, value, func(K) bool { return false })
 }
 
-// PutKeeping is Put with entries that must stay because they are in use. If keep returns true for
-// an entry, the entry becomes the newest of its owner instead of being evicted. If the oldest
-// maxKept entries of the largest owner must stay, the new entry is refused.
+// PutKeeping is Put with entries that must stay because they are in use. If keep returns true, the
+// entry becomes the newest of its owner. If the oldest maxKept entries of the largest owner must
+// stay, the new entry is refused.
 func (t *Table[K, V]) PutKeeping(key K, who Stranger, bytes int64, value V, keep func(K) bool) (evicted []Entry[K, V], ok bool) {
 	t.Delete(key)
 	if t.maxEntries <= 0 || t.maxBytes > 0 && bytes > t.maxBytes {
@@ -107,9 +105,8 @@ func (t *Table[K, V]) PutKeeping(key K, who Stranger, bytes int64, value V, keep
 	return evicted, true
 }
 
-// Displace is Put for entries whose lifetime strangers control, such as connections. If Put refuses
-// the new entry because all owners have equal shares, Displace evicts the oldest entry that is at
-// least as large.
+// Displace is Put for entries whose lifetime strangers control, such as connections. Instead of
+// refusing the new entry it evicts the oldest entry that is at least as large.
 func (t *Table[K, V]) Displace(key K, who Stranger, bytes int64, value V) (evicted []Entry[K, V], ok bool) {
 	if evicted, ok = t.Put(key, who, bytes, value); ok {
 		return evicted, true
@@ -127,8 +124,8 @@ func (t *Table[K, V]) Displace(key K, who Stranger, bytes int64, value V) (evict
 // maxKept is the maximum number of entries in use that an eviction skips.
 const maxKept = 1024
 
-// victim returns the entry to evict: the oldest entry of the largest owner. Among equal owners the
-// owner of the new entry comes first.
+// victim returns the oldest entry of the largest owner. Among equal owners the owner of the new
+// entry comes first.
 func (t *Table[K, V]) victim(added *entry[K, V], keep func(K) bool) *entry[K, V] {
 	most := t.largest[0]
 	for _, m := range added.owners {
@@ -154,7 +151,7 @@ func (t *Table[K, V]) Get(key K) (value V, ok bool) {
 	return value, false
 }
 
-// Touch makes an entry the newest of its owner. It returns false if the key has no entry.
+// Touch makes an entry the newest of its owner.
 func (t *Table[K, V]) Touch(key K) bool {
 	e := t.entries[key]
 	if e == nil {
@@ -167,7 +164,7 @@ func (t *Table[K, V]) Touch(key K) bool {
 	return true
 }
 
-// Delete removes an entry. It returns false if the key has no entry.
+// Delete removes an entry. It returns false if there is none.
 func (t *Table[K, V]) Delete(key K) bool {
 	e := t.entries[key]
 	if e != nil {
@@ -202,7 +199,7 @@ func (t *Table[K, V]) weigh(o *owner) {
 	heap.Fix(&t.largest, o.index)
 }
 
-// All yields all entries, oldest first. The table must not change during the loop.
+// All yields all entries, oldest first. The table must not change meanwhile.
 func (t *Table[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for p := t.age.Front(); p != nil; p = p.Next() {

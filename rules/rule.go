@@ -15,7 +15,7 @@ import (
 type Action string
 
 const (
-	// Block refuses a subject. The server does not store, request or serve its events.
+	// Block refuses a subject. Its events are not stored, requested or served.
 	Block Action = "block"
 	// Allow exempts a subject from rules of lower precedence, see the package documentation.
 	Allow Action = "allow"
@@ -49,15 +49,14 @@ var (
 const (
 	// MaxRules is the maximum number of saved rules, and of rules in a file.
 	MaxRules = 10_000
-	// MaxReason is the maximum length of a reason, in bytes. Longer reasons are clipped.
+	// MaxReason is the maximum length of a reason, in bytes. Longer ones are clipped.
 	MaxReason = 300
-	// MaxText is the maximum length of a description, name or URL, in bytes. Longer texts are
-	// clipped.
+	// MaxText is the same for a description, name or URL.
 	MaxText = 4_000
 )
 
 // Subject is the relay, author, repository or event of a rule. It is comparable. The zero value
-// names no subject. Use [ParseSubject] or a function whose name begins with Of.
+// names none. [ParseSubject] and the functions Of... make one.
 type Subject struct {
 	Kind Kind `json:"kind"`
 	// Name is canonical: a host or host:port, 64 hex digits, or 30617:<owner>:<identifier>.
@@ -162,8 +161,8 @@ func parseHost(text string) (Subject, error) {
 	return Subject{Relay, host.Host}, nil
 }
 
-// ParseRepository reads an address, an naddr, npub/identifier, or a clone URL, whose host is
-// ignored. The error wraps [nip34.ErrSubject].
+// ParseRepository reads an address, naddr, npub/identifier or clone URL. The error wraps
+// [nip34.ErrSubject].
 func ParseRepository(text string) (graspsync.RepoRef, error) {
 	if ref, err := graspsync.ParseRepoRef(text); err == nil { // also an identifier that ends with a space
 		return ref, nil

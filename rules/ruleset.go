@@ -35,12 +35,12 @@ const (
 
 // Config configures a [RuleSet].
 type Config struct {
-	// File contains the rules of a file, see [ParseFile]. The RuleSet does not save them.
+	// File contains the rules of a file. The RuleSet does not save them.
 	File File
 }
 
-// RuleSet is the set of rules of a server, made by [Open]. All methods may be called concurrently.
-// Lookups never block.
+// RuleSet is the set of rules of a server, made by [Open]. It is safe for concurrent use. Lookups
+// never block.
 type RuleSet struct {
 	store  state.Store // read-only
 	change sync.Mutex  // held during a change
@@ -57,8 +57,7 @@ type page struct {
 	bootstrap bootstrap
 }
 
-// ServerInfo is the server's description of itself. A nil field was not changed since the server was
-// configured.
+// ServerInfo is the server's description of itself. A nil field was not changed.
 type ServerInfo struct {
 	Name        *string `json:"name,omitempty"`
 	Description *string `json:"description,omitempty"`
@@ -71,8 +70,9 @@ type bootstrap struct {
 	Removed []graspsync.RelayURL `json:"removed,omitempty"`
 }
 
-// Open reads the rules from a store. Only the RuleSet may write keys that begin with "rules/". Open
-// fails if a record cannot be read, because a server without its rules would serve blocked authors.
+// Open reads the rules from a store, in which only the RuleSet may write keys that begin with
+// "rules/". It fails if a record cannot be read, because a server without rules would serve blocked
+// authors.
 func Open(ctx context.Context, store state.Store, cfg Config) (*RuleSet, error) {
 	if store == nil {
 		return nil, errors.New("opening the rules: store is nil")
@@ -124,8 +124,8 @@ func (b *RuleSet) SetFile(f File) {
 	b.now.Store(b.now.Load().withFile(f))
 }
 
-// Set replaces the rule for a subject. The rule is durable when Set returns. A zero Since becomes
-// the current time. The error wraps [ErrRule] or [ErrFull], or is an error of the store or ctx.
+// Set replaces the rule for a subject, durably. A zero Since becomes the current time. The error
+// wraps [ErrRule] or [ErrFull], or is one of the store.
 func (b *RuleSet) Set(ctx context.Context, r Rule) error {
 	r.Reason, r.By = clean(r.Reason, MaxReason), clean(r.By, MaxReason)
 	if r.Since.IsZero() {
@@ -146,8 +146,7 @@ func (b *RuleSet) Set(ctx context.Context, r Rule) error {
 	})
 }
 
-// Unset removes the rule that Set stored for a subject. A rule of the file then applies. The error
-// wraps [ErrNoRule] if Set stored no rule.
+// Unset removes a rule that Set stored. The error wraps [ErrNoRule] if there is none.
 func (b *RuleSet) Unset(ctx context.Context, s Subject) error {
 	return b.replace(func(p *page) (*page, error) {
 		if _, had := p.rules[s]; !had {
@@ -185,7 +184,7 @@ func (b *RuleSet) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error 
 	return b.changeBootstrap(ctx, func(is *bootstrap) { is.Added = append(is.Added, u) }, u)
 }
 
-// RemoveBootstrap removes a bootstrap relay, even if the configuration or the file names the relay.
+// RemoveBootstrap removes a bootstrap relay, even one of the configuration or the file.
 func (b *RuleSet) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) error {
 	return b.changeBootstrap(ctx, func(is *bootstrap) { is.Removed = append(is.Removed, u) }, u)
 }
@@ -205,7 +204,7 @@ func (b *RuleSet) changeBootstrap(ctx context.Context, change func(*bootstrap), 
 	})
 }
 
-// replace replaces the current page with the page that to returns. Changes are serialized.
+// replace replaces the current page.
 func (b *RuleSet) replace(to func(*page) (*page, error)) error {
 	b.change.Lock()
 	defer b.change.Unlock()
@@ -216,8 +215,7 @@ func (b *RuleSet) replace(to func(*page) (*page, error)) error {
 	return err
 }
 
-// save stores a record, or deletes the record if value is nil. It counts errors, except after ctx
-// ended.
+// save stores a record, or deletes it if value is nil. It counts errors, except after ctx ended.
 func (b *RuleSet) save(ctx context.Context, key string, value any) (err error) {
 	if value == nil {
 		err = b.store.Delete(ctx, key)
@@ -235,7 +233,7 @@ func (b *RuleSet) save(ctx context.Context, key string, value any) (err error) {
 	return fmt.Errorf("saving %q: %w", key, err)
 }
 
-// Rule returns the rule for a subject. A rule of Set has precedence over a rule of the file.
+// Rule returns the rule for a subject, of Set before that of the file.
 func (b *RuleSet) Rule(s Subject) (Rule, bool) { return b.now.Load().rule(s) }
 
 func (p *page) rule(s Subject) (Rule, bool) {
@@ -259,8 +257,8 @@ func (b *RuleSet) All() []Rule {
 // About returns the server's description of itself.
 func (b *RuleSet) About() ServerInfo { return b.now.Load().about }
 
-// Bootstrap returns the relays that are always followed, each relay once. They are the configured
-// relays, the relays of the file and the added relays, without the removed relays.
+// Bootstrap returns the relays that are always followed: the configured relays, those of the file
+// and the added ones, without the removed ones.
 func (b *RuleSet) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.RelayURL) {
 	p := b.now.Load()
 	for _, u := range slices.Concat(configured, p.followed, p.bootstrap.Added) {
@@ -271,8 +269,8 @@ func (b *RuleSet) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.Re
 	return out
 }
 
-// Event returns the rule that blocks an event. A rule for an author does not block deletions and
-// requests to vanish, because events that they remove may already be stored.
+// Event returns the rule that blocks an event. A rule for an author blocks no deletions and
+// requests to vanish, because their targets may be stored.
 func (b *RuleSet) Event(ev graspsync.Event) (Rule, bool) {
 	p := b.now.Load()
 	if len(p.rules)+len(p.ofFile) == 0 || ev.IsZero() {
@@ -304,8 +302,8 @@ func stays(ev graspsync.Event) bool {
 	return ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish
 }
 
-// Hides returns the rule that forbids serving a deletion or a request to vanish, although the
-// event takes effect. The rule blocks the event or its author.
+// Hides returns the rule that forbids serving a deletion or request to vanish, although it takes
+// effect.
 func (b *RuleSet) Hides(ev graspsync.Event) (Rule, bool) {
 	if ev.IsZero() || !stays(ev) {
 		return Rule{}, false
@@ -318,7 +316,6 @@ func (b *RuleSet) Hides(ev graspsync.Event) (Rule, bool) {
 	return r, ok && r.Action == Block
 }
 
-// isOwn reports whether an event belongs to the repository that its author and d tag name.
 func isOwn(ev graspsync.Event) bool {
 	return ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState
 }
@@ -363,9 +360,7 @@ func (b *RuleSet) Host(at graspsync.HostPort) (Rule, bool) {
 	return r, ok && r.Action == Block
 }
 
-// Blocks implements sync.Rules. The dependencies include all rules that could allow the event:
-// rules for the event, for the event's own repository, and for each repository that the event
-// names. One allowed repository is sufficient.
+// Blocks implements sync.Rules. The dependencies are all rules that could allow the event.
 func (b *RuleSet) Blocks(ev graspsync.Event) (reason string, until []graspsync.Dependency) {
 	r, blocked := b.Event(ev)
 	if !blocked {
@@ -401,7 +396,7 @@ func (b *RuleSet) BlocksRelay(u graspsync.RelayURL) bool {
 	return blocked
 }
 
-// Deny reports whether connections to a host and port are blocked. It is meant for egress.Config.
+// Deny is the Deny of egress.Config.
 func (b *RuleSet) Deny(at graspsync.HostPort) bool {
 	_, blocked := b.Host(at)
 	return blocked

@@ -27,12 +27,12 @@ import (
 
 // Errors of a [DB].
 var (
-	// ErrLocked is wrapped by the error of Open if another process, or another DB of this process,
-	// uses the folder. The error names that process.
+	// ErrLocked is wrapped if another process, which the error names, or another DB uses the
+	// folder.
 	ErrLocked = errors.New("the folder is in use by another process")
 	// ErrClosed is wrapped by all errors after Close.
 	ErrClosed = errors.New("the store is closed")
-	// ErrDamaged is wrapped by errors about a damaged file. The next Open sets the file aside.
+	// ErrDamaged is wrapped by errors about a damaged file. The next Open sets it aside.
 	ErrDamaged = errors.New("the file of records is damaged")
 )
 
@@ -52,8 +52,8 @@ var bucket = []byte("records")
 
 // Config configures a [DB]. The zero value works.
 type Config struct {
-	// MaxBytes is the maximum total length of all keys and values. Records beyond it are refused
-	// with ErrFull. The file is two to three times larger. Defaults to 256 MiB.
+	// MaxBytes is the maximum total length of keys and values. More is refused with ErrFull. The
+	// file is two to three times larger. Defaults to 256 MiB.
 	MaxBytes int64
 	// Logger receives failed writes and damage. Defaults to discarding them.
 	Logger *slog.Logger
@@ -73,10 +73,8 @@ type Stats struct {
 	SetAside int // damaged files set aside by Open, 0 or 1
 }
 
-// DB is a [Store] in a folder, made by [Open]. All records are in the bbolt database state.db. One
-// goroutine writes. Concurrent changes share a transaction.
-//
-// On a full disk writes fail until there is space. Reads continue.
+// DB is a [Store] in a folder, in the bbolt database state.db. [Open] makes it. Concurrent changes
+// share a transaction. On a full disk writes fail and reads continue.
 type DB struct {
 	// set by Open, read-only
 	cfg     Config
@@ -102,10 +100,9 @@ type change struct {
 
 var _ Store = (*DB)(nil)
 
-// Open opens the records in the folder dir, and creates the folder if it does not exist. A damaged
-// file is renamed to state.db.damaged and logged, and the DB is then empty. Records of an earlier
-// version are converted, and their file is renamed to state.log.old. The error wraps [ErrLocked] if
-// the folder is in use.
+// Open opens the records in a folder, which it creates if necessary. A damaged file is renamed to
+// state.db.damaged and logged, and the DB is then empty. The error wraps [ErrLocked] if the folder
+// is in use.
 func Open(dir string, cfg Config) (*DB, error) {
 	if cfg.MaxBytes < 0 || cfg.MaxBytes > 1<<31 {
 		return nil, fmt.Errorf("opening records: MaxBytes is %d, want 0 to 2 GiB", cfg.MaxBytes)
@@ -163,8 +160,7 @@ func (d *DB) open(dir string) error {
 	return err
 }
 
-// load opens a file and reads all records. The error wraps [ErrDamaged] if the file must be set
-// aside.
+// load opens a file and reads all records. The error wraps [ErrDamaged] if it must be set aside.
 func (d *DB) load(path string) error {
 	if info, err := os.Stat(path); err == nil && info.Size() > 0 && info.Size() < leastFile {
 		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, info.Size())
@@ -232,8 +228,8 @@ func syncFolder(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// contain calls f and converts a panic to an error. bbolt panics on damaged files, and on mapped
-// memory that cannot be read because the disk fails or the file was truncated.
+// contain converts a panic to an error. bbolt panics on damaged files, and on mapped memory that
+// cannot be read because the disk fails.
 func contain(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -312,7 +308,7 @@ func (d *DB) Put(ctx context.Context, records ...Record) error {
 	return nil
 }
 
-// Delete implements [Store]. If ctx ends during the write, the records may be deleted.
+// footprint returns the size of a record for MaxBytes, 0 if encoded is nil.
 func (d *DB) Delete(ctx context.Context, keys ...string) error {
 	err := check(ctx, keys, nil)
 	if err == nil {
@@ -374,7 +370,7 @@ func (d *DB) gather(first change) []change {
 	return group
 }
 
-// commit commits a group of changes in one transaction. Changes that do not fit are refused.
+// commit commits a group of changes in one transaction. Those that do not fit are refused.
 func (d *DB) commit(group []change) {
 	refused := make([]error, len(group))
 	after := d.Stats()
@@ -487,7 +483,7 @@ func (d *DB) Each(ctx context.Context, prefix string) iter.Seq2[Record, error] {
 	}
 }
 
-// part returns the next records with a prefix, from the key from on, or none.
+// part returns the next records from the key from on, or none.
 func (d *DB) part(ctx context.Context, prefix, from string) (out []Record, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// Memory is a [Store] in memory. It is safe for concurrent use. Make one with [NewMemory]. It
-// refuses records beyond 256 MiB of keys and values with [ErrFull].
+// Memory is a [Store] in memory, made by [NewMemory]. It is safe for concurrent use, and refuses
+// records beyond 256 MiB with [ErrFull].
 type Memory struct {
 	maxBytes int // set by NewMemory, read-only
 

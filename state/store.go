@@ -12,15 +12,13 @@ var (
 	// ErrNotFound is returned by Get for a key without a record.
 	ErrNotFound = errors.New("no record with this key")
 	// ErrFull is returned by Put if the records exceed the limits of the Store. Nothing was
-	// changed. Delete makes room.
+	// changed.
 	ErrFull = errors.New("the store is full")
-	// ErrKey is returned by Get, Put and Delete for a key that is empty or longer than [MaxKey].
-	// Nothing was changed.
+	// ErrKey is returned for a key that is empty or longer than [MaxKey]. Nothing was changed.
 	ErrKey = errors.New("unusable key")
 )
 
-// MaxKey is the maximum length of a key, in bytes. It suffices for the URL of a relay with a
-// prefix.
+// MaxKey is the maximum length of a key, in bytes. It suffices for the URL of a relay.
 const MaxKey = 4096
 
 // Record is a key with its value.
@@ -33,26 +31,20 @@ type Record struct {
 //
 // All methods may be called concurrently. Changes are durable when Put or Delete returns nil. After
 // an error that is not one of this package, the change may have been made. The Store does not
-// retry.
+// retry. It copies values. Empty and nil values are equal, and are stored.
 //
-// The Store copies values, so callers own their slices. Empty and nil values are equal, and are
-// stored.
-//
-// If the context has ended, a method changes nothing and returns an error that wraps the error of
-// the context. A Store has no Close method. The program that opened it closes it after all users
-// have stopped. Later calls return an error.
+// If the context has ended, a method changes nothing and wraps its error. The program that opened a
+// Store closes it after all users have stopped. Later calls return an error.
 type Store interface {
 	// Get returns the value of a key. The error wraps ErrNotFound if the key has no record.
 	Get(ctx context.Context, key string) ([]byte, error)
-	// Put stores records and replaces records with the same keys. After an error of this package
-	// none was stored. If two records have the same key, the last is stored.
+	// Put stores or replaces records, all or none. If two have the same key, the last is stored.
 	Put(ctx context.Context, records ...Record) error
 	// Delete deletes the records of keys, all or none. Keys without a record are ignored.
 	Delete(ctx context.Context, keys ...string) error
-	// Each yields all records whose keys start with prefix, in ascending byte order. Records that
-	// are created or deleted during the loop are yielded once or not at all, other records once.
-	// The loop may call any method of the Store. After an error nothing follows. The sequence can
-	// be used again.
+	// Each yields all records whose keys start with prefix, in byte order. Records that are created
+	// or deleted during the loop are yielded once or not at all. The loop may call any method of
+	// the Store. After an error nothing follows. The sequence can be used again.
 	Each(ctx context.Context, prefix string) iter.Seq2[Record, error]
 }
 
@@ -64,7 +56,6 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// check returns the first error of a context, of keys, or of the keys of records.
 func check(ctx context.Context, keys []string, records []Record) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -1,8 +1,7 @@
 // Package backoff counts consecutive failures, and decides when a retry is due and when a target is
-// dead. It also checks saved records. It is pure: times and random numbers are arguments.
+// dead. It is pure: times and random numbers in [0, 1) are arguments.
 //
-// [Record] with [Rules] is for targets that may be dead, such as relays and addresses. [Streak] is
-// for endless retries.
+// [Record] with [Rules] is for targets that may be dead. [Streak] is for endless retries.
 package backoff
 
 import "time"
@@ -39,8 +38,7 @@ func Default() Rules {
 	}
 }
 
-// Record is the failure record of a target. The zero value was never attempted. Zero times mean
-// never.
+// Record is the failure record of a target. Zero times mean never.
 type Record struct {
 	Failures     int       // consecutive
 	FailingSince time.Time // time of the first failure, moved forward by time without attempts
@@ -52,15 +50,14 @@ type Record struct {
 // Begin records the start of an attempt.
 func (c Rules) Begin(r Record, now time.Time) Record {
 	if idle := now.Sub(r.Next); !r.FailingSince.IsZero() && !c.Dead(r) && idle > c.Max {
-		// The attempt is long overdue, because our process did not run or the target was not
-		// wanted. That time does not count as failure.
+		// The time in which our process did not run or did not want the target is no failure.
 		r.FailingSince = r.FailingSince.Add(idle)
 	}
 	r.LastAttempt = now
 	return r
 }
 
-// Fail records a failure. jitter is a random value in [0, 1), in all functions of this package.
+// Fail records a failure.
 func (c Rules) Fail(r Record, now time.Time, jitter float64) Record {
 	if r.FailingSince.IsZero() {
 		r.FailingSince = now
@@ -70,8 +67,7 @@ func (c Rules) Fail(r Record, now time.Time, jitter float64) Record {
 	return c.PutOff(r, r.Failures, now, jitter)
 }
 
-// PutOff delays the next attempt after n failures. It never moves the next attempt to an earlier
-// time.
+// PutOff delays the next attempt after n failures, never to an earlier time.
 func (c Rules) PutOff(r Record, n int, now time.Time, jitter float64) Record {
 	wait := c.Wait(n, jitter)
 	if c.Dead(r) {
@@ -81,8 +77,7 @@ func (c Rules) PutOff(r Record, n int, now time.Time, jitter float64) Record {
 	return r
 }
 
-// Dead reports whether failures have lasted for DeadAfter without interruption. It depends on the
-// last failure, not on the current time.
+// Dead reports whether failures have lasted for DeadAfter, at the time of the last failure.
 func (c Rules) Dead(r Record) bool {
 	return c.DeadAfter > 0 && !r.FailingSince.IsZero() && r.LastFailure.Sub(r.FailingSince) >= c.DeadAfter
 }
@@ -106,8 +101,8 @@ func (c Rules) LongestWait(r Record) time.Duration {
 	return c.Lengthen(d, 1)
 }
 
-// Believed returns a saved record with invalid values corrected, because the file may be damaged or
-// the clock wrong. Its wait may still be too long, see [Rules.LongestWait].
+// Believed corrects invalid values of a saved record, because the file may be damaged or the clock
+// wrong. Its wait may still be too long, see [Rules.LongestWait].
 func (r Record) Believed(now time.Time) Record {
 	r.Failures = Count(r.Failures)
 	for _, t := range []*time.Time{&r.FailingSince, &r.LastFailure, &r.LastAttempt} {
@@ -120,8 +115,7 @@ func (r Record) Believed(now time.Time) Record {
 // Untold reports whether a failing record lacks the times of failures.
 func (r Record) Untold() bool { return r.FailingSince.IsZero() || r.LastFailure.IsZero() }
 
-// Restart delays a record after an unclean stop, because an attempt may have been made after it was
-// saved.
+// Restart delays a record after an unclean stop, which may have hidden an attempt.
 func (c Rules) Restart(r Record, jitter float64) Record {
 	if !r.LastAttempt.IsZero() {
 		r.Next = Later(r.Next, r.LastAttempt.Add(c.Lengthen(c.RestartPause, jitter)))

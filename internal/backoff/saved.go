@@ -32,8 +32,8 @@ func Plausible(t time.Time) time.Time {
 // Past limits a saved time of a past event to now.
 func Past(t, now time.Time) time.Time { return Earlier(Plausible(t), now) }
 
-// Within limits a saved time to most from now. The result has a monotonic clock reading, so later
-// clock changes do not affect it. The zero time stays zero.
+// Within limits a saved time to most from now, with a monotonic clock reading. The zero time stays
+// zero.
 func Within(t, now time.Time, most time.Duration) time.Time {
 	if t.IsZero() {
 		return t

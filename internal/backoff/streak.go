@@ -2,13 +2,13 @@ package backoff
 
 import "time"
 
-// Streak counts consecutive failures and the wait after them. The zero value has no failures.
+// Streak counts consecutive failures and the wait after them.
 type Streak struct {
 	Times int
 	Until time.Time
 }
 
-// Again records a failure. The wait is first, doubled after each failure, at most most.
+// Again records a failure. The wait is first, doubled up to most.
 func (s *Streak) Again(now time.Time, first, most time.Duration) {
 	s.Times++
 	s.Until = now.Add(Doubled(first, most, s.Times))

@@ -11,10 +11,9 @@ import (
 // leastRate is the minimum speed of a body after the initial time, in bytes per second.
 const leastRate = 1 << 10
 
-// Bodies limits the time in which a client sends a request body: most initially, plus one second
-// per received leastRate bytes, never more than most. net/http reads a part of an unread body
-// before it answers, and would wait forever for a client that announces a body and sends none. A
-// handler may set earlier deadlines.
+// Bodies limits the time for a request body: most initially, plus one second per received leastRate
+// bytes, never more than most. net/http would otherwise wait forever for an announced body that
+// never comes. A handler may set earlier deadlines.
 func Bodies(h http.Handler, most time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -34,7 +33,7 @@ func Bodies(h http.Handler, most time.Duration) http.Handler {
 	})
 }
 
-// body is a request body with deadlines. The reader of the body owns it.
+// body is a request body with deadlines. Its reader owns it.
 type body struct {
 	io.ReadCloser
 	c      *http.ResponseController
@@ -45,7 +44,7 @@ type body struct {
 	ended  bool          // the body is complete or closed
 }
 
-// Read implements [io.Reader]. At the end of the body it removes the deadline.
+// Read implements [io.Reader].
 func (b *body) Read(p []byte) (int, error) {
 	began := b.begin()
 	n, err := b.ReadCloser.Read(p)
@@ -66,8 +65,7 @@ func (b *body) begin() time.Time {
 	return now
 }
 
-// Close implements [io.Closer]. net/http reads a part of the rest then, within the deadline of the
-// next read.
+// Close implements [io.Closer]. net/http then reads a part of the rest.
 func (b *body) Close() error {
 	b.begin()
 	err := b.ReadCloser.Close()
@@ -75,8 +73,7 @@ func (b *body) Close() error {
 	return err
 }
 
-// end removes the deadline, because net/http continues to read to detect a disconnect, and would
-// take an expired deadline for a disconnect.
+// end removes the deadline, which net/http would take for a disconnect.
 func (b *body) end() {
 	if !b.ended {
 		b.ended = true
@@ -84,7 +81,7 @@ func (b *body) end() {
 	}
 }
 
-// set sets the earlier of both deadlines. An error means that the connection has no deadlines.
+// set sets the earlier of both deadlines. An error means that the connection has none.
 func (b *body) set() {
 	by := b.by
 	if !b.theirs.IsZero() && b.theirs.Before(by) {
@@ -93,7 +90,7 @@ func (b *body) set() {
 	_ = b.c.SetReadDeadline(by)
 }
 
-// writer is a response writer that passes read deadlines to the body.
+// writer passes read deadlines to the body.
 type writer struct {
 	http.ResponseWriter
 	body *body

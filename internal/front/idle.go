@@ -14,8 +14,8 @@ import (
 const idlePart = 8
 
 // Idle returns a ConnState function that limits connections without a request to 1/8 of the files
-// that the process may open. Beyond that it closes the oldest connection of the client or network
-// with most connections.
+// that the process may open. Beyond that it closes the oldest one of the client or network with
+// most.
 func Idle() func(net.Conn, http.ConnState) {
 	var mu sync.Mutex
 	idle := limit.NewTable[net.Conn, struct{}](max(1, disk.Files()/idlePart), 0)

@@ -39,8 +39,8 @@ type Config struct {
 	Dropped func(reason string, n int)
 }
 
-// Value returns the value of a key at the time of the write, or false to delete the record. It may
-// be called several times.
+// Value returns the value of a key when it is written, or false to delete the record. It may be
+// called several times.
 type Value func() (value []byte, keep bool)
 
 // Change is a new value of a key.
@@ -49,8 +49,8 @@ type Change struct {
 	Value Value
 }
 
-// Buffer writes changes in the background. It must be the only writer of its keys. All methods may
-// be called concurrently. Make one with [New].
+// Buffer writes changes in the background. It must be the only writer of its keys. It is safe for
+// concurrent use. [New] makes one.
 type Buffer struct {
 	// set by New, read-only
 	store state.Store
@@ -89,8 +89,8 @@ func New(store state.Store, cfg Config) *Buffer {
 	}
 }
 
-// Load calls f for all records with a prefix. Call it before Run. f reports whether the record
-// still exists in the store.
+// Load calls f for all records with a prefix, before Run. f reports whether the record still exists
+// in the store.
 func (b *Buffer) Load(ctx context.Context, prefix string, f func(key string, value []byte) (there bool, err error)) error {
 	for r, err := range b.store.Each(ctx, prefix) {
 		if err != nil {
@@ -110,8 +110,8 @@ func (b *Buffer) Load(ctx context.Context, prefix string, f func(key string, val
 	return nil
 }
 
-// Put queues a change, replaces an earlier change of the key, and returns immediately. It returns
-// false if the queue is full.
+// Put queues a change and replaces an earlier change of the key. It returns false if the queue is
+// full.
 func (b *Buffer) Put(key string, value Value) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,8 +124,7 @@ func (b *Buffer) Put(key string, value Value) bool {
 	return true
 }
 
-// Save writes changes immediately, and returns when they are durable. Concurrent calls are batched.
-// A failed change is retried like after Put.
+// Save writes changes immediately and returns when they are durable. A failed change is retried.
 func (b *Buffer) Save(ctx context.Context, changes ...Change) error {
 	w := &waiter{done: make(chan struct{})}
 	b.mu.Lock()
@@ -157,7 +156,7 @@ func (b *Buffer) Flush(ctx context.Context) error {
 	return b.await(ctx, w)
 }
 
-// enqueue queues a change. It returns false if the queue is full. The caller holds mu.
+// enqueue returns false if the queue is full. The caller holds mu.
 func (b *Buffer) enqueue(key string, value Value) bool {
 	c := b.queue[key]
 	if c == nil {
@@ -183,7 +182,7 @@ func (b *Buffer) wait(w *waiter, key string) {
 	b.signal()
 }
 
-// dueIn makes the queue due after at most d. The caller holds mu.
+// dueIn makes the queue due within d. The caller holds mu.
 func (b *Buffer) dueIn(d time.Duration) {
 	if at := time.Now().Add(d); b.due.IsZero() || at.Before(b.due) {
 		b.due = at
@@ -219,8 +218,7 @@ func (b *Buffer) await(ctx context.Context, w *waiter) error {
 	return ErrEnded
 }
 
-// Run writes changes until ctx ends. Changes in the queue are then lost, so call Flush before. Call
-// Run once.
+// Run writes changes until ctx ends, once. Call Flush before, because queued changes are then lost.
 func (b *Buffer) Run(ctx context.Context) {
 	defer close(b.ended)
 	timer := time.NewTimer(0)
@@ -243,8 +241,8 @@ func (b *Buffer) Run(ctx context.Context) {
 	}
 }
 
-// take returns the changes to write now: the whole queue if it is due, else the urgent changes. due
-// is the time of the next call.
+// take returns the changes to write now: the whole queue if it is due, else the urgent ones. due is
+// the time of the next call.
 func (b *Buffer) take(now time.Time) (group map[string]*change, due time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -261,8 +259,7 @@ func (b *Buffer) take(now time.Time) (group map[string]*change, due time.Time) {
 	return group, b.due
 }
 
-// write writes a group of changes. It deletes first to make room. It does not write values that the
-// store already contains.
+// write deletes first to make room, and skips values that the store already contains.
 func (b *Buffer) write(ctx context.Context, group map[string]*change) {
 	var puts []state.Record
 	var deletes []string
@@ -348,7 +345,7 @@ func (b *Buffer) call(ctx context.Context, f func(context.Context) error) (err e
 	return nil
 }
 
-// settle ends the write of a key. It queues a failed change again, unless a later change is queued.
+// settle ends the write of a key. A failed change is queued again, unless a later one is.
 func (b *Buffer) settle(ctx context.Context, key string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

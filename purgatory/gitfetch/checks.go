@@ -24,8 +24,8 @@ const (
 	checkedID       = 200      // bytes per id
 )
 
-// checks remembers the objects found in repositories, so that the hourly check of a repository runs
-// git only after a change. It is safe for concurrent use.
+// checks remembers the objects found in repositories, so that the hourly check of an unchanged
+// repository runs no git. It is safe for concurrent use.
 type checks struct {
 	mu sync.Mutex
 	of *limit.Table[string, *checked] // by folder; guarded by mu
@@ -38,15 +38,15 @@ type checked struct {
 	complete []nip34.ObjectID                // objects with all objects that they need
 }
 
-// stamp is a hash of the refs, where walks end, and a hash of the object files. refs is "" if only
-// git can read the refs. The stamp then never equals another one.
+// stamp is a hash of the refs, where walks end, and of the object files. If only git can read the
+// refs, refs is "", and the stamp equals no other.
 type stamp struct{ refs, objects string }
 
 func newChecks() *checks {
 	return &checks{of: limit.NewTable[string, *checked](maxChecked, maxCheckedBytes)}
 }
 
-// at returns what is known about a repository with a stamp. The caller holds mu.
+// at returns what is known. The caller holds mu.
 func (c *checks) at(dir string, now stamp) *checked {
 	if of, ok := c.of.Get(dir); ok && now.refs != "" && of.at == now {
 		return of

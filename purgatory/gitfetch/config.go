@@ -22,31 +22,28 @@ type Config struct {
 	// Logger receives warnings about git. Defaults to discarding them.
 	Logger *slog.Logger
 
-	// MaxPackBytes is the maximum size of a pack, after HTTP decompression, in bytes. Larger packs
-	// are refused. Defaults to 4 GiB, like purgatory.Limits.MaxRepoDay.
+	// MaxPackBytes is the maximum size of a pack, after HTTP decompression, in bytes. Defaults to 4
+	// GiB, like purgatory.Limits.MaxRepoDay.
 	MaxPackBytes int64
 	// MaxAddressDay is the maximum number of bytes in 24 hours from one IPv4 address, or one /64 of
 	// IPv6, over all its host names. A restart resets the count. Defaults to 16 GiB, like
-	// purgatory.Limits.MaxHostDay, which applies per host name.
+	// purgatory.Limits.MaxHostDay.
 	MaxAddressDay int64
-	// MaxPackObjects is the maximum number of objects of a pack by its header. Larger packs are
-	// refused. More objects need more memory, see Memory. Defaults to 2,000,000.
+	// MaxPackObjects is the maximum number of objects of a pack by its header. Defaults to
+	// 2,000,000.
 	MaxPackObjects uint32
 	// Memory is the memory budget of all git children, shared with package gitserve if
-	// gitserve.NewMemory made it. Walking and packing a repository takes up to 500 bytes per
-	// object, and indexing a pack 200. Defaults to 2 GiB for this Fetcher, of which one child may
-	// use half.
+	// gitserve.NewMemory made it. Walking a repository takes up to 500 bytes per object, and
+	// indexing a pack 200. Defaults to 2 GiB for this Fetcher, of which one child may use half.
 	Memory *gitrun.Memory
-	// MaxChildren is the maximum number of concurrent git children, without up to two children for
-	// maintenance. Children never wait for servers. Defaults to 4.
+	// MaxChildren is the maximum number of concurrent git children, without those of maintenance.
+	// Defaults to 4.
 	MaxChildren int
-	// MaxFetches is the maximum number of concurrent fetches. Each may take 10 minutes and
-	// MaxPackBytes of disk. With less than twice purgatory.Limits.MaxFetchJobs, slow servers delay
-	// other fetches. Defaults to 20.
+	// MaxFetches is the maximum number of concurrent fetches. With less than twice
+	// purgatory.Limits.MaxFetchJobs, slow servers delay other fetches. Defaults to 20.
 	MaxFetches int
 	// AllowFaults are names of git fsck, such as hasDotgit. Objects with these faults are accepted
-	// although they attack or break a checkout. Faults of authors, dates and messages are always
-	// accepted, but commits and tags of more than 4 MiB are refused. Defaults to none.
+	// although they attack or break a checkout. Defaults to none.
 	AllowFaults []string
 	// MinFreeDisk is the minimum free space on the disk of the repository, in bytes. A fetch that
 	// would leave less fails with [ErrDisk]. Defaults to 1 GiB.
@@ -73,7 +70,6 @@ type constants struct {
 // pace times MinRate is the minimum average speed of a fetch after Timeout.
 const pace = 64
 
-// earned returns the maximum time of a fetch that has received bytes bytes.
 func (c Config) earned(bytes int64) time.Duration {
 	return c.fixed.Timeout + time.Duration(float64(bytes)/float64(pace*c.fixed.MinRate)*float64(time.Second))
 }

@@ -41,7 +41,7 @@ type LimitError = upload.LimitError
 
 // classified wraps an error of package purgatory that classifies err. A server is broken if the
 // error applies to all its repositories. A missing repository, or a redirect to a broken server,
-// does not make the server broken, because any user can create one.
+// does not count, because any user can create one.
 func classified(err error, from graspsync.CloneURL) error {
 	var dns *net.DNSError
 	var missing *MissingError
@@ -66,7 +66,7 @@ func classified(err error, from graspsync.CloneURL) error {
 	return err
 }
 
-// elsewhere reports whether a request failed at another host than from, after a redirect.
+// elsewhere reports whether a request failed at another host, after a redirect.
 func elsewhere(err error, from graspsync.CloneURL) bool {
 	if errors.Is(err, egress.ErrRedirect) {
 		return true

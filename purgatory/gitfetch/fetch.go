@@ -84,9 +84,8 @@ func (f *Fetcher) Fetch(ctx context.Context, request purgatory.FetchRequest) err
 	return err
 }
 
-// fetch fetches a pack into a file, and then indexes it into the quarantine. A slow server does not
-// occupy a git child, because git runs only after the pack arrived. Waiting for other fetches does
-// not count toward the time limit.
+// fetch fetches a pack into a file, and then indexes it into the quarantine, so that a slow server
+// does not occupy a git child. Waiting for other fetches does not count toward the time limit.
 func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants []nip34.ObjectID, m *meter) error {
 	format, err := q.f.format(ctx, q.dir)
 	if err != nil {
@@ -153,9 +152,8 @@ func (q *Quarantine) receive(ctx context.Context, to *spool, from graspsync.Clon
 	return r.ask(ctx, to, server, left, haves, requests, m)
 }
 
-// ask requests a pack. If the server reports that it does not serve an object, ask repeats the
-// request without the object. If more objects are left than requests, it requests the server's tips
-// and keeps only wanted tips.
+// ask requests a pack, again without each object that the server reports missing. If more objects
+// are left than requests, it lists the server's tips and keeps only wanted tips.
 func (r *receiver) ask(ctx context.Context, to *spool, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *meter) error {
 	for {
 		err := r.client.Fetch(ctx, s, left, haves, to, m)
@@ -182,7 +180,6 @@ func (r *receiver) ask(ctx context.Context, to *spool, s *upload.Server, left, h
 }
 
 // watch returns a context that ends if the fetch is too slow, takes too long or fills the disk.
-// stop ends the context too.
 func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	ended := make(chan struct{})

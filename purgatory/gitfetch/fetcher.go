@@ -24,8 +24,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Fetcher fetches from git servers, and performs the git operations on bare repositories. Make one
-// with [New]. It is safe for concurrent use. Purgatory holds the lock of the repository, except
+// Fetcher fetches from git servers, and performs the git operations on bare repositories. [New]
+// makes one. It is safe for concurrent use. Purgatory holds the lock of the repository, except
 // during Quarantine, DiskUsage and Fetch.
 type Fetcher struct {
 	// set by New, read-only
@@ -89,8 +89,7 @@ func (f *Fetcher) GitVersion() string { return f.version }
 // Close closes idle connections.
 func (f *Fetcher) Close() { f.http.CloseIdleConnections() }
 
-// Collector returns a metric with the version of git. Its name begins with namespace. The caller
-// registers the collector.
+// Collector returns a metric with the version of git. The caller registers it.
 func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "git", Name: "info",
@@ -120,7 +119,7 @@ func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (m
 }
 
 // Missing implements [gitops.Operations]. Git walks all objects that the ids reach, because a
-// repository may contain a commit without its history.
+// present commit does not prove its history.
 func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	now, err := f.stamp(ctx, dir)
 	if err != nil {
@@ -161,8 +160,7 @@ func (f *Fetcher) Quarantine(_ context.Context, dir string) (gitops.Quarantine, 
 	return f.open(dir)
 }
 
-// Cleanup implements [gitops.Operations]. It keeps locks younger than a minute, because an
-// operator may hold them.
+// Cleanup implements [gitops.Operations]. An operator may hold younger locks.
 func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	_, err := barerepo.RemoveOldLocks(f.disk.files, dir, staleAfter, staleAfter)
 	if err := errors.Join(err, f.sweep(dir), sweepObjects(f.disk.files, dir, time.Now()), unmark(f.disk.files, dir, time.Time{})); err != nil {
@@ -171,8 +169,7 @@ func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	return nil
 }
 
-// Repair implements [gitops.Operations]. It removes all ref locks, because the caller holds the
-// lock of the repository.
+// Repair implements [gitops.Operations].
 func (f *Fetcher) Repair(ctx context.Context, dir string) error {
 	err := barerepo.RemoveLocks(ctx, f.disk.files, dir)
 	if err := errors.Join(err, f.sweep(dir), sweepObjects(f.disk.files, dir, time.Now())); err != nil {

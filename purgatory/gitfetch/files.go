@@ -103,7 +103,7 @@ func (d *storage) check(dir string, bytes int64) error {
 	return nil
 }
 
-// fileBytes returns the size of all files below a folder. Files may be removed concurrently.
+// fileBytes returns the size of all files below a folder.
 func fileBytes(folder string) (sum int64, err error) {
 	err = filepath.WalkDir(folder, func(_ string, d fs.DirEntry, err error) error {
 		var info fs.FileInfo

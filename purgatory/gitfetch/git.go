@@ -32,11 +32,10 @@ const (
 
 var versionPattern = regexp.MustCompile(`^git version (\d+)\.(\d+)`)
 
-// versionWithin is the maximum time of git version. A hanging program would otherwise block the
-// start of a server without an error.
+// versionWithin is the maximum time of git version, so that a hanging program is an error.
 const versionWithin = 10 * time.Second
 
-// checkVersion returns the version and build options of git, or an error if git cannot be used.
+// checkVersion returns the version and build options of git.
 func checkVersion(ctx context.Context, path string, within time.Duration) (version, build string, err error) {
 	if path, err = exec.LookPath(path); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrGit, err)
@@ -66,7 +65,7 @@ func checkVersion(ctx context.Context, path string, within time.Duration) (versi
 }
 
 // weakHash reports whether git's build options name a SHA-1 without collision detection. Git before
-// 2.49 does not list it, and detects collisions in ordinary builds.
+// 2.49 does not list it.
 func weakHash(build string) bool {
 	for line := range strings.Lines(build) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "SHA-1: "); ok {
@@ -76,12 +75,10 @@ func weakHash(build string) bool {
 	return false
 }
 
-// environment is the environment of git. It disables shallow files, so that missing history is an
-// error.
+// environment disables shallow files, so that missing history is an error.
 var environment = append(gitrun.Environment(), "GIT_SHALLOW_FILE=")
 
-// settings are configuration options of all children. Commit graphs are disabled because they may
-// list removed commits.
+// settings disable commit graphs, because they may list removed commits.
 var settings = append(gitrun.Settings(), "-c", "core.commitGraph=false")
 
 // child is a git run in a repository.
@@ -137,8 +134,7 @@ func (g *program) acquire(ctx context.Context, dir string) (release func(), err 
 	return slot.Release, nil
 }
 
-// ownerOf returns the parent folder of a repository, because package gitserve keeps one folder per
-// owner.
+// ownerOf returns the parent folder of a repository, of which gitserve has one per owner.
 func ownerOf(dir string) string { return filepath.Dir(dir) }
 
 // runNow runs git. The caller holds a slot.
@@ -178,8 +174,8 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 	return out.b.Bytes(), nil
 }
 
-// command returns a command that was not started. Git runs inside the repository, because the path
-// may contain untrusted text.
+// command returns a command that runs inside the repository, because the path may contain untrusted
+// text.
 func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, errs *capped) {
 	cmd = exec.CommandContext(ctx, g.path, append(append([]string{"--git-dir=."}, settings...), c.args...)...)
 	cmd.Dir, cmd.Stdin = c.dir, c.stdin
@@ -205,7 +201,7 @@ type childError struct {
 	stderr  string
 }
 
-// Error returns the command, the exit status and the end of standard error.
+// Error contains the end of standard error.
 func (e *childError) Error() string {
 	return fmt.Sprintf("git %s: %v: %s", e.command, e.err, lastOf(e.stderr))
 }
@@ -222,8 +218,8 @@ func (e *childError) verdict() bool {
 	return code > 0 && (code < 125 || code > 127) // else the shell did not start git
 }
 
-// fileTooLarge reports whether git exceeded its file size limit. Normally SIGXFSZ kills git, but a
-// parent process may ignore the signal.
+// fileTooLarge reports whether git exceeded its file size limit. A parent process may have made it
+// ignore SIGXFSZ.
 func (e *childError) fileTooLarge() bool {
 	var exit *exec.ExitError
 	if !errors.As(e.err, &exit) {

@@ -22,7 +22,7 @@ import (
 
 const (
 	// maxMaintained is the maximum number of concurrent maintenance runs: one scheduled, and one
-	// that an operator requested. Their children do not count toward MaxChildren.
+	// that an operator requested.
 	maxMaintained = 2
 	// fewPacks is the number below which readers notice no delay.
 	fewPacks = 8
@@ -449,8 +449,8 @@ func (m *maintenance) child(ctx context.Context, in io.Reader, args ...string) (
 
 func (m *maintenance) path(name string) string { return filepath.Join(m.dir, "objects", "pack", name) }
 
-// drop removes packs and multi-pack indexes. It removes the pack file first: git ignores an index
-// without a pack, but the next repack would fail on a pack without an index.
+// drop removes packs and multi-pack indexes, each pack file first, because repack would fail on a
+// pack without an index.
 func (m *maintenance) drop(bases ...string) error {
 	names, err := filepath.Glob(m.path("multi-pack-index*"))
 	for _, ext := range []string{".pack", ".idx", ".bitmap", ".rev", ".mtimes"} {
@@ -466,12 +466,11 @@ func (m *maintenance) drop(bases ...string) error {
 	return errors.Join(err, m.disk.sync(m.path("")))
 }
 
-// leftAfter is the age after which a temporary file is abandoned. Pushes, fetches and repacks write
-// more often.
+// leftAfter is the age after which a temporary file is abandoned.
 const leftAfter = time.Hour
 
 // sweepObjects removes files that killed processes left: partial packs, temporary files and
-// folders, and the keep files of pushes. The caller holds the lock of the repository.
+// folders, and the keep files of pushes.
 func sweepObjects(on files, dir string, now time.Time) error {
 	objects := filepath.Join(dir, "objects")
 	var errs []error
@@ -506,7 +505,7 @@ func sweepObjects(on files, dir string, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// unmark removes the keep files that Promote wrote before a time, or all if the time is zero.
+// unmark removes the keep files that Promote wrote before a time, or all if it is zero.
 func unmark(on files, dir string, before time.Time) error {
 	bases, err := marks(on, dir)
 	errs := []error{err}

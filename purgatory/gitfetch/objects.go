@@ -18,7 +18,6 @@ import (
 // The parameter beside of the methods below is the folder of a quarantine whose objects are
 // included, relative to the repository, or "".
 
-// inside returns the environment in which git reads and writes the objects of a quarantine.
 func inside(beside string) []string {
 	if beside == "" {
 		return nil
@@ -109,8 +108,8 @@ func (f *Fetcher) kinds(ctx context.Context, dir, beside string, ids []nip34.Obj
 	return kinds, nil
 }
 
-// incomplete walks all objects that ids reach and refs do not, and returns ids whose walk fails. It
-// walks all ids together, and divides them into halves after a failure.
+// incomplete returns ids whose walk fails. It walks all ids together, and halves of them after a
+// failure.
 func (f *Fetcher) incomplete(ctx context.Context, dir, beside string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
 	err := f.walk(ctx, dir, beside, ids, each)
 	var failed *childError
@@ -156,11 +155,10 @@ const (
 	maxParts = 64
 )
 
-// haves returns complete objects that a server need not send: tips of refs, and objects that were
-// fetched before any ref reaches them.
+// haves returns complete objects that a server need not send: tips of refs, and objects that no ref
+// reaches yet.
 func (f *Fetcher) haves(ctx context.Context, dir string) (haves []nip34.ObjectID, err error) {
-	// Branches and tags come first, so that pushed event refs with forged dates do not displace
-	// them.
+	// Pushed event refs with forged dates must not displace branches and tags.
 	for _, where := range [][]string{{"refs/heads", "refs/tags"}, {"refs/nostr"}} {
 		args := []string{"for-each-ref", "--sort=-creatordate", fmt.Sprintf("--count=%d", 4*maxHaves), "--format=%(objectname)"}
 		out, err := f.git.run(ctx, child{dir: dir, args: append(args, where...)})

@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// spool is an unlinked file for a received pack. It leaves nothing behind after a crash.
+// spool is an unlinked file for a received pack, of which nothing is left after a crash.
 type spool struct {
 	file *os.File
 	size int64
@@ -73,8 +73,7 @@ func (xs *packIndexes) close() {
 	}
 }
 
-// objects returns the number of objects. Objects in several packs count several times, because
-// duplicates are excess data too.
+// objects returns the number of objects. Duplicates count, because they are excess data too.
 func (xs *packIndexes) objects() (n int) {
 	for _, x := range xs.open {
 		n += x.Len()

@@ -57,8 +57,8 @@ type Quarantine struct {
 	needed   int    // objects that complete needs and no ref reaches
 	refs     string // of the stamp
 
-	// exact means that Promote imports only objects that the complete ids need, because a client
-	// pushed the packs unasked.
+	// exact means that Promote imports only needed objects, because a client pushed the packs
+	// unasked.
 	exact bool
 }
 
@@ -110,8 +110,7 @@ func (q *Quarantine) Discard() error {
 	return nil
 }
 
-// index indexes a pack into the quarantine, and refuses faulty objects by the rules of package
-// fsck. The caller holds a slot for a child.
+// index indexes a pack by the rules of package fsck. The caller holds a slot for a child.
 func (q *Quarantine) index(ctx context.Context, pack *spool) error {
 	return q.f.receiver.faults.Index(fsck.Git{
 		Index: func(options ...string) (stderr string, err error) {
@@ -149,9 +148,8 @@ func (q *Quarantine) indexPack(ctx context.Context, pack *spool, options ...stri
 	return err
 }
 
-// useful returns ErrUnwanted if the files that are not in before contain no wanted object, because
-// servers must not fill quarantines with unwanted data. Wanted objects may be incomplete, because
-// another server may have the rest.
+// useful returns ErrUnwanted if the files that are not in before contain no wanted object, complete
+// or not, because servers must not fill quarantines.
 func (q *Quarantine) useful(ctx context.Context, before []string, ids []nip34.ObjectID) error {
 	now, err := q.content()
 	if err != nil {
@@ -173,8 +171,8 @@ func (q *Quarantine) useful(ctx context.Context, before []string, ids []nip34.Ob
 	return err
 }
 
-// Missing implements [gitops.Quarantine]. Objects of the repository that complete ids need and
-// no ref reaches are copied, because they might be removed before the promotion.
+// Missing implements [gitops.Quarantine]. It copies needed objects of the repository that no ref
+// reaches, because they might be removed before the promotion.
 func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	q.complete, q.needed, q.refs = nil, 0, ""
 	if len(ids) == 0 {
@@ -204,12 +202,11 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	return found.missing, err
 }
 
-// Promote implements [gitops.Quarantine]. It moves the packs unchanged, unless they contain too
-// much that the complete ids do not need. In that case it makes one pack of the needed objects.
+// Promote implements [gitops.Quarantine]. It moves the packs, or makes one pack of the needed
+// objects if there are too many others.
 //
-// Readers never see an incomplete pack, even after a crash or power failure. Promote syncs the
-// data, moves the keep file, the pack and the reverse index, syncs the folder, and moves the index
-// last, because git finds packs by their index.
+// Readers never see an incomplete pack, even after a power failure. The index comes last, after a
+// sync, because git finds packs by their index.
 func (q *Quarantine) Promote(ctx context.Context) error {
 	if err := q.promote(ctx); err != nil {
 		return fmt.Errorf("promoting: %w", err)
@@ -246,8 +243,7 @@ func (q *Quarantine) promotePack(base string) error {
 	if err := d.writeKeep(to + ".keep"); err != nil {
 		return err
 	}
-	// If the pack exists, it only needs the keep file. The pack is moved anyway, because garbage
-	// collection may remove the old pack now.
+	// If the pack exists, it is moved anyway, because garbage collection may remove it now.
 	for _, ext := range []string{".pack", ".rev"} {
 		if err := d.move(from+ext, to+ext); err != nil && (ext != ".rev" || !errors.Is(err, fs.ErrNotExist)) {
 			return err
@@ -264,8 +260,8 @@ func (q *Quarantine) promotePack(base string) error {
 	return errors.Join(err, d.sync(folder))
 }
 
-// Packs may contain maxExtra times the needed objects plus fewExtra before they are repacked,
-// because a server may send a whole existing pack.
+// Packs may contain maxExtra times the needed objects plus fewExtra, because a server may send a
+// whole existing pack.
 const (
 	maxExtra = 2
 	fewExtra = 1000
@@ -311,16 +307,15 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	return nil
 }
 
-// Deltas against objects of refs are written in full, so a few received bytes may expand to very
-// many. A new pack may therefore be at most as large as the received packs plus packSlack. If
-// objects are copied from the repository, the limit is maxCopied times both.
+// Deltas against objects of refs are written in full, so a few bytes may expand to very many. A new
+// pack may be at most packSlack larger than the received packs. If objects of the repository are
+// copied, the limit is maxCopied times both.
 const (
 	packSlack = 64 << 10
 	maxCopied = 2
 )
 
-// mostOf returns the maximum size of a new pack in bytes. The index has the same limit, so indexes
-// count too.
+// mostOf returns the maximum size of a new pack, and of its index, in bytes.
 func (q *Quarantine) mostOf(names []string, copied bool) (most int64, err error) {
 	for _, name := range names {
 		info, err := q.f.disk.files.Lstat(filepath.Join(q.packs(), name))
@@ -339,9 +334,8 @@ func (q *Quarantine) mostOf(names []string, copied bool) (most int64, err error)
 	return most + packSlack, nil
 }
 
-// pack creates a pack of the objects that the complete ids need and no ref reaches. It returns the
-// name without extension. before are all files. copied reports whether objects of the repository
-// are needed.
+// pack creates a pack of the needed objects and returns its name without extension. before are all
+// files. copied reports whether objects of the repository are needed.
 func (q *Quarantine) pack(ctx context.Context, before []string, copied bool) (made string, err error) {
 	if err := q.f.disk.check(q.dir, 0); err != nil {
 		return "", err

@@ -69,8 +69,8 @@ func refName(name string) (nip34.RefName, bool) {
 	return r, err == nil
 }
 
-// UpdateRefs implements [gitops.Operations]. Git refuses a ref below the name of an existing
-// ref, so conflicting deletions come first.
+// UpdateRefs implements [gitops.Operations]. Conflicting deletions come first, because git refuses
+// a ref below the name of an existing ref.
 func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := f.checkChanges(ctx, dir, changes); err != nil {
 		return err
@@ -153,8 +153,7 @@ func folders(name nip34.RefName) iter.Seq[string] {
 	}
 }
 
-// remove deletes refs. It first writes their old values to the reflog of HEAD, because git deletes
-// the reflog of a ref with the ref.
+// remove deletes refs, after writing their old values to the reflog of HEAD.
 func (f *Fetcher) remove(ctx context.Context, dir string, changes []refplan.RefChange) error {
 	if len(changes) == 0 {
 		return nil
@@ -172,8 +171,7 @@ func (f *Fetcher) remove(ctx context.Context, dir string, changes []refplan.RefC
 	return nil
 }
 
-// transact applies all changes in one run of update-ref, atomically, and makes them durable. An
-// event must not be stored without its refs.
+// transact applies all changes atomically and durably.
 func (f *Fetcher) transact(ctx context.Context, dir string, changes []refplan.RefChange) error {
 	if len(changes) == 0 {
 		return nil
@@ -216,12 +214,12 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []refplan.Re
 // staleAfter is the age at which a lock belongs to a killed process, not to an operator.
 const staleAfter = time.Minute
 
-// Phrases of git. Ref names contain no spaces, so they cannot contain these phrases.
+// Phrases of git. Ref names contain no spaces, so they cannot contain these.
 var (
-	// changed are phrases about another value of a ref, or a conflicting ref.
+	// changed: another value of a ref, or a conflicting ref.
 	changed = []string{"but expected", "reference already exists", "unable to resolve reference", "exists; cannot create"}
-	// unfit are phrases about refs that git can never set: one name is a folder of another, a
-	// branch is no commit, the file system does not support a name, or an object is unreadable.
+	// unfit: one name is a folder of another, a branch is no commit, the file system does not
+	// support a name, or an object is unreadable.
 	unfit = []string{
 		"at the same time", "non-commit object", "File name too long", "nonexistent object", "refusing to update ref with bad name",
 	}
@@ -231,8 +229,8 @@ func (e *childError) says(phrases []string) bool {
 	return slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(e.stderr, p) })
 }
 
-// setHead points HEAD to a branch through a lock file, like git. It does not run git, because the
-// name is untrusted.
+// setHead points HEAD to a branch through a lock file, like git, which must not see the untrusted
+// name as an argument.
 func (f *Fetcher) setHead(dir string, head nip34.RefName) (err error) {
 	if !strings.HasPrefix(head.String(), "refs/heads/") {
 		return fmt.Errorf("%s is no branch", head)

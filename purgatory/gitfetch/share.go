@@ -12,9 +12,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// CopyObjects implements [gitops.Operations]. It creates hard links to the packs of the first
-// repository in a quarantine of the other, which uses no disk space and keeps the repositories
-// independent. If the packs contain many other objects, it makes one pack of the needed objects.
+// CopyObjects implements [gitops.Operations]. It creates hard links to the packs, which use no disk
+// space, unless they contain many other objects.
 func (f *Fetcher) CopyObjects(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
 	if err := f.adopt(ctx, to, filepath.Join(from, "objects", "pack"), ids, false); err != nil {
 		return fmt.Errorf("sharing objects: %w", err)
@@ -22,8 +21,7 @@ func (f *Fetcher) CopyObjects(ctx context.Context, from, to string, ids []nip34.
 	return nil
 }
 
-// ImportPacks implements [gitops.Operations]. The objects were indexed and checked on arrival. Their
-// history is walked like after a fetch.
+// ImportPacks implements [gitops.Operations]. The objects were checked on arrival.
 func (f *Fetcher) ImportPacks(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
 	if err := f.adopt(ctx, dir, filepath.Join(from, "pack"), ids, true); err != nil {
 		return fmt.Errorf("taking objects: %w", err)

@@ -33,10 +33,9 @@ type Moved struct {
 	Old  nip34.ObjectID
 }
 
-// LogRemoved appends the reflogs of refs, and a line for each ref, to the reflog of HEAD in one
-// write, because git deletes the reflog of a ref with the ref. It syncs the file. It skips event
-// refs, because their events name their values, and because reflogs would protect replaced data of
-// any pusher.
+// LogRemoved appends the reflogs of refs, and a line for each ref, to the reflog of HEAD, durably,
+// because git deletes the reflog of a ref with the ref. Event refs are skipped, because their
+// events name their values.
 func LogRemoved(on Disk, dir string, refs []Moved, now time.Time) error {
 	refs = slices.DeleteFunc(slices.Clone(refs), func(r Moved) bool { return strings.HasPrefix(r.Name.String(), "refs/nostr/") })
 	if len(refs) == 0 {
@@ -62,16 +61,14 @@ func LogRemoved(on Disk, dir string, refs []Moved, now time.Time) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// maxLog is the maximum size kept of one reflog, in bytes. It holds the latest several thousand
-// entries.
+// maxLog is the maximum size kept of one reflog, in bytes.
 const maxLog = 1 << 20
 
-// QuarantinePrefix is the name prefix of quarantine folders. The epoch of the creating process
-// follows.
+// QuarantinePrefix is the name prefix of quarantine folders.
 const QuarantinePrefix = "graspsync-quarantine-"
 
-// HiddenRefs is the name prefix of refs that protect objects from garbage collection. Clients do
-// not see them.
+// HiddenRefs is the prefix of refs that protect objects from garbage collection. Clients do not see
+// them.
 const HiddenRefs = "refs/graspsync/"
 
 func readLog(on Disk, path string) ([]byte, error) {
@@ -95,9 +92,8 @@ func readLog(on Disk, path string) ([]byte, error) {
 	return log[:bytes.LastIndexByte(log, '\n')+1], err
 }
 
-// SyncRefs makes changes of refs and of their reflogs durable, because git syncs files but not
-// folders. Folders of deleted refs may be missing. sync is called once for each folder, from the
-// innermost outwards.
+// SyncRefs makes changes of refs and reflogs durable, because git does not sync folders. sync is
+// called once for each folder, from the innermost outwards.
 func SyncRefs(dir string, names []nip34.RefName, sync func(folder string) error) error {
 	seen := make(map[string]bool)
 	var errs []error
@@ -123,8 +119,7 @@ func SyncRefs(dir string, names []nip34.RefName, sync func(folder string) error)
 	return errors.Join(errs...)
 }
 
-// PushNote is the start of the keep file of a pushed pack. Git removes the file after it moved the
-// refs, unless git is killed. Other keep files have other authors.
+// PushNote is the start of the keep file of a pushed pack, which a killed git leaves.
 const PushNote = "receive-pack "
 
 // SyncPacks makes added packs durable.

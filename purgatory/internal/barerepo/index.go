@@ -30,8 +30,8 @@ const (
 // ErrIndex reports an invalid pack index.
 var ErrIndex = errors.New("not the index of a pack")
 
-// NearIDs is the number of ids per read. Hashes are evenly distributed, so an id among a million is
-// usually within one read of the expected position.
+// NearIDs is the number of ids per read. An id among a million is usually this near to its expected
+// position.
 const NearIDs = 128
 
 // OpenIndex opens a pack index, version 2.
@@ -60,8 +60,8 @@ func (x *Index) Close() { _ = x.file.Close() } // read only
 // Len returns the number of ids.
 func (x *Index) Len() int { return int(x.fan[255]) }
 
-// Has reports whether the index contains an id in hex. It starts at the expected position, and
-// continues by bisection, because a pusher can choose unevenly distributed ids.
+// Has reports whether the index contains an id in hex. It begins at the expected position, and
+// bisects, because a pusher can choose unevenly distributed ids.
 func (x *Index) Has(hexID []byte) (bool, error) {
 	var buf [32]byte
 	n, err := hex.Decode(buf[:], hexID[:min(len(hexID), 2*len(buf))])

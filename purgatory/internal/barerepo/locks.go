@@ -11,13 +11,11 @@ import (
 	"time"
 )
 
-// PackingMost is the maximum time for which git packs refs, twice the time that git waits for the
-// lock.
+// PackingMost is the maximum time for which git packs refs.
 const PackingMost = 2 * time.Second
 
-// RemoveLocks removes the ref locks of a repository. The caller holds the lock of the repository.
-// An operator who runs pack-refs holds only packed-refs.lock. Removing that file would lose refs,
-// so RemoveLocks waits until the file is older than [PackingMost].
+// RemoveLocks removes the ref locks of a locked repository. It waits until packed-refs.lock is
+// older than [PackingMost], because an operator's pack-refs may hold it, whose refs would be lost.
 func RemoveLocks(ctx context.Context, on Disk, dir string) error {
 	info, err := on.Lstat(filepath.Join(dir, "packed-refs.lock"))
 	if err == nil {
@@ -33,8 +31,8 @@ func RemoveLocks(ctx context.Context, on Disk, dir string) error {
 	return err
 }
 
-// RemoveOldLocks removes ref locks of at least the given age, because killed processes left them.
-// packed is the age for packed-refs.lock. The caller holds the lock of the repository.
+// RemoveOldLocks removes ref locks of at least the given age, packed for packed-refs.lock. The
+// caller holds the lock of the repository.
 func RemoveOldLocks(on Disk, dir string, age, packed time.Duration) (removed int, err error) {
 	var errs []error
 	remove := func(path string, age time.Duration) {

@@ -41,9 +41,8 @@ func Format(on Disk, dir string) (nip34.ObjectFormat, error) {
 	return 0, fmt.Errorf("%w: the config is not ours", ErrAskGit)
 }
 
-// AllRefs returns all refs except [HiddenRefs], about 100 times faster than git. Refs must not
-// change concurrently, but may be packed, because AllRefs reads loose refs before packed-refs. The
-// error wraps [ErrAskGit] if a ref does not contain an object id.
+// AllRefs returns all refs except [HiddenRefs], about 100 times faster than git. Refs may be packed
+// concurrently, but not change. The error wraps [ErrAskGit] if a ref does not contain an object id.
 func AllRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
 	loose := make(map[string]nip34.ObjectID)
 	if err := looseRefs(on, dir, "refs", loose); err != nil {

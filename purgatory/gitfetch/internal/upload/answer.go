@@ -130,7 +130,7 @@ func (p *packReader) frame(payload int) error {
 	return nil
 }
 
-// packReader counts the bytes of a pack and checks its header before it passes data on.
+// packReader counts the bytes of a pack and checks its header.
 type packReader struct {
 	w        io.Writer
 	meter    Meter

@@ -23,8 +23,8 @@ type Limits struct {
 
 // Client sends requests to servers. It is safe for concurrent use.
 type Client struct {
-	// HTTP makes the requests. It must check all addresses and redirects, and use no proxy, cookies
-	// or credentials, like a client of package egress.
+	// HTTP makes the requests. It checks all addresses and redirects, and uses no proxy, cookies or
+	// credentials.
 	HTTP      *http.Client
 	Limits    Limits
 	UserAgent string
@@ -39,8 +39,7 @@ const (
 	uploadResult  = "application/x-git-upload-pack-result"
 )
 
-// Meter receives the number of bytes. Between Begin and End the server must send. It must not be
-// nil.
+// Meter receives the number of bytes. Between Begin and End the server must send.
 type Meter interface {
 	Begin()
 	Came(n int)
@@ -80,7 +79,7 @@ func (c *Client) Discover(ctx context.Context, clone graspsync.CloneURL, m Meter
 	return s, s.setBase(resp.Request.URL)
 }
 
-// maxDrop is the maximum number of bytes discarded after the end of an answer.
+// maxDrop is the maximum number of bytes discarded after an answer.
 const maxDrop = 4 << 10
 
 func (c *Client) bounded(body io.Reader, m Meter) io.Reader {
@@ -92,8 +91,7 @@ func (c *Client) header(req *http.Request) {
 	req.Header.Set("Git-Protocol", "version=2")
 }
 
-// check checks the header of a response. The transport has already decompressed the body, so limits
-// apply to decompressed data.
+// check checks the header of a response, whose body the transport has decompressed.
 func check(resp *http.Response, contentType string) error {
 	switch {
 	case resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusGone:
@@ -118,9 +116,8 @@ func check(resp *http.Response, contentType string) error {
 	return nil
 }
 
-// Fetch requests objects by id and writes the pack to w. The server may omit objects that haves
-// reach, and send deltas against them. The header of the pack is checked before the first byte is
-// written. The pack may be incomplete.
+// Fetch requests objects by id and writes the pack, which may be incomplete, to w after checking
+// its header. The server may omit objects that haves reach.
 func (c *Client) Fetch(ctx context.Context, s *Server, wants, haves []nip34.ObjectID, w io.Writer, m Meter) error {
 	resp, err := c.post(ctx, s, s.request(wants, haves))
 	if err != nil {
@@ -136,7 +133,7 @@ func (c *Client) Fetch(ctx context.Context, s *Server, wants, haves []nip34.Obje
 	return p.end()
 }
 
-// ListTips requests the tips of refs of a version 2 server and stores them in s.
+// ListTips stores the tips of refs of a version 2 server in s.
 func (c *Client) ListTips(ctx context.Context, s *Server, m Meter) error {
 	resp, err := c.post(ctx, s, s.requestTips())
 	if err != nil {

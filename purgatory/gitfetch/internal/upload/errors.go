@@ -67,8 +67,7 @@ type MissingError struct{ ID nip34.ObjectID }
 
 func (e *MissingError) Error() string { return "server does not serve object " + e.ID.String() }
 
-// refusedBy returns the error of an ERR line, or nil. Servers name missing objects with two
-// different phrases.
+// refusedBy returns the error of an ERR line, or nil.
 func refusedBy(line string) error {
 	text, ok := strings.CutPrefix(line, "ERR ")
 	if !ok {

@@ -30,8 +30,7 @@ type reader struct {
 
 func newReader(r io.Reader) *reader { return &reader{r: bufio.NewReaderSize(r, maxPacket)} }
 
-// next reads one packet. The payload is valid until the next call. The error is io.EOF at the end
-// of the stream.
+// next reads a packet, which is valid until the next call. The error is io.EOF at the end.
 func (r *reader) next() (kind, []byte, error) {
 	if _, err := io.ReadFull(r.r, r.buf[:4]); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {

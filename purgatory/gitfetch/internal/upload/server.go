@@ -18,8 +18,7 @@ type Server struct {
 	Version int
 	// Format is the object format of the repository.
 	Format nip34.ObjectFormat
-	// Tips are the advertised ids. Some version 0 servers serve only tips. For version 2, Tips is
-	// nil until ListTips.
+	// Tips are the advertised ids, nil for version 2 until ListTips.
 	Tips map[nip34.ObjectID]struct{}
 	// Requests is the number of requests of the discovery, including redirects.
 	Requests int
@@ -165,8 +164,7 @@ func (s *Server) addTip(line string) error {
 	return nil
 }
 
-// Serves reports whether the server may serve an object by id. Version 2 servers serve all objects
-// or report an error.
+// Serves reports whether the server may serve an object. Some version 0 servers serve only tips.
 func (s *Server) Serves(id nip34.ObjectID) bool {
 	if s.Format != id.Format() {
 		return false
