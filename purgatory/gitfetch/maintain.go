@@ -32,13 +32,12 @@ const (
 	lockMost = 20 * time.Second
 )
 
-// recordName is the file with the time of the last search for unnamed objects. Losing it costs a
-// full repack.
+// recordName is the file with the time of the last search for unnamed objects.
 const recordName = "graspsync-maintenance"
 
-// Maintain implements [gitops.Operations] with git's repack, reflog expire and pack-refs. These
-// commands keep young objects, so they need no lock. Expired objects are removed under the lock,
-// after a check that no ref has named them in between.
+// Maintain implements [gitops.Operations] with git's repack, reflog expire and pack-refs, which
+// keep young objects and need no lock. Expired objects are removed under the lock, after a check
+// that no ref has named them in between.
 func (f *Fetcher) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Maintained, error) {
 	place, err := f.maintained.Acquire(ctx, limit.Stranger{}, 1)
 	if err != nil {
@@ -92,7 +91,7 @@ func (m *maintenance) run(ctx context.Context) error {
 	return nil
 }
 
-// locked calls do under the lock of the repository. It fails if the repository has moved.
+// locked calls do under the lock. It fails if the repository has moved.
 func (m *maintenance) locked(ctx context.Context, do func(ctx context.Context) error) error {
 	dir, unlock, err := m.how.Lock(ctx)
 	if err != nil {
@@ -112,8 +111,7 @@ func (m *maintenance) locked(ctx context.Context, do func(ctx context.Context) e
 
 var errLong = errors.New("the lock was held too long")
 
-// enter reserves the repository. Two concurrent maintenance runs would take each other's changes
-// for the initial state.
+// enter reserves the repository for this run.
 func (m *maintenance) enter(dir string) error {
 	if m.dir == dir {
 		return nil
@@ -203,8 +201,8 @@ func size(packs map[string]packFile) (sum int64) {
 	return sum
 }
 
-// due reports whether unnamed objects must be searched. They can exist only if a pack has come or
-// gone since the last search, or if objects expire with time.
+// due reports whether unnamed objects must be searched: if a pack has come or gone since the last
+// search, or if objects expire with time.
 func (m *maintenance) due() (bool, error) {
 	if m.how.Now || m.how.Prune {
 		return true, nil
@@ -258,9 +256,8 @@ func (m *maintenance) repack(ctx context.Context, args ...string) error {
 	return m.look()
 }
 
-// prune packs all objects that refs and reflogs reach, and puts the rest in a cruft pack. This
-// removes nothing and needs no lock. Then it removes expired cruft under the lock, unless a ref has
-// named some of it in between.
+// prune packs all objects that refs and reflogs reach, and the rest into a cruft pack, without the
+// lock. Then it removes expired cruft under the lock.
 func (m *maintenance) prune(ctx context.Context) (err error) {
 	if err := m.searched(); err != nil { // avoids a retry each time after a failure
 		return err
@@ -314,8 +311,8 @@ func (m *maintenance) prune(ctx context.Context) (err error) {
 	})
 }
 
-// expireLogs expires reflogs. Reflogs of event refs are deleted, because they would protect
-// replaced objects of any pusher.
+// expireLogs expires reflogs, and deletes those of event refs, which would protect replaced objects
+// of any pusher.
 func (m *maintenance) expireLogs(ctx context.Context) error {
 	if err := m.disk.files.RemoveAll(filepath.Join(m.dir, "logs", "refs", "nostr")); err != nil {
 		return fmt.Errorf("removing logs: %w", err)
@@ -332,8 +329,8 @@ func (m *maintenance) expireLogs(ctx context.Context) error {
 
 func gitTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 +0000") }
 
-// hold creates hidden refs to the objects that waiting events name, so that git keeps the objects.
-// Incomplete objects are skipped, because git would fail to pack them.
+// hold creates hidden refs to the complete objects that waiting events name, so that git keeps
+// them.
 func (m *maintenance) hold(ctx context.Context) error {
 	keep, err := m.how.Keep(ctx)
 	if err != nil {

@@ -1,9 +1,7 @@
-// Package fsck decides which faulty git objects are refused in a push or fetch.
-//
-// Plain git refuses none, unless receive.fsckObjects or fetch.fsckObjects is set. Old repositories
-// contain thousands of objects with harmless faults in names, dates and messages. Only faults that
-// attack or break a client's checkout are refused. An operator may allow each fault by name, like
-// receive.fsck.<name>=ignore.
+// Package fsck decides which faulty git objects are refused in a push or fetch: those that attack
+// or break a client's checkout. Plain git refuses none by default, and old repositories contain
+// thousands of objects with harmless faults in names, dates and messages. An operator may allow
+// each fault by name, like receive.fsck.<name>=ignore.
 package fsck
 
 import (
@@ -24,11 +22,10 @@ var refused = []string{
 	// Objects that git cannot read. Plain git refuses them too.
 	"badObjectSha1", "badParentSha1", "badTree", "badTreeSha1", "badType", "emptyName", "missingObject", "missingTag",
 	"missingTagEntry", "missingTree", "missingType", "missingTypeEntry",
-	// Names that leave the work tree or write into .git, or that occur twice in a tree, so that a
-	// symbolic link and a folder can have the same name. An unsorted tree may hide a second name.
+	// Names that leave the work tree, write into .git, or occur twice in a tree, so that a link and
+	// a folder can have the same name. An unsorted tree may hide a second name.
 	"duplicateEntries", "fullPathname", "hasDot", "hasDotdot", "hasDotgit", "nullSha1", "treeNotSorted",
-	// A .gitmodules file whose names, paths, URLs or commands attack git clients before 2.20 and
-	// 2.30.
+	// A .gitmodules file that attacks git clients before 2.20 and 2.30.
 	"gitmodulesBlob", "gitmodulesLarge", "gitmodulesMissing", "gitmodulesName", "gitmodulesPath",
 	"gitmodulesSymlink", "gitmodulesUpdate", "gitmodulesUrl",
 }
@@ -43,9 +40,8 @@ var accepted = []string{
 	"multipleAuthors", "nulInCommit", "unknownType", "zeroPaddedDate", "zeroPaddedFilemode",
 }
 
-// maxText is the maximum size of a commit or tag, in bytes. Real commits and tags are smaller than
-// 1 MiB. Git unpacks each of them in memory for each clone, and a pack of a few MB can contain
-// gigabytes.
+// maxText is the maximum size of a commit or tag, in bytes. Git unpacks each of them in memory for
+// each clone, and a pack of a few MB can contain gigabytes.
 const maxText = 4 << 20
 
 // Rules is a set of refused faults. The zero value refuses none. Use [New].
@@ -97,9 +93,9 @@ func (r Rules) Index(git Git) error {
 		// Git also refuses faults that it cannot ignore: the two faults above, faults of later
 		// versions, and duplicate objects in a pack.
 		if _, err = git.Index(); err == nil {
-			// Hide the objects of the repository, because fsck would check all of them. A .gitmodules
-			// file of the repository then counts as missing. An object name as argument keeps git
-			// from checking refs.
+			// Only the objects of the pack are checked, because fsck would check the whole
+			// repository. A .gitmodules file of the repository counts as missing. An object name as
+			// argument keeps git from checking refs.
 			err = git.Run(io.Discard, found, "fsck", "--no-dangling", "--no-reflogs", "--progress", "0")
 			var exit interface {
 				error
@@ -122,8 +118,7 @@ func (r Rules) Index(git Git) error {
 // died is above the exit status of git fsck for faults. Fatal errors of git have a higher status.
 const died = 64
 
-// strict returns the argument with which git index-pack refuses the refused faults and ignores
-// others.
+// strict returns the argument of git index-pack.
 func (r Rules) strict() string {
 	arg := "--strict="
 	for _, name := range slices.Concat(accepted, refused) {
@@ -161,7 +156,7 @@ func (p *report) Write(b []byte) (int, error) {
 }
 
 // read parses a line of git fsck ("error in tree <id>: hasDotgit: contains '.git'"), git index-pack
-// ("error: object <id>: hasDotgit: contains '.git'"), or git cat-file ("commit <id> 123").
+// ("error: object <id>: hasDotgit: ..."), or git cat-file ("commit <id> 123").
 func (p *report) read(line string) {
 	if p.fault != nil {
 		return

@@ -3,9 +3,8 @@ package gitrun
 
 import "strconv"
 
-// Environment returns the whole environment of git children. Git reads no configuration files, asks
-// for no password, uses no protocol, fetches no missing objects from other hosts, and ignores
-// replace refs and grafts.
+// Environment returns the whole environment of git children: no configuration files, passwords,
+// protocols, replace refs, grafts, or fetches of missing objects.
 func Environment() []string {
 	return []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin",
@@ -24,9 +23,8 @@ func Environment() []string {
 	}
 }
 
-// Settings returns git arguments with configuration. They disable hooks and automatic maintenance,
-// sync all writes, log all ref changes, hide the refs that protect objects of events, and limit
-// memory for crafted packs.
+// Settings returns arguments that disable hooks and automatic maintenance, sync all writes, log all
+// ref changes, hide our refs, and limit memory for crafted packs.
 func Settings() []string {
 	return []string{
 		"-c", "core.hooksPath=/dev/null",
@@ -49,9 +47,8 @@ func Settings() []string {
 // AllocLimit returns the environment variable that limits a single allocation of git.
 func AllocLimit(bytes uint64) string { return "GIT_ALLOC_LIMIT=" + strconv.FormatUint(bytes, 10) }
 
-// Beside returns the environment in which git writes objects to a folder and also reads the objects
-// of the repository. folder is relative to the repository, because a colon in the repository's path
-// would separate two paths.
+// Beside returns the environment in which git writes objects to a folder and also reads those of
+// the repository. folder is relative to the repository, because a colon would separate two paths.
 func Beside(folder string) []string {
 	return []string{"GIT_OBJECT_DIRECTORY=" + folder, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects"}
 }

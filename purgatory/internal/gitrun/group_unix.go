@@ -10,8 +10,7 @@ import (
 
 const killWait = 5 * time.Second
 
-// Group makes a command the leader of a process group, because git starts other processes. The
-// group is killed when the context ends.
+// Group makes a command the leader of a process group, which is killed when the context ends.
 func Group(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

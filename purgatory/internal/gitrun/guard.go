@@ -15,25 +15,22 @@ type Limits struct {
 	File   int64         // maximum size of a written file, in bytes; zero: no limit
 }
 
-// The guard is a shell script that runs git with limits of file size, CPU time and memory. The shell
-// sets the limits, so they apply to git and all its children from the start.
+// The guard is a shell script that sets the limits of git and of all its children.
 const (
 	guardBegin = `{ [ -z "$1" ] || ulimit -f "$1"; } && ulimit -t "$2" && `
 	guardEnd   = `shift 3 && unset PWD OLDPWD || exit 125
 `
 	// guardRun replaces the shell by git, which the kernel kills when this process ends.
 	guardRun = `exec "$@"`
-	// guardWatch also kills the children of git. File descriptor 3 reaches EOF when this process
-	// ends, even by kill -9. The guard then kills the process group. Git may outlive this process
-	// for a moment, so it must inherit a lock.
+	// guardWatch also kills the children of git when file descriptor 3 reaches EOF because this
+	// process has ended. Git may outlive it for a moment, so it must inherit a lock.
 	guardWatch = `{ read -r x; kill -KILL 0; } <&3 >/dev/null 2>&1 &
 "$@" 3<&-
 status=$?
 kill $! && wait $! 2>/dev/null
 exit $status`
-	// guardMemory limits the memory. Other systems than Linux count mapped files too, and there only
-	// git's own limit applies. It also makes the kernel kill the child before this process when
-	// memory runs out.
+	// guardMemory limits the memory on Linux; other systems count mapped files too. When memory
+	// runs out, the kernel kills the child before this process.
 	guardMemory = `{ echo 500 > /proc/self/oom_score_adj; } 2>/dev/null; ulimit -d "$3" && `
 )
 
@@ -44,14 +41,14 @@ const Shell = "/bin/sh"
 const Died = 128
 
 // Guard makes a command of a [Group] run with limits. The caller has locked the goroutine to its
-// thread, see [Watch].
+// thread.
 func Guard(cmd *exec.Cmd, l Limits) {
 	l.guard(cmd, guardRun)
 	endWithUs(cmd.SysProcAttr)
 }
 
-// Watch is Guard for a command with children. It inherits lock, and needs no locked thread. release
-// must be called after its end.
+// Watch is Guard for a command with children. It inherits lock. release must be called after its
+// end.
 func Watch(cmd *exec.Cmd, l Limits, lock *os.File) (release func(), err error) {
 	life, ours, err := os.Pipe()
 	if err != nil {

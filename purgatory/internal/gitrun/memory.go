@@ -8,9 +8,8 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// Memory is a memory budget for all git children together, in bytes. A child acquires its part
-// before it starts, and the operating system limits the child to that part. It is safe for
-// concurrent use.
+// Memory is a memory budget for all git children together, in bytes. The operating system limits
+// each child to the part that it acquired. It is safe for concurrent use.
 type Memory struct {
 	*limit.Slots
 	Total, Part int64 // Part is Total/4, the maximum of one client
@@ -20,8 +19,7 @@ type Memory struct {
 // DefaultMemory is the default of Total.
 const DefaultMemory = 2 << 30
 
-// AskMemory is the memory of a child that only lists refs. These children have 1/8 of the total for
-// themselves, so they do not wait for clones.
+// AskMemory is the memory of a child that only lists refs. These children do not wait for clones.
 const AskMemory = 32 << 20
 
 // NewMemory returns a budget of total bytes.
@@ -31,8 +29,8 @@ func NewMemory(total int64) *Memory {
 	return m
 }
 
-// Packs estimates, from file sizes, the number of objects in the packs of a repository, and the
-// memory to unpack a large object with its delta base.
+// Packs estimates, from file sizes, the number of objects of a repository, and the memory to unpack
+// a large object with its delta base.
 func Packs(dir string) (objects, unpacked int64) {
 	files, _ := os.ReadDir(filepath.Join(dir, "objects", "pack")) // git cannot read an unreadable folder either
 	for _, f := range files {
@@ -48,8 +46,7 @@ func Packs(dir string) (objects, unpacked int64) {
 	return objects, min(unpacked, mostUnpacked)
 }
 
-// mostUnpacked is the maximum estimate for large objects, in bytes. It suffices for text files of
-// 50 MB.
+// mostUnpacked suffices for text files of 50 MB.
 const mostUnpacked = 192 << 20
 
 // Walk returns the memory of a child that walks or packs all objects of a repository.
