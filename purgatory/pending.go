@@ -789,7 +789,7 @@ func (p *pendingEvents) count(st *Status) {
 
 func (p *pendingEvents) status(e refplan.Entry) EntryStatus {
 	st := EntryStatus{
-		ID: e.ID.String(), Class: e.Class.String(), ByUser: e.ByUser, Since: e.Seen, Deadline: e.Deadline, Soft: e.Soft,
+		ID: e.ID.String(), Class: e.Class.String(), Author: e.Author.String(), ByUser: e.ByUser, Since: e.Seen, Deadline: e.Deadline, Soft: e.Soft,
 	}
 	for _, ref := range e.Repos {
 		st.Repos = append(st.Repos, ref.String())

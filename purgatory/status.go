@@ -74,6 +74,7 @@ type EntryStatus struct {
 	ID       string    `json:"id"`
 	Class    string    `json:"class"` // announcement, state, pull request, relative
 	Repos    []string  `json:"repos"`
+	Author   string    `json:"author"` // public key in hex
 	ByUser   bool      `json:"by_user"`
 	Since    time.Time `json:"since"`
 	Deadline time.Time `json:"deadline"`

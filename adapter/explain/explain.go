@@ -160,7 +160,7 @@ func (e Explainer) repository(ctx context.Context, x *Explanation, ref graspsync
 		}
 		x.Data = &data
 		if r.Is == relaysync.RepoFollowed || r.Is == relaysync.RepoHeld || len(data.Waiting)+len(data.Ended) > 0 {
-			t.repoData(data)
+			t.repoData(data, r.Status)
 		}
 	}
 	x.Answer = t.lines

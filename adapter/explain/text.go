@@ -319,7 +319,15 @@ func (t *text) until(deadline time.Time) string {
 	return "and may expire now"
 }
 
-func (t *text) repoData(s purgatory.DataState) {
+func (t *text) repoData(s purgatory.DataState, st *relaysync.RepoStatus) {
+	strange := func(e purgatory.EntryStatus) int { // 0: by a maintainer
+		if st != nil && slices.ContainsFunc(st.Maintainers, func(m nip34.Person) bool { return m.Key.String() == e.Author && m.Say <= nip34.Member }) {
+			return 0
+		}
+		return 1
+	}
+	s.Waiting = slices.Clone(s.Waiting)
+	slices.SortStableFunc(s.Waiting, func(a, b purgatory.EntryStatus) int { return strange(a) - strange(b) })
 	t.data(s, slices.ContainsFunc(s.Waiting, func(e purgatory.EntryStatus) bool { return !e.Soft }))
 	for _, e := range s.Waiting {
 		if e.Soft {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -74,10 +75,21 @@ func TestGitData(t *testing.T) {
 			Servers: []purgatory.ServerState{{Asked: now, Wanted: 2, Missing: 1, Skipped: "server_lacks", Until: now.Add(time.Minute)}},
 		}, "it had 1 of 2 objects; not asked after that: it had none of these objects the last time, and the request is repeated later; not asked again before 12:01:00 UTC."},
 	} {
-		said := told(func(x *text) { x.repoData(c.state) })
+		said := told(func(x *text) { x.repoData(c.state, nil) })
 		require.Contains(t, said, c.want)
 		require.Equal(t, c.want == complete, strings.Contains(said, complete), said)
 	}
 	require.Empty(t, told(func(x *text) { x.held(purgatory.EventState{Is: purgatory.IsUnknown}) }))
 	require.Contains(t, told(func(x *text) { x.held(purgatory.EventState{Is: "refused", Class: "state"}) }), "The state was refused by the relay")
+}
+
+// States of strangers came first and hid the state that is wanted.
+func TestMaintainersComeFirst(t *testing.T) {
+	member, stranger := graspsync.PubKey{1}, graspsync.PubKey{2}
+	said := told(func(x *text) {
+		x.repoData(purgatory.DataState{Waiting: []purgatory.EntryStatus{
+			{Class: "state", ID: "theirs", Author: stranger.String()}, {Class: "state", ID: "ours", Author: member.String()},
+		}}, &relaysync.RepoStatus{Maintainers: []nip34.Person{{Key: member, Say: nip34.Root}}})
+	})
+	require.Less(t, strings.Index(said, "ours"), strings.Index(said, "theirs"), said)
 }

@@ -47,7 +47,6 @@ var websocketHeaders = []string{"Connection", "Upgrade", "Sec-WebSocket-Version"
 // pipeListener is a [net.Listener] that accepts one connection.
 type pipeListener struct{ net.Conn }
 
-// Accept implements [net.Listener].
 func (l *pipeListener) Accept() (net.Conn, error) {
 	conn := l.Conn
 	if l.Conn = nil; conn == nil {
@@ -56,10 +55,8 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// Close implements [net.Listener].
 func (l *pipeListener) Close() error { return nil }
 
-// Addr implements [net.Listener].
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
 // pipeConn is the gate's end of a pipe. Write does not block, because the reader of the pipe writes to it
@@ -81,7 +78,6 @@ func newPipeConn(c net.Conn) *pipeConn {
 	return p
 }
 
-// Write implements [io.Writer].
 func (p *pipeConn) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	p.text = append(p.text, b...)
@@ -123,7 +119,6 @@ type takenConn struct {
 	conn net.Conn
 }
 
-// Hijack implements [http.Hijacker].
 func (w *takenConn) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
 	w.conn, rw, err = http.NewResponseController(w.ResponseWriter).Hijack()
 	return w.conn, rw, err //nolint:wrapcheck // the caller is the websocket library

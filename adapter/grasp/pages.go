@@ -21,7 +21,6 @@ type front struct {
 
 const nip05 = "/.well-known/nostr.json"
 
-// ServeHTTP implements [http.Handler].
 func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, pattern := f.relay.Router().Handler(r)
 	switch {

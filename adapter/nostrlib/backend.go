@@ -179,7 +179,6 @@ func (b backend) CountEvents(ctx context.Context, f gonostr.Filter) (int64, erro
 // kindOfNone is a kind that no event has.
 const kindOfNone = math.MaxUint16
 
-// SaveEvent implements [goeventstore.Store].
 func (b backend) SaveEvent(_ context.Context, e *gonostr.Event) error {
 	out, err := toTheirs(e)
 	if err != nil {
@@ -196,7 +195,6 @@ func (b backend) ReplaceEvent(ctx context.Context, e *gonostr.Event) error {
 	return b.SaveEvent(ctx, e)
 }
 
-// DeleteEvent implements [goeventstore.Store].
 func (b backend) DeleteEvent(_ context.Context, e *gonostr.Event) error {
 	id, err := graspsync.ParseEventID(e.ID)
 	if err != nil {

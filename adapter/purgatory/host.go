@@ -87,7 +87,6 @@ func (h Host) Relay() purgatory.Relay { return relay{h} }
 
 type relay struct{ h Host }
 
-// Save implements [purgatory.Relay].
 func (r relay) Save(ctx context.Context, event graspsync.Event) error {
 	o, err := r.h.Release(ctx, event)
 	switch {
@@ -103,7 +102,6 @@ func (r relay) Save(ctx context.Context, event graspsync.Event) error {
 	return fmt.Errorf("storing event %s: %w", event.ID, o.Err)
 }
 
-// Events implements [purgatory.Relay].
 func (r relay) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	return func(yield func(graspsync.Event, error) bool) {
 		for ev, err := range r.h.Store.Events(ctx, filter) {
@@ -117,7 +115,6 @@ func (r relay) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[grasps
 	}
 }
 
-// Deleted implements [purgatory.Relay].
 func (r relay) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
 	deleted, err := r.h.Store.Deleted(ctx, event)
 	if deleted && err == nil { // Save also removes older versions
@@ -126,5 +123,4 @@ func (r relay) Deleted(ctx context.Context, event graspsync.Event) (bool, error)
 	return deleted, err
 }
 
-// Lists implements [purgatory.Relay].
 func (r relay) Lists(a *nip34.Announcement) bool { return r.h.Lists(a) }

@@ -234,7 +234,6 @@ type waitingView struct {
 	lists func(*nip34.Announcement) bool
 }
 
-// Announcements implements [relaysync.View].
 func (v *waitingView) Announcements(identifier string) []*nip34.Announcement {
 	accepted := v.View.Announcements(identifier)
 	waiting := v.where.Announcements(identifier)

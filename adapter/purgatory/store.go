@@ -16,7 +16,6 @@ type telling struct {
 	policy *Policy
 }
 
-// Save implements [relaysync.Store].
 func (s telling) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	out, err := s.Store.Save(ctx, events)
 	if where := s.policy.waits.Load(); where != nil {
@@ -29,7 +28,6 @@ func (s telling) Save(ctx context.Context, events []graspsync.Incoming) ([]grasp
 	return out, err
 }
 
-// Remove implements [relaysync.Store].
 func (s telling) Remove(ctx context.Context, event graspsync.Event) error {
 	err := s.Store.Remove(ctx, event)
 	if where := s.policy.waits.Load(); where != nil && err == nil {

@@ -24,7 +24,6 @@ type hooked struct {
 	imports *Imports
 }
 
-// Judge implements [relaysync.Policy].
 func (h *hooked) Judge(
 	ctx context.Context, e graspsync.Event, src graspsync.Source, view relaysync.View,
 ) (graspsync.Verdict, error) {
