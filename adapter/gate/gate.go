@@ -146,8 +146,8 @@ type Gate struct {
 
 type refused struct{ client, what string }
 
-// New returns a Gate before a handler that accepts websockets. For a handler that is no
-// [khatru.Relay] the caller must call [Gate.Pace] with each relay behind it, or [Gate.Wait].
+// New returns a Gate before a handler that accepts websockets. Without a [khatru.Relay] the caller
+// must call [Gate.Pace] or [Gate.Wait].
 func New(next http.Handler, cfg Config) *Gate {
 	set := func(n *int, v int) {
 		if *n <= 0 {

@@ -48,8 +48,7 @@ func (s *Imports) Save(ctx context.Context, events []graspsync.Incoming) ([]gras
 	return outcomes, nil
 }
 
-// Release stores a held event, broadcasts it and reports it to the manager. It calls the hooks
-// again, because they can refuse the author since then; the result is then Refused, which is final.
+// Release is described at [Sync.Release].
 func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
 	m := s.env.Manager
 	in := graspsync.Incoming{Event: e, Source: m.HeldFrom(e.ID)}

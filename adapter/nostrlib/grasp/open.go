@@ -12,14 +12,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Open adds sync and purgatory with defaults to a GraspServer. It hosts the repositories whose
-// announcements list domain, such as "grasp.example.com", with an optional port. The folder
-// contains records in "state" and decisions of the operator in "rules". Only one process can use
-// it, and it must be on the disk of the events and the repositories. bootstrap lists URLs or hosts
-// of relays to follow from the start.
-//
-// Open logs to [log/slog.Default] and enables NIP-77. With a domain on loopback the server also
-// connects to loopback and without TLS. ctx limits Open only.
+// Open is New with strings and defaults, like the Open of adapter/grasp, for a domain without path.
+// The repositories stay in the folder of the GraspServer.
 func Open(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, domain, folder string, bootstrap ...string) (*Server, error) {
 	set, err := settings.Open(domain, folder, bootstrap)
 	if err != nil {

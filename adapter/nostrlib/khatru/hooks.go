@@ -69,9 +69,8 @@ func malformed(t gonostr.Tag) bool {
 	return err != nil
 }
 
-// storeEvent is the StoreEvent and ReplaceEvent hook. It runs after the OnEvent hooks. For a held
-// event it returns ErrDupEvent: the client receives OK, and nothing is stored, broadcast or passed
-// to OnEventSaved.
+// storeEvent is the StoreEvent and ReplaceEvent hook. For a held event it returns ErrDupEvent, so
+// that the client receives OK.
 func (s *Sync) storeEvent(ctx context.Context, e nostr.Event) error {
 	parsed, err := nostrlib.FromEvent(e)
 	if err != nil {
@@ -181,9 +180,8 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 	}
 }
 
-// unanswered makes a failed query different from an empty answer. After an error khatru would send
-// EOSE or reconcile with an empty set, which other servers believe for a day. So it closes the
-// subscription, or the connection of a reconciliation, which has no name in this context.
+// unanswered makes a failed query different from an empty answer: it closes the subscription, or
+// the connection of a reconciliation.
 func (s *Sync) unanswered(ctx context.Context, err error) {
 	if ctx.Err() != nil { // the client has disconnected
 		return

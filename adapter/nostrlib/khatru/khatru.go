@@ -55,8 +55,8 @@ type Sync struct {
 // ErrHooks is wrapped by the error of [New] for a relay with hooks of a database.
 var ErrHooks = errors.New("the relay has StoreEvent, ReplaceEvent, QueryStored or Count hooks, or UseEventstore was called; remove them, because New adds those of the backend")
 
-// New embeds graspsync in a relay that clients reach as identity, in place of UseEventstore. The
-// caller has called Init of backend. If New fails, the relay is unchanged.
+// New embeds graspsync in a relay that clients reach as identity, in place of UseEventstore. If New
+// fails, the relay is unchanged.
 func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (*Sync, error) {
 	s, embed, err := Prepare(relay, backend, identity, cfg)
 	if err != nil {
@@ -66,8 +66,7 @@ func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity,
 	return s, nil
 }
 
-// Prepare is [New] in two steps. Call embed once, before the relay serves; until then the relay is
-// unchanged, and only Release and Close of the Sync may be called.
+// Prepare is [New] in two steps. Call embed once, before the relay serves.
 func Prepare(
 	relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config,
 ) (s *Sync, embed func(), err error) {
