@@ -67,11 +67,6 @@ func (s *Slots) Acquire(ctx context.Context, who Stranger, units int64) (*Slot, 
 	s.serve()
 	s.mu.Unlock()
 	select {
-	case <-slot.ready: // free units are granted even if ctx has ended
-		return slot, nil
-	default:
-	}
-	select {
 	case <-slot.ready:
 		return slot, nil
 	case <-ctx.Done():
@@ -79,11 +74,11 @@ func (s *Slots) Acquire(ctx context.Context, who Stranger, units int64) (*Slot, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-slot.ready:
-		s.take(slot, -slot.units)
+	case <-slot.ready: // free units are granted even if ctx has ended
+		return slot, nil
 	default:
-		s.dequeue(slot)
 	}
+	s.dequeue(slot)
 	s.serve() // the units may have been reserved for this caller
 	return nil, context.Cause(ctx)
 }
@@ -91,19 +86,10 @@ func (s *Slots) Acquire(ctx context.Context, who Stranger, units int64) (*Slot, 
 // TryAcquire returns nil if the units are not free, exceed the stranger's part, or are wanted by a
 // waiting caller.
 func (s *Slots) TryAcquire(who Stranger, units int64) *Slot {
-	slot := &Slot{slots: s, who: who, units: units, ready: make(chan struct{})}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.enqueue(slot)
-	s.serve()
-	select {
-	case <-slot.ready:
-		return slot
-	default:
-		s.dequeue(slot)
-		s.serve()
-		return nil
-	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	slot, _ := s.Acquire(ctx, who, units)
+	return slot
 }
 
 // Queue is an Acquire that does not block. It calls granted when the units are in use, possibly

@@ -125,11 +125,6 @@ func (c Config) validate() error {
 	}
 	positive("MaxPackBytes", c.MaxPackBytes > 0)
 	positive("MaxAddressDay", c.MaxAddressDay > 0)
-	positive("MaxAdvertBytes", c.fixed.MaxAdvertBytes > 0)
-	positive("MaxAdvertRefs", c.fixed.MaxAdvertRefs > 0)
-	positive("Timeout", c.fixed.Timeout > 0)
-	positive("MinRate", c.fixed.MinRate > 0)
-	positive("RateWindow", c.fixed.RateWindow > 0)
 	positive("MaxChildren", c.MaxChildren > 0)
 	positive("MaxFetches", c.MaxFetches > 0)
 	return errors.Join(errs...)

@@ -88,17 +88,12 @@ func (s *Server) learn(name, value string) {
 }
 
 func (s *Server) readFormat() error {
-	if s.Version == 2 {
-		if !s.offers("fetch") {
-			return fmt.Errorf("%w: server can't fetch", ErrProtocol)
-		}
+	if s.Version == 2 && !s.offers("fetch") {
+		return fmt.Errorf("%w: server can't fetch", ErrProtocol)
 	}
-	switch f := s.caps["object-format"]; f {
-	case "", "sha1":
-		s.Format = nip34.SHA1
-	case "sha256":
-		s.Format = nip34.SHA256
-	default:
+	formats := map[string]nip34.ObjectFormat{"": nip34.SHA1, "sha1": nip34.SHA1, "sha256": nip34.SHA256}
+	var known bool
+	if s.Format, known = formats[s.caps["object-format"]]; !known {
 		return fmt.Errorf("%w: unknown object format", ErrProtocol)
 	}
 	return nil
@@ -128,26 +123,37 @@ func parseV0(r *reader, first string, maxRefs int) (*Server, error) {
 	if err := s.addTip(ref); err != nil {
 		return nil, err
 	}
-	for n := 1; ; n++ {
+	err := r.refs(1, maxRefs, func(line string) error {
+		if strings.HasPrefix(line, "shallow ") {
+			return nil
+		}
+		return s.addTip(line)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, s.readFormat()
+}
+
+// refs calls each for the lines of a list of at most most refs, of which n were read.
+func (r *reader) refs(n, most int, each func(line string) error) error {
+	for ; ; n++ {
 		k, line, err := r.line()
 		switch {
 		case err != nil:
-			return nil, advertError(err)
+			return advertError(err)
 		case k == flush:
-			return s, s.readFormat()
+			return nil
 		case k != data:
-			return nil, fmt.Errorf("%w: unexpected packet in a list of refs", ErrProtocol)
-		case n >= maxRefs:
-			return nil, &LimitError{Limit: "refs", Most: int64(maxRefs)}
-		}
-		if strings.HasPrefix(line, "shallow ") {
-			continue
+			return fmt.Errorf("%w: unexpected packet in a list of refs", ErrProtocol)
+		case n >= most:
+			return &LimitError{Limit: "refs", Most: int64(most)}
 		}
 		if err := refusedBy(line); err != nil {
-			return nil, err
+			return err
 		}
-		if err := s.addTip(line); err != nil {
-			return nil, err
+		if err := each(line); err != nil {
+			return err
 		}
 	}
 }
@@ -235,74 +241,55 @@ func (s *Server) request(wants, haves []nip34.ObjectID) []byte {
 }
 
 func (s *Server) requestV2(wants, haves []nip34.ObjectID) []byte {
-	b := appendLine(nil, "command=fetch\n")
-	if s.offers("object-format") {
-		b = appendLine(b, "object-format="+s.Format.String()+"\n")
-	}
-	b = append(b, delimPacket...)
-	for _, arg := range []string{"thin-pack", "no-progress", "ofs-delta"} {
-		b = appendLine(b, arg+"\n")
-	}
+	args := []string{"thin-pack", "no-progress", "ofs-delta"}
 	for _, id := range wants {
-		b = appendLine(b, "want "+id.String()+"\n")
+		args = append(args, "want "+id.String())
 	}
 	for _, id := range haves {
-		b = appendLine(b, "have "+id.String()+"\n")
+		args = append(args, "have "+id.String())
 	}
-	b = appendLine(b, "done\n")
-	return append(b, flushPacket...)
+	return s.command("fetch", append(args, "done")...)
 }
 
 // requestTips returns the body of a request for refs with peeled tags.
 func (s *Server) requestTips() []byte {
-	b := appendLine(nil, "command=ls-refs\n")
+	return s.command("ls-refs", "peel", "ref-prefix refs/heads/", "ref-prefix refs/tags/", "ref-prefix refs/nostr/")
+}
+
+// command returns a request of version 2.
+func (s *Server) command(name string, args ...string) []byte {
+	b := appendLine(nil, "command="+name+"\n")
 	if s.offers("object-format") {
 		b = appendLine(b, "object-format="+s.Format.String()+"\n")
 	}
 	b = append(b, delimPacket...)
-	for _, arg := range []string{"peel", "ref-prefix refs/heads/", "ref-prefix refs/tags/", "ref-prefix refs/nostr/"} {
+	for _, arg := range args {
 		b = appendLine(b, arg+"\n")
 	}
 	return append(b, flushPacket...)
 }
 
-// readTips reads the answer to requestTips.
+// readTips reads the answer to requestTips: "<id> <name> peeled:<id>". Other attributes are ignored.
 func (s *Server) readTips(r *reader, maxRefs int) error {
 	tips := make(map[nip34.ObjectID]struct{})
-	for n := 0; ; n++ {
-		k, line, err := r.line()
-		switch {
-		case err != nil:
-			return advertError(err)
-		case k == flush:
-			s.Tips = tips
-			return nil
-		case k != data:
-			return fmt.Errorf("%w: unexpected packet in a list of refs", ErrProtocol)
-		case n >= maxRefs:
-			return &LimitError{Limit: "refs", Most: int64(maxRefs)}
-		}
-		if err := refusedBy(line); err != nil {
-			return err
-		}
-		// "<id> <name> peeled:<id>"; other attributes are ignored
-		words := strings.Fields(line)
-		for i, word := range words {
-			peeled, ok := strings.CutPrefix(word, "peeled:")
-			if i > 0 && !ok {
-				continue
-			}
-			id, err := nip34.ParseObjectID(peeled)
-			if err != nil {
-				if i == 0 {
-					return fmt.Errorf("%w: malformed ref", ErrProtocol)
-				}
-				continue
-			}
-			tips[id] = struct{}{}
-		}
-		if len(words) == 0 {
+	err := r.refs(0, maxRefs, func(line string) error {
+		text, rest, _ := strings.Cut(line, " ")
+		id, err := nip34.ParseObjectID(text)
+		if err != nil {
 			return fmt.Errorf("%w: malformed ref", ErrProtocol)
 		}
+		tips[id] = struct{}{}
+		for word := range strings.FieldsSeq(rest) {
+			if peeled, ok := strings.CutPrefix(word, "peeled:"); ok {
+				if id, err := nip34.ParseObjectID(peeled); err == nil {
+					tips[id] = struct{}{}
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		s.Tips = tips
 	}
+	return err
 }
