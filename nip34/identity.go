@@ -87,14 +87,14 @@ func (id Identity) URL() string {
 	return graspsync.URL{Scheme: b.scheme, HostPort: b.authority, Path: b.escaped()}.String()
 }
 
-// Origin returns scheme, host and port of the service for a client that used the URL named. If named
-// belongs to this service, they are those of named, otherwise those of the first address. It returns
-// the zero URL for the zero Identity.
-func (id Identity) Origin(named string) graspsync.URL {
-	u, err := graspsync.ParseURL(named, graspsync.HTTPSchemes)
+// Origin returns the scheme, host and port of the address of this service that a client named in
+// its Host header, otherwise those of the first address. The client does not decide the scheme (see
+// [Identity.URL]). It returns the zero URL for the zero Identity.
+func (id Identity) Origin(host string) graspsync.URL {
 	for _, b := range id.bases {
+		u, err := graspsync.ParseURL(b.scheme+"://"+host, graspsync.HTTPSchemes)
 		if err == nil && b.authority == u.HostPort {
-			return graspsync.URL{Scheme: u.Scheme, HostPort: u.HostPort}
+			return graspsync.URL{Scheme: b.scheme, HostPort: b.authority}
 		}
 	}
 	if id.IsZero() {

@@ -22,15 +22,16 @@ func TestCaseC4_NamesOfAnIdentity(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, id.URL(), spec)
 	}
-	id, err := nip34.ParseIdentity("a.example", "https://b.example:8443/git")
+	id, err := nip34.ParseIdentity("a.example", "https://b.example:8443/git", "ws://c.example", "d.example:8081")
 	require.NoError(t, err)
-	for named, want := range map[string]string{
-		"https://a.example": "https://a.example", "http://a.example": "http://a.example", "https://b.example:8443": "https://b.example:8443",
-		"https://evil.example": "https://a.example", "http://b.example": "https://a.example", "": "https://a.example", "http://a.example.evil.example": "https://a.example",
+	for host, want := range map[string]string{
+		"a.example": "https://a.example", "a.example:443": "https://a.example", "b.example:8443": "https://b.example:8443",
+		"c.example": "http://c.example", "d.example:8081": "https://d.example:8081",
+		"evil.example": "https://a.example", "b.example": "https://a.example", "": "https://a.example", "a.example.evil.example": "https://a.example",
 	} {
-		u := id.Origin(named)
-		require.Equal(t, want, u.String(), named)
+		u := id.Origin(host)
+		require.Equal(t, want, u.String(), host)
 	}
 	require.Empty(t, nip34.Identity{}.URL())
-	require.Empty(t, nip34.Identity{}.Origin("https://a.example").Scheme)
+	require.Empty(t, nip34.Identity{}.Origin("a.example").Scheme)
 }

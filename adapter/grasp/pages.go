@@ -15,7 +15,7 @@ import (
 type front struct {
 	relay *khatru.Relay
 	next  http.Handler
-	pages *pages.Site
+	pages http.Handler
 	whole bool // the server has a whole host, not only paths
 }
 
@@ -34,7 +34,7 @@ func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.next.ServeHTTP(w, r)
 		return
 	}
-	f.pages.Front(w, r)
+	f.pages.ServeHTTP(w, r)
 }
 
 func about(i *nip11.RelayInformationDocument, criteria, curation string) pages.About {

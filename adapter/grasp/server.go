@@ -87,7 +87,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}); err != nil {
 		return nil, err
 	}
-	s.outside = gitserve.AllowCORS(s.parts.Pages.MissingBelow(root))
+	s.outside = gitserve.AllowCORS(s.parts.Git.Page(s.parts.Pages.MissingBelow(root)))
 	embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
 	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.describes)
 	more := map[string]any{
@@ -110,7 +110,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	maps.Copy(limits, s.gate.Limits())
 	more["limitation"] = limits
 	s.gate.Pace(relay)
-	s.relay = front{relay, s.gate, s.parts.Pages, s.whole}
+	s.relay = front{relay, s.gate, s.parts.Git.Page(http.HandlerFunc(s.parts.Pages.Front)), s.whole}
 	return s, nil
 }
 

@@ -95,15 +95,27 @@ type layout struct {
 }
 
 func (s *Site) write(w http.ResponseWriter, r *http.Request, status int, name, root string, title string, main any) {
-	a, base := s.cfg.About(), strings.TrimSuffix(root, "/")
+	a, base := s.cfg.About(), s.origin(r)+strings.TrimSuffix(root, "/")
 	a.Name = cmp.Or(a.Name, r.Host)
-	d := layout{Title: cmp.Or(title, a.Name), Root: root, About: a, Relay: "ws" + strings.TrimPrefix(web.BaseURL(r), "http") + base, URL: web.BaseURL(r) + base, At: time.Now(), Main: main}
+	d := layout{Title: cmp.Or(title, a.Name), Root: root, About: a, Relay: "ws" + strings.TrimPrefix(base, "http"), URL: base, At: time.Now(), Main: main}
 	images := ""
 	if u, err := url.Parse(a.Icon); err == nil && (u.Scheme == "https" || u.Scheme == "http") && isHost(u.Host) {
 		d.Icon, images = u.String(), " "+u.Scheme+"://"+u.Host // of the operator
 	}
 	web.SetHeaders(w, images)
 	web.Write(w, status, templates, name, d)
+}
+
+// origin returns the URL of the server that the client used, without a path. Its scheme is that of
+// the identity, because a client can send any X-Forwarded-Proto.
+func (s *Site) origin(r *http.Request) string {
+	if u := s.cfg.Identity.Origin(r.Host); u.Scheme != "" {
+		return u.String()
+	}
+	if r.TLS != nil {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
 }
 
 func isHost(host string) bool {
@@ -201,7 +213,7 @@ func (s *Site) Repository(w http.ResponseWriter, r *http.Request, v gitserve.Vie
 	owner, at := nip34.NPub(v.Ref.Owner), url.PathEscape(v.Ref.Identifier)
 	d := repositoryData{
 		View: v, Name: shown(v.Ref.Identifier), Owner: v.Ref.Owner, Path: at,
-		Clone: web.BaseURL(r) + pasted(web.OriginalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(at),
+		Clone: s.origin(r) + pasted(web.OriginalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(at),
 		Default:  strings.TrimPrefix(v.HEAD, "refs/heads/"),
 		Branches: refsOf(v, "refs/heads/"), Tags: refsOf(v, "refs/tags/"), Readme: readme(v.ReadmeName, v.Readme),
 	}

@@ -11,59 +11,53 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Authority decides which refs may be pushed, and receives notifications about pushes. All methods
-// may be called concurrently. A method may be called with or without the lock of the repository
-// unless its comment excludes that.
+// Authority decides which refs may be pushed, and is notified of pushes. All methods may be called
+// concurrently, with or without the lock of the repository if their comments do not say.
 type Authority interface {
-	// AuthorizedState returns the newest authorized state event of a repository, or nil. Its
-	// objects may be missing.
+	// AuthorizedState returns the newest authorized state, or nil. Its objects may be missing.
 	AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error)
-	// Tip returns the tip that an event names. If the event is not stored, known is false. The tip
-	// is zero if the event belongs to another repository, or is neither a pull request nor an
-	// update of a pull request.
+	// Tip returns the commit that an event names. known is false if the event is not stored. The
+	// tip is zero if the event is no pull request or update for the repository.
 	Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (tip nip34.ObjectID, known bool, err error)
 
-	// AdmitPullRefs returns the refs of events that a push may not create, with reasons. It is called
-	// before git creates them. dir is the folder of the repository. bytes is the size of the data
-	// for all these refs together, 0 if unknown. AdmitPullRefs may remove other refs to make room. It
-	// returns nil if there are no limits.
+	// AdmitPullRefs returns the refs of events that a push may not create, with reasons. It may
+	// remove other refs to make room. dir is the folder of the repository, bytes the size of the
+	// data for all these refs, or 0 if unknown.
 	AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (refused map[graspsync.EventID]string, err error)
-	// PullBytes returns the size of pull requests of other authors in the repositories of an owner,
-	// as far as known. They do not count for the owner. It returns 0 if AdmitPullRefs removes nothing.
+	// PullBytes returns the known size of pull requests of other authors in the repositories of an
+	// owner. They do not count for the owner.
 	PullBytes(owner graspsync.PubKey) int64
 
-	// BeforePush is called before git moves refs. The next holder of the lock must not move these
-	// refs back. It may do nothing.
+	// BeforePush is called under the lock before git moves refs. Its next holder must not move them
+	// back.
 	BeforePush(ref graspsync.RepoRef, refs []nip34.RefName)
-	// AfterPush is called with the refs of a push after git ended, with or without an error, and
-	// after the lock was released. Git may have refused some of them.
+	// AfterPush is called without the lock after git ended, even with an error. Git may have
+	// refused some refs.
 	AfterPush(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error
-	// Staged is called with the events for which data was staged, without the lock. The events may
-	// have arrived in between. It may do nothing.
+	// Staged is called without the lock with events for which data was staged. They may have
+	// arrived meanwhile.
 	Staged(ref graspsync.RepoRef, ids []graspsync.EventID)
 	// AwaitServed returns when the events that waited for a push are served, or when ctx ends. It
-	// is called without the lock. The client gets the result of its push afterwards, so that it
-	// finds the events. AwaitServed returns nil immediately if no event waits.
+	// is called without the lock, before the client gets the result.
 	AwaitServed(ctx context.Context, ref graspsync.RepoRef) error
 }
 
 // Reasons for refusing a push.
 const (
-	refusedNoState = "no state event of this repository is known yet: publish it first"
-	refusedState   = "the newest state event says otherwise"
-	refusedTip     = "the event with this id names another commit"
-	refusedDelete  = "refs of events can't be deleted"
-	refusedDisk    = "not enough free disk on the server"
-	refusedOther   = "atomic push failed: another ref of this push was refused"
-	refusedStale   = "it has changed meanwhile: fetch first"
-	refusedMissing = "missing necessary objects"
-	refusedTwice   = "multiple updates for this ref"
-	// An event was stored or removed between two checks.
+	refusedNoState   = "no state event of this repository is known yet: publish it first"
+	refusedState     = "the newest state event says otherwise"
+	refusedTip       = "the event with this id names another commit"
+	refusedDelete    = "refs of events can't be deleted"
+	refusedDisk      = "not enough free disk on the server"
+	refusedOther     = "atomic push failed: another ref of this push was refused"
+	refusedStale     = "it has changed meanwhile: fetch first"
+	refusedMissing   = "missing necessary objects"
+	refusedTwice     = "multiple updates for this ref"
 	refusedMeanwhile = "the event with this id has come or gone meanwhile: push again"
 )
 
 // judge sets the reason of each refused command, and marks commands for events that are not stored.
-// again is set for repeated checks of a push.
+// again is set for repeated checks.
 func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request, again bool) error {
 	var state *nip34.State
 	asked := false
@@ -99,7 +93,6 @@ func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request
 	return nil
 }
 
-// otherwise returns the reason why a state does not allow a command, and the remedy.
 func otherwise(state *nip34.State, c *command) string {
 	name := graspsync.Printable(c.ref.String())
 	is := "has " + name + " at " + state.Refs[c.ref].String()
@@ -115,9 +108,8 @@ func otherwise(state *nip34.State, c *command) string {
 	return fmt.Sprintf("%s: state %s (%s) %s: %s", refusedState, state.ID, state.CreatedAt.Time().UTC().Format(time.DateTime), is, do)
 }
 
-// ration calls Authority.AdmitPullRefs for the refs of events that a push creates, and sets the reason of
-// refused commands. now has the current refs. If the push also changes branches or tags, the size
-// of the data for events is unknown.
+// ration refuses refs of events that Authority.AdmitPullRefs refuses. now has the current refs. If
+// the push also changes branches or tags, the size of the data for events is unknown.
 func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string, commands []*command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (refused bool, err error) {
 	makes := make(map[graspsync.EventID]*command)
 	var ids []graspsync.EventID
@@ -159,7 +151,6 @@ func judgeEvent(ctx context.Context, a Authority, ref graspsync.RepoRef, id gras
 	return "", known, nil
 }
 
-// eventOf parses the name of a ref of an event.
 func eventOf(name nip34.RefName) (graspsync.EventID, bool) {
 	digits, ok := strings.CutPrefix(name.String(), "refs/nostr/")
 	if !ok {

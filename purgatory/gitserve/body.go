@@ -1,59 +1,90 @@
 package gitserve
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 )
 
-// errBody is wrapped by errors of reading a request.
-var errBody = errors.New("reading the request")
+// refusal is an error whose text is for the client.
+type refusal struct {
+	status int // of HTTP
+	text   string
+}
 
-var errEncoding = errors.New("the content encoding is not supported: gzip is, and none")
+func (r *refusal) Error() string { return r.text }
 
-type limitError struct{ beyond string }
-
-// Error names the limit.
-func (e *limitError) Error() string { return e.beyond }
+func limitError(format string, args ...any) error {
+	return &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf(format, args...)}
+}
 
 func tooLarge(most int64) error {
-	return &limitError{fmt.Sprintf("more than %d bytes, which is the limit of this server", most)}
+	return limitError("more than %d bytes, which is the limit of this server", most)
 }
+
+func isRefusal(err error, status int) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.status == status
+}
+
+var errBody = errors.New("reading the request")
 
 // body is the body of a request, saved in an unlinked file. While a client sends, no lock and no
 // child process is held.
 type body struct {
-	file *os.File
-	sent io.Reader // as the client sent it
-	from io.Reader // unpacked
-	wire *http.ResponseController
-	wait *patience
-	most int64 // remaining
-	max  int64
-	// room, if not nil, is called every roomEvery bytes to check for free space.
+	file  *os.File
+	sent  stream    // from the client
+	raw   io.Reader // as the client sent it
+	from  io.Reader // unpacked
+	size  int64     // unpacked bytes so far
+	most  int64
 	room  func() error
-	since int64 // bytes since the last call of room
-	// closed functions are called after the file was closed.
-	closed []func()
+	since int64    // bytes since the last call of room
+	held  []func() // released by close
 }
 
 const roomEvery = 8 << 20
 
-// Read reads from the client and saves the data.
-func (b *body) Read(p []byte) (int, error) {
-	if b.most == 0 {
-		// The body may end exactly at the limit.
-		n, err := io.ReadFull(b.from, make([]byte, 1))
-		if n > 0 {
-			return 0, tooLarge(b.max)
+// open prepares to read at most most bytes, uncompressed, until end.
+func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most int64, end time.Time) (*body, error) {
+	n := h.cfg.fixed
+	b := &body{most: most, sent: stream{transfer: t, setDeadline: http.NewResponseController(w).SetReadDeadline, pace: newPace(n.MinRate, n.RateWindow), end: end}}
+	b.raw = readerFunc(func(p []byte) (int, error) {
+		return b.sent.move(func() (int, error) { return r.Body.Read(p) })
+	})
+	b.from = b.raw
+	var err error
+	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		if b.from, err = gzip.NewReader(b.raw); err != nil {
+			return nil, fmt.Errorf("%w: %w", errBody, err)
 		}
-		return 0, b.wrap(err)
+	default:
+		w.Header().Set("Accept-Encoding", "gzip")
+		return nil, &refusal{http.StatusUnsupportedMediaType, "the content encoding is not supported: gzip is, and none"}
 	}
-	n, err := b.from.Read(p[:min(int64(len(p)), b.most)])
-	b.most -= int64(n)
+	if b.file, err = h.repos.scratch(); err != nil {
+		return nil, fmt.Errorf("saving a request: %w", err)
+	}
+	return b, nil
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.from.Read(p)
+	if b.size += int64(n); b.size > b.most {
+		return 0, tooLarge(b.most)
+	}
 	if b.since += int64(n); b.room != nil && b.since >= roomEvery {
 		b.since = 0
 		if rerr := b.room(); rerr != nil {
@@ -63,21 +94,14 @@ func (b *body) Read(p []byte) (int, error) {
 	if _, werr := b.file.Write(p[:n]); werr != nil {
 		return n, fmt.Errorf("saving a request: %w", werr)
 	}
-	return n, b.wrap(err)
-}
-
-func (b *body) wrap(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
-		return err
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: %w", errBody, err)
 	}
-	return fmt.Errorf("%w: %w", errBody, err)
+	return n, err
 }
 
-func (b *body) size() int64 { return b.max - b.most }
-
-// readAll reads the rest and rewinds the file.
 func (b *body) readAll() error {
-	if _, err := io.CopyBuffer(io.Discard, onlyReader{b}, make([]byte, 64<<10)); err != nil {
+	if _, err := io.Copy(io.Discard, b); err != nil {
 		return err
 	}
 	b.rest()
@@ -90,20 +114,15 @@ func (b *body) readAll() error {
 func (b *body) begins(text string) bool {
 	head := make([]byte, len(text))
 	_, err := b.file.ReadAt(head, 0)
-	return err == nil && string(head) == text
+	return err == nil && bytes.Equal(head, []byte(text))
 }
 
-// onlyReader hides other methods of a reader.
-type onlyReader struct{ io.Reader }
-
-// skip reads and discards the rest of sent or from. More than most bytes, or data after end, are an
-// error.
 func (b *body) skip(of io.Reader, most int64, end time.Time) error {
-	b.wait.end = end
+	b.sent.end = end
 	n, err := io.Copy(io.Discard, io.LimitReader(of, most+1))
 	switch {
 	case err != nil:
-		return b.wrap(err)
+		return fmt.Errorf("%w: %w", errBody, err)
 	case n > most:
 		return tooLarge(most)
 	}
@@ -111,47 +130,35 @@ func (b *body) skip(of io.Reader, most int64, end time.Time) error {
 	return nil
 }
 
-// rest removes the read deadline after everything was read. Otherwise the HTTP server would take an
-// expired deadline for the end of the connection while git works. The deadline stays if data is
-// left, because the server reads the rest before it answers.
-func (b *body) rest() { _ = b.wire.SetReadDeadline(time.Time{}) } // not every connection has deadlines
-
-func (b *body) until(end time.Time) { b.wait.end = end }
+// rest removes the read deadline after everything was read, because the HTTP server would take an
+// expired deadline for the end of the connection while git works.
+func (b *body) rest() { _ = b.sent.setDeadline(time.Time{}) } // not every connection has deadlines
 
 func (b *body) close() {
 	_ = b.file.Close() // this also deletes the unlinked file
-	for _, f := range b.closed {
-		f()
+	for _, release := range b.held {
+		release()
 	}
-	b.closed = nil
+	b.held = nil
 }
 
-type patientBody struct {
-	io.Reader
-	c        *http.ResponseController
-	patience *patience
-}
-
-func (p *patientBody) Read(b []byte) (int, error) {
-	return p.patience.during(p.c.SetReadDeadline, func() (int, error) { return p.Reader.Read(b) })
-}
-
+// patient writes to a client. It implements [http.ResponseWriter].
 type patient struct {
 	http.ResponseWriter
-	c        *http.ResponseController
-	patience patience
+	c    *http.ResponseController
+	sent stream
 }
 
 // Unwrap supports [http.ResponseController].
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// piece is the size of one write, in bytes. Larger writes would hide the progress of the client.
+// piece is the size of one write in bytes. Larger writes would hide the progress of the client.
 const piece = 4 << 10
 
 func (p *patient) Write(b []byte) (done int, err error) {
 	for err == nil && done < len(b) {
 		var n int
-		n, err = p.patience.during(p.c.SetWriteDeadline, func() (int, error) {
+		n, err = p.sent.move(func() (int, error) {
 			return p.ResponseWriter.Write(b[done:min(done+piece, len(b))])
 		})
 		done += n
@@ -161,8 +168,6 @@ func (p *patient) Write(b []byte) (done int, err error) {
 
 // FlushError supports [http.ResponseController].
 func (p *patient) FlushError() error {
-	_, err := p.patience.during(p.c.SetWriteDeadline, func() (int, error) {
-		return 0, http.NewResponseController(p.ResponseWriter).Flush()
-	})
+	_, err := p.sent.move(func() (int, error) { return 0, p.c.Flush() })
 	return err
 }

@@ -130,7 +130,6 @@ func TestCaseC22_WhatIsAllowedOfAMirrorIsTaken(t *testing.T) {
 			for _, ref := range []string{"refs/pull/1/head", "refs/notes/commits"} {
 				require.Regexp(t, `! \[remote rejected\] `+ref+` -> `+ref+` \(only branches, tags and refs/nostr/`, out)
 			}
-			require.Contains(t, out, "remote: refs/notes/commits and 1 more: only branches")
 			require.Regexp(t, `! \[remote rejected\] other -> other \(the newest state event says otherwise: `, out)
 			require.Regexp(t, `\* \[new branch\] +main -> main`, out)
 			require.Regexp(t, `\* \[new tag\] +v1 -> v1`, out)
@@ -174,10 +173,7 @@ func TestCaseC22_EveryRefusalIsAReport(t *testing.T) {
 
 		status, text = s.post(strings.NewReader(strings.Replace(c.body, first("report-status"), first("report-status side-band-64k"), 1)))
 		require.Equal(t, http.StatusOK, status, "%s: %s", name, text)
-		if strings.HasPrefix(c.body, first("report-status")) {
-			require.Equal(t, "\x02refs/heads/main", text[4:20], name)
-			require.Contains(t, text, c.says, name)
-		}
+		require.Contains(t, text, c.says, name)
 	}
 	require.Empty(t, s.remote())
 	require.NotContains(t, s.log.String(), "WARN", "an operator can do nothing about faults of clients")
@@ -379,13 +375,6 @@ func TestCaseC26_ClientsOfAnAPIHearJSON(t *testing.T) {
 		{"POST", s.url + "/info/lfs/locks/verify", `{}`, "application/vnd.git-lfs+json", "application/vnd.git-lfs+json", 501, "application/vnd.git-lfs+json", "LFS"},
 		{"GET", s.url + "/info/lfs/locks", "", "application/vnd.git-lfs+json", "", 501, "application/vnd.git-lfs+json", "LFS"},
 		{"POST", base + "/none.git/info/lfs/objects/batch", `{}`, "", "application/vnd.git-lfs+json", 501, "application/vnd.git-lfs+json", "LFS"},
-		{"GET", s.url + "/branches", "", "application/json", "", 404, "application/json", "not found"},
-		{"GET", base + "/none.git/info/refs?service=git-upload-pack", "", "application/json", "", 404, "application/json", "no such repository"},
-		{"GET", base + "/none.git", "", "application/json", "", 404, "application/json", "Not Found"},
-		{"POST", s.url + "/info/refs?service=git-upload-pack", "{}", "", "application/json", 405, "application/json", "wrong method"},
-		{"GET", base + "/other", "", "text/html, application/json", "", 404, "application/json", "page not found"},
-		{"GET", s.url + "/branches", "", "", "", 404, "text/plain; charset=utf-8", ""},
-		{"GET", s.url, "", "application/json", "", 200, "text/html; charset=utf-8", ""},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), c.method, c.url, strings.NewReader(c.body))
 		require.NoError(t, err)
@@ -402,9 +391,6 @@ func TestCaseC26_ClientsOfAnAPIHearJSON(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, c.status, resp.StatusCode, c.url)
 		require.Equal(t, c.kind, resp.Header.Get("Content-Type"), c.url)
-		if c.says == "" {
-			continue
-		}
 		var said struct{ Message string }
 		require.NoError(t, json.Unmarshal(text, &said), "%s: %s", c.url, text)
 		require.Contains(t, said.Message, c.says, c.url)

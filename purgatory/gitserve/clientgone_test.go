@@ -88,7 +88,6 @@ func TestCloseLetsAPushFinish(t *testing.T) {
 	require.Eventually(t, func() bool { return r.ref("refs/nostr/" + event) }, 10*time.Second, time.Millisecond)
 	r.git.Close()
 	require.Len(t, r.pushed, 1)
-	unused(t, r.repos)
 	entries, err := os.ReadDir(filepath.Join(r.repos.Dir(), incoming))
 	require.NoError(t, err)
 	require.Empty(t, entries, "git has come to its end")

@@ -50,9 +50,9 @@ func OpenAt(dir string, wrap func(Folder) Folder) (*Repositories, error) {
 	return openAt(dir, wrap(root), lock, RepositoriesConfig{}.withDefaults())
 }
 
-// Leave retires a repository for a minute, even if it is empty.
+// Leave retires a repository for a minute.
 func (r *Repositories) Leave(ctx context.Context, ref graspsync.RepoRef) error {
-	_, err := r.retire(ctx, ref, time.Minute)
+	_, err := r.Retire(ctx, ref, time.Minute)
 	return err
 }
 
@@ -60,11 +60,6 @@ func (r *Repositories) Leave(ctx context.Context, ref graspsync.RepoRef) error {
 func (r *Repositories) Delete(ctx context.Context, ref graspsync.RepoRef) error {
 	_, err := r.Retire(ctx, ref, 0)
 	return err
-}
-
-// Remove removes a repository without refs that is not in use.
-func (r *Repositories) Remove(ctx context.Context, ref graspsync.RepoRef) error {
-	return r.remove(ctx, ref)
 }
 
 // DeleteRetired deletes the folders of repositories whose time is over.
@@ -86,7 +81,7 @@ func (r *Repositories) SetFolder(wrap func(Folder) Folder) { r.root = wrap(r.roo
 func (r *Repositories) SetFlush(flush func(*os.File) error) { r.flush = flush }
 
 // SetDisk replaces the function that returns the free bytes of the disk.
-func (h *Handler) SetDisk(free func(string) (uint64, error)) { h.disk.free = free }
+func (h *Handler) SetDisk(free func(string) (uint64, error)) { h.free = free }
 
 // SetStarted sets a function that is called before each child starts.
 func (h *Handler) SetStarted(started func(*exec.Cmd)) { h.git.started = started }
@@ -109,7 +104,7 @@ func (h *Handler) Fill(kind string) (empty func()) {
 // matches the disk.
 func (r *Repositories) CheckIdle(t testing.TB) {
 	t.Helper()
-	require.Zero(t, r.inUse.Len(), "a repository is in use")
+	require.Zero(t, r.locks.Len(), "a repository is in use")
 	require.Zero(t, r.queues.Len(), "a push waits for a repository")
 	left, err := fs.ReadDir(r.root.FS(), incoming)
 	require.NoError(t, err)
@@ -124,7 +119,7 @@ func (r *Repositories) CheckIdle(t testing.TB) {
 func (h *Handler) CheckIdle(t testing.TB) {
 	t.Helper()
 	for _, s := range []*slots{
-		h.staging, h.settling, h.kept, h.pushes.processes, h.pushes.open, h.fetches.processes, h.fetches.open, h.asks.processes, h.asks.open,
+		h.kept, h.pushes.processes, h.pushes.open, h.fetches.processes, h.fetches.open, h.asks.processes, h.asks.open,
 	} {
 		used, waiting := s.Stats()
 		require.Zero(t, used)
@@ -133,8 +128,6 @@ func (h *Handler) CheckIdle(t testing.TB) {
 }
 
 func (r *Repositories) Dir() string { return r.dir }
-
-func (r *Repositories) InUse() int { return r.inUse.Len() }
 
 func TestDefaultsAreAsDocumented(t *testing.T) {
 	doctest.Defaults(t, "config.go", Config{}.withDefaults())
@@ -148,5 +141,5 @@ func TestEachNumberIsBounded(t *testing.T) {
 	doctest.OneWillDo(t, good, Config.validate)
 	folder := RepositoriesConfig{}.withDefaults()
 	doctest.Bounded(t, folder, RepositoriesConfig.withDefaults, RepositoriesConfig.validate)
-	require.ErrorContains(t, RepositoriesConfig{MaxMemory: 1}.withDefaults().validate(), "MaxMemory is 1, want at least 268435456 bytes")
+	require.ErrorContains(t, RepositoriesConfig{MaxMemory: 1}.withDefaults().validate(), "MaxMemory is 1, want at least 268435456")
 }

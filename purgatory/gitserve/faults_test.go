@@ -1,7 +1,6 @@
 package gitserve_test
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -278,15 +277,7 @@ func (h *handled) life() {
 	require.NoError(h.t, h.r.Close())
 	h.open()
 	h.owned(x, y)
-	h.try(func() error {
-		err := h.r.Remove(ctx, x)
-		if errors.Is(err, purgatory.ErrInUse) {
-			return nil
-		}
-		require.Error(h.t, err, "it has refs")
-		return err
-	})
-	h.try(func() error { return h.r.Remove(ctx, y) })
+	h.try(func() error { return h.r.Leave(ctx, y) })
 	h.try(func() error { return h.r.Leave(ctx, x) })
 	h.owned()
 	create(x, nip34.SHA1)

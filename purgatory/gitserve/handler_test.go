@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -260,7 +261,6 @@ func TestRequests(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(r.repos.Dir(), incoming))
 	require.NoError(t, err)
 	require.Empty(t, left)
-	unused(t, r.repos)
 }
 
 // A browser at the URL of a repository got an error.
@@ -302,9 +302,9 @@ func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := gitserve.New(nil, nil, gitserve.Config{MaxPush: -1}.With(gitserve.Fixed{MinRate: -1}))
+	_, err := gitserve.New(nil, nil, gitserve.Config{MaxPush: -1, MaxFetches: -1})
 	require.ErrorIs(t, err, gitserve.ErrConfig)
-	for _, name := range []string{"repos", "authority", "MaxPush", "MinRate"} {
+	for _, name := range []string{"repos", "authority", "MaxPush", "MaxFetches"} {
 		require.ErrorContains(t, err, name)
 	}
 }
@@ -318,7 +318,6 @@ func TestPanicUnderTheLock(t *testing.T) {
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	require.Contains(t, r.has(t), r.tip)
 	r.taken(t, "running", "push", 0)
-	unused(t, r.repos)
 }
 
 // unread is a page whose client does not read the answer.
@@ -350,4 +349,19 @@ func TestSlotOfAPage(t *testing.T) {
 	u.end <- struct{}{}
 	<-u.begun
 	require.Equal(t, 0, r.count(t, "running", "page"))
+}
+
+// Every page of the server has a slot.
+func TestPageHasASlot(t *testing.T) {
+	r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{Wait: 50 * time.Millisecond}))
+	empty := r.git.Fill("page")
+	page := r.git.Page(http.NotFoundHandler())
+	get := func() int {
+		w := httptest.NewRecorder()
+		page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		return w.Code
+	}
+	require.Equal(t, http.StatusServiceUnavailable, get())
+	empty()
+	require.Equal(t, http.StatusNotFound, get())
 }

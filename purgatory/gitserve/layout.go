@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -12,25 +11,19 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/graspsync/graspsync"
 )
 
-// layout is the folder of repositories, staged data and temporary files. It is safe for concurrent
-// use.
+// layout is the folder of repositories. It is safe for concurrent use.
 type layout struct {
-	// set by newLayout, read-only
+	// set by Open, read-only
 	dir   string
 	root  folder
 	flush func(*os.File) error // fsync
 	plain bool                 // PlainNames of RepositoriesConfig
 
 	names atomic.Uint64
-}
-
-func newLayout(dir string, root folder) *layout {
-	return &layout{dir: dir, root: root, flush: (*os.File).Sync}
 }
 
 func (l *layout) at(ref graspsync.RepoRef) string {
@@ -40,15 +33,13 @@ func (l *layout) at(ref graspsync.RepoRef) string {
 	return hashed(ref)
 }
 
-// hashed returns the path of a repository with a hashed name. It contains no text of clients, and
-// names differ not only in case.
+// hashed returns a path without text of clients. Paths differ not only in case.
 func hashed(ref graspsync.RepoRef) string {
 	sum := sha256.Sum256([]byte(ref.Identifier))
 	return path.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
 }
 
-// longestPlain is the maximum length of an identifier as folder name. Names of lock marks contain
-// the identifier, the owner and more.
+// longestPlain leaves room for the owner and more in names of lock marks, in bytes.
 const longestPlain = 150
 
 var (
@@ -56,8 +47,7 @@ var (
 	hashedName = regexp.MustCompile(`^[0-9a-f]{40}\.git$`)
 )
 
-// isPlain reports whether an identifier can be a folder name. It must not name another folder or
-// look like a hashed name.
+// isPlain reports whether an identifier can be a folder name. It must not look like a hashed name.
 func isPlain(identifier string) bool {
 	return len(identifier) <= longestPlain && plainName.MatchString(identifier) && identifier != "." && identifier != ".." &&
 		!hashedName.MatchString(identifier)
@@ -68,7 +58,6 @@ func (l *layout) mark(ref graspsync.RepoRef) string {
 	return path.Join(incoming, lockMark+strings.Replace(l.at(ref), "/", "-", 1))
 }
 
-// incoming is the folder of incomplete and removed data.
 const incoming = "incoming"
 
 func (l *layout) fresh() string {
@@ -85,8 +74,8 @@ func (l *layout) write(name, text string) error {
 	return errors.Join(err, l.flush(f), f.Close())
 }
 
-// sync makes the entries of a folder durable. A missing folder is no error, because the folder of
-// an owner is removed with its last repository, possibly concurrently.
+// sync makes the entries of a folder durable, if it exists. The folder of an owner is removed with
+// its last repository.
 func (l *layout) sync(name string) error {
 	d, err := l.root.Open(name)
 	if err != nil {
@@ -95,7 +84,6 @@ func (l *layout) sync(name string) error {
 	return errors.Join(l.flush(d), d.Close())
 }
 
-// away removes a folder atomically and durably.
 func (l *layout) away(at string) error {
 	old := l.fresh()
 	if err := l.root.Rename(at, old); err != nil {
@@ -127,37 +115,14 @@ type folder interface {
 
 var _ folder = (*os.Root)(nil)
 
-// storage is the disk of the repositories. It is safe for concurrent use.
-type storage struct {
-	layout *layout
-	free   func(dir string) (uint64, error)
-	least  uint64 // minimum free bytes
-}
-
-// room returns an error if more bytes do not fit on the disk.
-func (d *storage) room(more int64) error {
-	free, err := d.free(d.layout.dir)
-	if err != nil {
-		return fmt.Errorf("checking the disk: %w", err)
-	}
-	if free < d.least || free-d.least < uint64(more) {
-		return fmt.Errorf("%w: %d bytes are free", errDisk, free)
-	}
-	return nil
-}
-
-// roomPeriod is the interval of checks of free space while git receives a push.
-const roomPeriod = time.Second
-
-// scratch returns an unlinked temporary file.
-func (d *storage) scratch() (*os.File, error) {
-	name := d.layout.fresh()
-	file, err := d.layout.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+func (l *layout) scratch() (*os.File, error) {
+	name := l.fresh()
+	file, err := l.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.layout.root.Remove(name); err != nil {
-		return nil, errors.Join(err, file.Close(), d.layout.root.RemoveAll(name))
+	if err := l.root.Remove(name); err != nil {
+		return nil, errors.Join(err, file.Close(), l.root.RemoveAll(name))
 	}
 	return file, nil
 }

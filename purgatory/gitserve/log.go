@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/internal/seldom"
 )
 
-// requestLog logs and counts refused and failed requests. It limits the lines per repository,
-// because every client can cause failures. It is safe for concurrent use.
+// requestLog logs and counts refused and failed requests, safe for concurrent use. It limits the
+// lines per repository, because every client can cause failures.
 type requestLog struct {
 	*slog.Logger
 	lines seldom.Lines[graspsync.RepoRef]
@@ -24,12 +24,12 @@ type requestLog struct {
 	refused map[string]uint64 // pushes, by label of refusalNames
 }
 
-// refusalNames are the metric labels of refusals. Other refusals, by a limit of the Authority or by
-// git, are "other".
+// refusalNames are the metric labels of refusals. Limits of the Authority and faults that git finds
+// are "other".
 var refusalNames = map[string]string{
 	refusedNoState: "no_state", refusedState: "state", refusedTip: "tip", refusedDelete: "deletion", refusedDisk: "disk",
 	refusedStale: "stale", refusedMeanwhile: "meanwhile",
-	string(errOwnerFull): "room", string(errPullsFull): "room", string(errFull): "room",
+	errOwnerFull.text: "room", errPullsFull.text: "room", errFull.text: "room",
 }
 
 const refusalOther = "other"
@@ -42,12 +42,6 @@ func newRequestLog(log *slog.Logger) *requestLog {
 	return l
 }
 
-// fetchRefused logs a fetch request that git refused. A missing object causes no warning, because
-// other servers ask repeatedly until the object is stored.
-func (l *requestLog) fetchRefused(ref graspsync.RepoRef, fault *faultError) {
-	l.Debug("fetch refused", "repo", graspsync.Printable(ref.String()), "reason", fault.why)
-}
-
 func (l *requestLog) failed(ref graspsync.RepoRef, err error) {
 	l.seldom(slog.LevelWarn, ref, "git request failed", err)
 }
@@ -58,7 +52,6 @@ func (l *requestLog) seldom(level slog.Level, ref graspsync.RepoRef, what string
 	}
 }
 
-// pushRefused counts and logs a refused push, with the reason of the first refused ref.
 func (l *requestLog) pushRefused(ref graspsync.RepoRef, client string, req *request) {
 	refused := slices.DeleteFunc(slices.Clone(req.commands), func(c *command) bool { return c.reason == "" || c.reason == refusedOther })
 	if len(refused) == 0 {

@@ -42,7 +42,7 @@ func (h *Handler) Collector(namespace string) prometheus.Collector {
 	refused := desc("refused_total", "Total requests refused with status 503, because no request slot or no git process was free.", "kind", "resource")
 	pushes := desc("pushes_refused_total", "Total refused pushes by reason of the first refused ref.", "reason")
 	yielded := desc("shed_total", "Total requests ended because their clients were slow while others waited.", "kind")
-	locks := desc("lock_waited_seconds_total", "Total seconds that pushes waited for locks of repositories.")
+	locks := desc("lock_waited_seconds_total", "Total seconds that pushes waited for their repositories and for git processes.")
 	free := desc("disk_free_bytes", "Free bytes on the disk of the repositories.")
 	c.collect = func(m metrics) {
 		use := func(d *prometheus.Desc, s *slots, kind, what string) {
@@ -54,14 +54,13 @@ func (h *Handler) Collector(namespace string) prometheus.Collector {
 		for kind, r := range map[string]*requests{"push": h.pushes, "fetch": h.fetches, "ask": h.asks, "page": h.pages} {
 			use(open, r.open, kind, "room")
 			use(running, r.processes, kind, "run")
-			m.counter(yielded, float64(r.count()), kind)
+			m.counter(yielded, float64(r.yielded.Load()), kind)
 		}
-		use(running, h.staging, "stage", "run")
 		for reason, n := range h.log.count() {
 			m.counter(pushes, float64(n), reason)
 		}
-		m.counter(locks, float64(h.locks.Load())/1e9)
-		if bytes, err := h.disk.free(h.repos.dir); err == nil { // otherwise the metric is omitted
+		m.counter(locks, float64(h.waited.Load())/1e9)
+		if bytes, err := h.free(h.repos.dir); err == nil { // otherwise the metric is omitted
 			m.gauge(free, float64(bytes))
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -426,37 +425,6 @@ func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 	}
 	ours.serves(t, pushedAll, pushAll, all)
 	ours.serves(t, fetchedAll, fetchAll, all)
-}
-
-// Later git versions have more messages. All messages of the installed git are in the table.
-func TestCaseC21_EveryFaultOfGitIsInTheTable(t *testing.T) {
-	page, err := exec.CommandContext(t.Context(), "git", "help", "-m", "fsck").Output()
-	if err != nil || !strings.Contains(string(page), "FSCK MESSAGES") {
-		t.Skip("git has no manual here")
-	}
-	version, err := exec.CommandContext(t.Context(), "git", "version").Output()
-	require.NoError(t, err)
-	if !strings.HasPrefix(string(version), "git version 2.39.") {
-		t.Skip("the table is that of git 2.39")
-	}
-	_, list, _ := strings.Cut(string(page), "FSCK MESSAGES")
-	list, _, _ = strings.Cut(list, "ENVIRONMENT VARIABLES")
-	n := 0
-	for text := range strings.Lines(list) {
-		id, ok := strings.CutPrefix(text, "       ")
-		if id = strings.TrimSpace(id); !ok || strings.HasPrefix(text, "        ") || strings.ContainsAny(id, " ;") {
-			continue
-		}
-		n++
-		require.True(t, slices.ContainsFunc(objectFaults, func(f struct {
-			id   string
-			want string
-			make func(*packed) string
-		}) bool {
-			return f.id == id
-		}), id)
-	}
-	require.Greater(t, n, 50)
 }
 
 // Of a pack with a fault that git cannot ignore, only the pack is checked. A .gitmodules file of the

@@ -1,10 +1,10 @@
 package gitserve
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// Pages answers browsers. Its methods may be called concurrently. They get GET and HEAD requests only.
+// Pages answers GET and HEAD requests of browsers. Its methods may be called concurrently.
 type Pages interface {
 	// Repository answers a request for the URL of a repository.
 	Repository(w http.ResponseWriter, r *http.Request, v View)
@@ -24,20 +24,17 @@ type Pages interface {
 	Missing(w http.ResponseWriter, r *http.Request)
 }
 
-// View is the content of a repository that a page shows. Clients wrote all texts. They are not
-// escaped.
+// View is the content of a page. Its texts come from clients and are not escaped.
 type View struct {
-	Ref graspsync.RepoRef
-	// Refs are the refs by full name, such as refs/heads/main.
+	Ref  graspsync.RepoRef
 	Refs map[string]nip34.ObjectID
 	// HEAD is the full name of the default branch, or "". The fields below are empty without it, if
 	// git failed, or if the object is larger than 256 KiB.
 	HEAD string
-	// Changed is the time of the newest commit of HEAD by its committer, and Subject the first line
-	// of its message.
-	Changed time.Time
-	Subject string
-	// Readme is the text of the README file at HEAD, and ReadmeName the name of that file.
+	// Changed is the committer time of the newest commit of HEAD, Subject the first line of its
+	// message.
+	Changed    time.Time
+	Subject    string
 	Readme     []byte
 	ReadmeName string
 }
@@ -48,10 +45,8 @@ const (
 	viewTime  = 5 * time.Second // for git to read them
 )
 
-// readmes are the names of README files, in order of preference.
 var readmes = []string{"README.md", "readme.md", "Readme.md", "README.markdown", "README", "README.txt", "README.rst", "README.adoc", "README.org"}
 
-// plain is the default of [Config].Pages.
 type plain struct{}
 
 // Repository implements [Pages].
@@ -74,29 +69,49 @@ func (r rendered) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// page serves the page of a repository. It holds a slot of pages until the answer begins, because
-// rendering takes as much time as git.
-func (h *Handler) page(ctx context.Context, w http.ResponseWriter, t *transfer, r *http.Request, ref graspsync.RepoRef, dir string) {
-	process, err := h.pages.processes.acquire(ctx, t.who, h.cfg.fixed.Wait)
+// Page returns a handler that renders a page with next in the slots of all pages. Use it for every
+// page of the server.
+func (h *Handler) Page(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.limited(w, r, h.pages, func(ctx context.Context, w *patient, t *transfer) {
+			h.page(ctx, w, t, func(w http.ResponseWriter) { next.ServeHTTP(w, r) })
+		})
+	})
+}
+
+// page calls render in a slot of pages, because rendering takes as much time as git.
+func (h *Handler) page(ctx context.Context, w *patient, t *transfer, render func(http.ResponseWriter)) {
+	process, err := h.pages.processes.acquire(ctx, t.who, 1)
 	if err != nil {
 		busy(w)
 		return
 	}
-	defer process.Release() // released by defer too, because Pages may panic
-	v := View{Ref: ref}
-	if v.Refs, v.HEAD, err = h.repos.shown(h.repos.at(ref)); err != nil {
-		h.fail(w, ref, missing(err))
-		return
-	}
-	if tip, ok := v.Refs[v.HEAD]; ok {
-		if err := h.read(ctx, t, dir, tip.String(), &v); err != nil {
-			h.log.failed(ref, err) // the page is served without them
-		}
-	}
-	h.cfg.Pages.Repository(rendered{w, process}, r, v)
+	defer process.Release() // released by defer too, because render may panic
+	render(rendered{w, process})
 }
 
-// read reads the commit tip and its README.
+// repositoryPage serves the page of a repository. dir is "" if there is none.
+func (h *Handler) repositoryPage(ctx context.Context, w *patient, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
+	h.page(ctx, w, t, func(w http.ResponseWriter) {
+		v := View{Ref: ref}
+		var err error
+		switch v.Refs, v.HEAD, err = h.repos.shown(h.repos.at(ref)); {
+		case dir == "" || errors.Is(err, fs.ErrNotExist):
+			h.cfg.Pages.Missing(w, r)
+			return
+		case err != nil:
+			h.fail(w, ref, err)
+			return
+		}
+		if tip, ok := v.Refs[v.HEAD]; ok {
+			if err := h.read(ctx, t, dir, tip.String(), &v); err != nil {
+				h.log.failed(ref, err) // the page is served without them
+			}
+		}
+		h.cfg.Pages.Repository(w, r, v)
+	})
+}
+
 func (h *Handler) read(ctx context.Context, t *transfer, dir, tip string, v *View) error {
 	ctx, cancel := context.WithTimeout(ctx, viewTime)
 	defer cancel()
@@ -107,96 +122,36 @@ func (h *Handler) read(ctx context.Context, t *transfer, dir, tip string, v *Vie
 		return err
 	}
 	defer memory.Release()
-	cmd, release, err := h.git.inside(ctx, gitrun.Limits{Memory: bytes - besides/2, CPU: viewTime, File: 1}, dir, nil, "cat-file", "--batch-command")
+	ask := func(stdin string, args ...string) (string, error) {
+		var out strings.Builder
+		err := h.git.run(ctx, gitrun.Limits{Memory: bytes - besides/2, CPU: viewTime, File: 1}, dir, nil, strings.NewReader(stdin), &out, &tail{}, args...)
+		return out.String(), err
+	}
+	commit, err := ask(tip+"\n", "rev-list", "--max-count=1", "--no-commit-header", "--format=%ct%n%s", "--stdin")
 	if err != nil {
 		return err
 	}
-	defer release()
-	said := &tail{}
-	cmd.Stderr = said
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return fmt.Errorf("running git: %w", err)
+	at, subject, _ := strings.Cut(commit, "\n")
+	if seconds, err := strconv.ParseInt(at, 10, 64); err == nil {
+		v.Changed, v.Subject = time.Unix(seconds, 0), strings.TrimSuffix(subject, "\n")
 	}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = gitrun.StartNice(cmd)
+	name := func(file string) string { return tip + ":" + file + "\n" }
+	var names strings.Builder
+	for _, file := range readmes {
+		names.WriteString(name(file))
 	}
-	if err != nil {
-		return fmt.Errorf("running git: %w", err)
-	}
-	err = objects{in, bufio.NewReader(out)}.show(tip, v)
-	_ = in.Close() // git then ends
-	if werr := cmd.Wait(); err == nil {
-		err = werr
-	}
-	if err != nil {
-		return fmt.Errorf("git cat-file: %w: %s", err, said)
-	}
-	return nil
-}
-
-// objects asks a running git cat-file --batch-command.
-type objects struct {
-	in  io.Writer
-	out *bufio.Reader
-}
-
-func (o objects) show(tip string, v *View) error {
-	commit, err := o.content(tip, "commit")
+	sizes, err := ask(names.String(), "cat-file", "--batch-check=%(objecttype) %(objectsize)")
 	if err != nil {
 		return err
 	}
-	v.Changed, v.Subject = parseCommit(string(commit))
-	for _, name := range readmes {
-		if v.Readme, err = o.content(tip+":"+name, "blob"); err != nil || v.Readme != nil {
-			v.ReadmeName = name
-			return err
+	for i, line := range strings.Split(strings.TrimSpace(sizes), "\n") {
+		kind, digits, _ := strings.Cut(line, " ")
+		if n, err := strconv.Atoi(digits); err != nil || n > maxShown || kind != "blob" {
+			continue // missing, large, or a folder
 		}
+		text, err := ask(name(readmes[i]), "cat-file", "--batch=") // between two newlines
+		v.Readme, v.ReadmeName = []byte(strings.TrimSuffix(strings.TrimPrefix(text, "\n"), "\n")), readmes[i]
+		return err
 	}
 	return nil
-}
-
-// content returns an object, or nil if it is missing, of another kind or larger than maxShown.
-func (o objects) content(name, kind string) ([]byte, error) {
-	size, err := o.ask("info "+name, kind)
-	if err != nil || size < 0 || size > maxShown {
-		return nil, err
-	}
-	if _, err := o.ask("contents "+name, kind); err != nil {
-		return nil, err
-	}
-	text := make([]byte, size+1) // a newline follows
-	_, err = io.ReadFull(o.out, text)
-	return text[:size], err
-}
-
-// ask writes a command and returns the size of the object, or -1 if it is missing or of another
-// kind.
-func (o objects) ask(command, kind string) (size int, err error) {
-	if _, err := io.WriteString(o.in, command+"\n"); err != nil {
-		return -1, err
-	}
-	line, err := o.out.ReadString('\n')
-	if err != nil {
-		return -1, err
-	}
-	if fields := strings.Fields(line); len(fields) == 3 && fields[1] == kind {
-		return strconv.Atoi(fields[2])
-	}
-	return -1, nil
-}
-
-// parseCommit returns the time and the first line of the message of a commit.
-func parseCommit(text string) (at time.Time, subject string) {
-	header, message, _ := strings.Cut(text, "\n\n")
-	_, committer, _ := strings.Cut("\n"+header, "\ncommitter ")
-	committer, _, _ = strings.Cut(committer, "\n")
-	if fields := strings.Fields(committer); len(fields) > 1 {
-		if seconds, err := strconv.ParseInt(fields[len(fields)-2], 10, 64); err == nil {
-			at = time.Unix(seconds, 0)
-		}
-	}
-	subject, _, _ = strings.Cut(strings.TrimLeft(message, "\n"), "\n")
-	return at, subject
 }

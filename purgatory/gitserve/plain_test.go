@@ -61,6 +61,7 @@ func TestPlainNames(t *testing.T) {
 	all := slices.Sorted(slices.Values(append(slices.Clone(plain), others...)))
 	require.Equal(t, all, owned(t, r))
 
+	require.NoError(t, os.WriteFile(filepath.Join(folder, hashed(owner.Ref("a b")), "refs", "heads", "main"), []byte(strings.Repeat("a1", 20)+"\n"), 0o600))
 	for _, name := range []string{"theirs", "a b"} {
 		require.NoError(t, r.Leave(t.Context(), owner.Ref(name)))
 		for _, who := range []graspsync.PubKey{owner.PubKey(), {}} {

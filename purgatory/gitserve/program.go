@@ -1,7 +1,6 @@
 package gitserve
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -14,8 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
@@ -26,7 +23,6 @@ var environment = gitrun.Environment()
 
 func settings() []string { return append(gitrun.Settings(), constants...) }
 
-// constants are the configuration options for serving.
 var constants = []string{
 	// Packing must fit into the memory limit on any number of processors.
 	"-c", "pack.threads=1",
@@ -34,8 +30,7 @@ var constants = []string{
 	"-c", "uploadpack.allowTipSHA1InWant=true",
 	"-c", "uploadpack.allowReachableSHA1InWant=true",
 	"-c", "uploadpack.allowFilter=true",
-	// Only the filters that clients use are allowed. Other filters compare each path with a list
-	// that the client chooses.
+	// Other filters compare each path with a list that the client chooses.
 	"-c", "uploadpackfilter.allow=false",
 	"-c", "uploadpackfilter.blob:none.allow=true",
 	"-c", "uploadpackfilter.blob:limit.allow=true",
@@ -44,16 +39,15 @@ var constants = []string{
 	"-c", "uploadpackfilter.object:type.allow=true",
 }
 
-// call is a request for git to answer. It contains no text of clients.
+// call is a request for git. It contains no text of clients.
 type call struct {
 	dir      string   // folder of the repository
 	args     []string // git service with options
 	kind     string   // content type of the answer
 	prefix   string   // start of the answer
 	protocol string   // git protocol version; empty: version 0
-	body     *os.File
-	cpu      time.Duration // limit of each process, in full seconds
-	memory   int64         // limit of each process, in bytes
+	body     *body    // may be nil
+	limits   gitrun.Limits
 }
 
 // fetchMemory returns the memory of a fetch in total, and per process. pack-objects needs about 300
@@ -72,90 +66,85 @@ func (g *program) pushMemory(dir string, size int64) (all, each int64) {
 	return all, all - besides
 }
 
-// besides is the memory of the small helper processes.
 const besides = 16 << 20
 
-// program runs git. It is safe for concurrent use.
 type program struct {
 	path     string
 	settings []string
 	memory   *gitrun.Memory
 	lock     *os.File // lock of the folder of repositories
-	// started is called before a child starts. Only tests set it.
-	started func(cmd *exec.Cmd)
+	started  func(cmd *exec.Cmd)
 }
 
-// serve runs git to answer a request. If ctx ends or the client stops reading, the process group is
-// killed. begun reports whether a part of the answer was written.
-func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (begun bool, err error) {
+// serve runs git to answer a request. Git is killed if ctx ends or the client stops reading. begun
+// reports whether a part of the answer was written. If git refused the request, the error is a
+// refusal with status 403.
+func (g *program) serve(ctx context.Context, w *patient, c call) (begun bool, err error) {
+	var in io.Reader
+	if c.body != nil {
+		in = c.body.file
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd, release, err := g.command(ctx, gitrun.Limits{Memory: c.memory, CPU: c.cpu}, append(slices.Clone(g.settings), append(c.args, ".")...)...)
-	if err != nil {
-		return false, err
-	}
-	defer release()
 	said := &tail{}
-	cmd.Dir, cmd.Stderr = c.dir, said
-	cmd.Env = append([]string{gitrun.AllocLimit(uint64(c.memory / 2)), "GIT_PROTOCOL=" + c.protocol}, environment...)
-	if c.body != nil { // avoids a typed nil in the interface
-		cmd.Stdin = c.body
-	}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = gitrun.StartNice(cmd)
-	}
-	if err != nil {
-		return false, fmt.Errorf("running git: %w", err)
-	}
-	noCache(w.Header(), c.kind)
-	answer := bufio.NewReader(out)
-	if _, eof := answer.Peek(1); eof == nil {
-		begun = true
-		if _, err = io.Copy(flusher{w, http.NewResponseController(w)}, io.MultiReader(strings.NewReader(c.prefix), answer)); err != nil {
-			err = fmt.Errorf("answering: %w", err)
+	out := writerFunc(func(p []byte) (int, error) {
+		if !begun {
+			begun = true
+			_, _ = io.WriteString(w, c.prefix) // the next write fails too
+		}
+		n, err := w.Write(p)
+		if ferr := w.FlushError(); err == nil && !errors.Is(ferr, http.ErrNotSupported) {
+			err = ferr
+		}
+		if err != nil {
 			cancel()
 		}
-	}
-	if werr := cmd.Wait(); werr != nil && err == nil {
-		err = fmt.Errorf("git %s: %w: %s", c.args[0], werr, said)
+		return n, err
+	})
+	noCache(w.Header(), c.kind)
+	err = g.run(ctx, c.limits, c.dir, []string{"GIT_PROTOCOL=" + c.protocol}, in, out, said, append(slices.Clone(c.args), ".")...)
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		if why := said.reasons(); requestFault.MatchString(why) {
-			err = &faultError{why}
+			err = &refusal{http.StatusForbidden, why}
 		}
 	}
 	return begun, err
 }
 
-// requestFault matches messages of git upload-pack about invalid requests.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
 var requestFault = regexp.MustCompile("protocol error|unknown capability|no command requested|invalid command|already requesting command|" +
 	"unexpected line|mismatched object format|remote end hung up|expected SHA1|invalid shallow|[Dd]eepen|not negotiated|" +
 	"no commits selected|filter|not our ref|unadvertised object")
 
-// command returns a git command with limits. It inherits the lock of the folder, so that the next
-// process that opens the folder waits for git. It is killed when release is called.
-func (g *program) command(ctx context.Context, l gitrun.Limits, args ...string) (cmd *exec.Cmd, release func(), err error) {
-	cmd = exec.CommandContext(ctx, g.path, args...)
+// run runs git in a repository. Git inherits the lock of the folder, so that the next process that
+// opens the folder waits for git. Its process group is killed if ctx ends.
+func (g *program) run(ctx context.Context, l gitrun.Limits, dir string, env []string, in io.Reader, out io.Writer, said *tail, args ...string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, g.path, slices.Concat([]string{"--git-dir=."}, g.settings, args)...)
 	gitrun.Group(cmd)
-	if release, err = gitrun.Watch(cmd, l, g.lock); err != nil {
-		return nil, nil, fmt.Errorf("running git: %w", err)
+	release, err := gitrun.Watch(cmd, l, g.lock)
+	if err != nil {
+		return fmt.Errorf("running git: %w", err)
 	}
+	defer release()
 	if g.started != nil {
 		g.started(cmd)
 	}
-	return cmd, release, nil
-}
-
-// inside returns a git command in a repository, with extra environment variables.
-func (g *program) inside(ctx context.Context, l gitrun.Limits, dir string, extra []string, args ...string) (cmd *exec.Cmd, release func(), err error) {
-	if cmd, release, err = g.command(ctx, l, append(append([]string{"--git-dir=."}, g.settings...), args...)...); err != nil {
-		return nil, nil, err
+	cmd.Dir, cmd.Env = dir, slices.Concat([]string{gitrun.AllocLimit(uint64(l.Memory / 2))}, env, environment)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, said
+	if err = gitrun.StartNice(cmd); err == nil {
+		err = cmd.Wait()
 	}
-	cmd.Dir = dir
-	cmd.Env = append(append([]string{gitrun.AllocLimit(uint64(l.Memory / 2))}, extra...), environment...)
-	return cmd, release, nil
+	if err != nil {
+		return fmt.Errorf("git %s: %w: %s", args[0], err, said)
+	}
+	return nil
 }
 
-// weighPulls returns the size of objects that only pull requests need, in bytes.
 func (g *program) weighPulls(ctx context.Context, dir string) (int64, error) {
 	bytes := g.memory.Walk(dir)
 	memory, err := g.memory.Acquire(ctx, limit.Stranger{}, bytes)
@@ -163,22 +152,14 @@ func (g *program) weighPulls(ctx context.Context, dir string) (int64, error) {
 		return 0, fmt.Errorf("waiting for memory to run git: %w", err)
 	}
 	defer memory.Release()
-	cmd, release, err := g.inside(ctx, gitrun.Limits{Memory: bytes, CPU: weighMost, File: 1}, dir, nil,
-		"rev-list", "--objects", "--disk-usage", "--glob=refs/nostr", "--not", "--branches", "--tags")
-	if err != nil {
+	var out strings.Builder
+	if err := g.run(ctx, gitrun.Limits{Memory: bytes, CPU: weighMost, File: 1}, dir, nil, nil, &out, &tail{},
+		"rev-list", "--objects", "--disk-usage", "--glob=refs/nostr", "--not", "--branches", "--tags"); err != nil {
 		return 0, err
 	}
-	defer release()
-	said := &tail{}
-	cmd.Stderr = said
-	out, err := cmd.Output()
-	if err != nil {
-		return 0, fmt.Errorf("git rev-list: %w: %s", err, said)
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	return strconv.ParseInt(strings.TrimSpace(out.String()), 10, 64)
 }
 
-// noCache sets the headers of an answer that must not be cached.
 func noCache(h http.Header, kind string) {
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-cache, max-age=0, must-revalidate")
@@ -186,32 +167,15 @@ func noCache(h http.Header, kind string) {
 	h.Set("Pragma", "no-cache")
 }
 
-// flusher flushes each write, so that the client sees progress.
-type flusher struct {
-	w http.ResponseWriter
-	c *http.ResponseController
-}
-
-func (f flusher) Write(p []byte) (int, error) {
-	n, err := f.w.Write(p)
-	if ferr := f.c.Flush(); err == nil && !errors.Is(ferr, http.ErrNotSupported) {
-		err = ferr
-	}
-	return n, err
-}
-
 // tail keeps the last maxTail bytes written to it.
 type tail struct {
-	b bytes.Buffer
-	n atomic.Int64 // total bytes written
-	// also, if not nil, receives all data.
+	b    bytes.Buffer
 	also io.Writer
 }
 
 const maxTail = 300
 
 func (t *tail) Write(p []byte) (int, error) {
-	t.n.Add(int64(len(p)))
 	t.b.Write(p)
 	if t.also != nil {
 		_, _ = t.also.Write(p)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path"
@@ -33,24 +34,23 @@ type push struct {
 	body    *body
 	req     *request
 	folder  *upload  // receives the files that git writes
-	objects int      // number of objects in the received pack
+	pack    string   // received pack, as a path prefix below the root; "": none
+	objects int      // number of its objects
 	tries   int      // calls of each
 	alive   func()   // sends a progress packet
 	notes   []string // messages for the client
 }
 
-// take processes a push. It indexes the pack in a separate folder, without the lock of the
-// repository. Only the objects that allowed refs need move into the repository. Objects for events
-// that are not stored move to the staging area. Afterwards every refused command has a reason. An
-// error is the reason for all other commands, and none of them was applied.
+// take processes a push. Git indexes the pack in a separate folder, without the lock. Then the
+// objects that allowed refs need move into the repository, and objects for events that are not
+// stored to the staging area. An error is the reason for all commands without a reason, and none of
+// them was applied.
 func (h *Handler) take(ctx context.Context, p *push) error {
 	if err := judge(ctx, h.auth, p.ref, p.req, false); err != nil || p.req.over() {
 		return err
 	}
-	until, _ := ctx.Deadline()
-	p.body.until(until)
-	err := h.begin(p)
-	if err != nil {
+	p.body.sent.end, _ = ctx.Deadline()
+	if err := h.begin(p); err != nil {
 		return err
 	}
 	defer func() {
@@ -61,7 +61,7 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 	if p.req.over() {
 		return nil
 	}
-	offset := p.body.size()
+	offset := p.body.size
 	if err := h.receive(ctx, p); err != nil || p.req.over() {
 		return err
 	}
@@ -72,21 +72,13 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 		return err
 	}
 	told := false
-	if rest := p.req.left(false); len(rest) > 0 {
-		theirs, err := h.forEvents(p.ref, rest)
-		if err == nil {
-			err = h.repos.quota.reserve(ctx, p.ref, theirs, p.body.size()-offset, h.auth.PullBytes)
-		}
-		if err != nil {
-			return err
-		}
+	if len(p.req.left(false)) > 0 {
+		var err error
 		if told, err = h.change(ctx, p); err != nil || p.req.over() {
 			return err
 		}
 	}
-	if err := h.keep(p); err != nil && !told {
-		return err
-	} else if err != nil { // the other commands are applied
+	if err := h.keep(p); err != nil { // the other commands are applied
 		_, problem := h.problem(p.ref, err)
 		for _, c := range p.req.left(true) {
 			c.reason = problem
@@ -94,34 +86,37 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 	}
 	if told {
 		p.body.close() // frees the disk space while the client waits
-		h.settled(ctx, p.transfer, p.ref, p.alive)
+		h.settled(ctx, p)
 	}
 	return nil
 }
 
-// begin creates the folder of a push, with room for commands of events that are not stored. Without
-// room, it refuses these commands.
+// begin creates the folder of a push. Without room for commands of events that are not stored, it
+// refuses these commands.
 func (h *Handler) begin(p *push) (err error) {
-	var ids []graspsync.EventID
-	for _, c := range p.req.left(true) {
-		id, _ := eventOf(c.ref) // left(true) returns only refs of events
-		ids = append(ids, id)
-	}
-	p.folder, err = h.repos.staging.begin(p.ref, p.who, ids)
+	p.folder, err = h.repos.staging.begin(p.ref, p.who, p.tips())
 	if p.refuseStaged(err) {
 		p.folder, err = h.repos.staging.begin(p.ref, p.who, nil)
 	}
 	return err
 }
 
-// refuseStaged refuses the commands for events that are not stored if err is a quotaError.
+func (p *push) tips() map[graspsync.EventID]nip34.ObjectID {
+	tips := make(map[graspsync.EventID]nip34.ObjectID)
+	for _, c := range p.req.left(true) {
+		id, _ := eventOf(c.ref) // left(true) returns only refs of events
+		tips[id] = c.new
+	}
+	return tips
+}
+
+// refuseStaged refuses the commands for events that are not stored if err is a refusal.
 func (p *push) refuseStaged(err error) bool {
-	var quota quotaError
-	if !errors.As(err, &quota) {
+	if !isRefusal(err, http.StatusInsufficientStorage) {
 		return false
 	}
 	for _, c := range p.req.left(true) {
-		c.reason = quota.Error()
+		c.reason = err.Error()
 	}
 	if p.folder != nil {
 		p.folder.release()
@@ -129,23 +124,20 @@ func (p *push) refuseStaged(err error) bool {
 	return true
 }
 
-// receive reads the rest of a push and charges the quotas.
 func (h *Handler) receive(ctx context.Context, p *push) error {
 	charge := func() error {
-		if err := p.folder.charge(p.body.size()); !p.refuseStaged(err) && err != nil {
-			return err
-		}
+		p.refuseStaged(p.folder.charge(p.body.size))
 		if p.req.over() {
 			return errOver
 		}
-		return h.disk.room(0)
+		return h.room(0)
 	}
 	p.body.room = func() error {
-		slot, err := h.kept.acquire(ctx, p.who, h.cfg.fixed.Wait)
+		slot, err := h.kept.acquire(ctx, p.who, roomEvery)
 		if err != nil {
 			return err
 		}
-		p.body.closed = append(p.body.closed, p.hold(slot))
+		p.body.held = append(p.body.held, p.hold(slot))
 		return charge()
 	}
 	err := charge()
@@ -156,7 +148,7 @@ func (h *Handler) receive(ctx context.Context, p *push) error {
 		err = charge()
 	}
 	if err == nil {
-		err = h.disk.room(p.body.size()) // git writes a second copy
+		err = h.room(p.body.size) // git writes a second copy
 	}
 	if errors.Is(err, errOver) {
 		return nil
@@ -166,8 +158,6 @@ func (h *Handler) receive(ctx context.Context, p *push) error {
 
 var errOver = errors.New("all commands were refused")
 
-// index indexes the pack of a push into its folder. Staged pushes use a separate, smaller set of
-// git slots, because every client may make them.
 func (h *Handler) index(ctx context.Context, p *push, offset int64) error {
 	sets := slices.ContainsFunc(p.req.commands, func(c *command) bool { return !c.new.IsZero() })
 	head := make([]byte, packHead)
@@ -178,39 +168,34 @@ func (h *Handler) index(ctx context.Context, p *push, offset int64) error {
 	} else if n < packHead || string(head[:4]) != "PACK" {
 		return fmt.Errorf("%w: there is no pack", errRequest)
 	}
-	if p.objects = int(binary.BigEndian.Uint32(head[8:])); p.objects == 0 && len(p.req.left(true)) == 0 {
+	if p.objects = int(binary.BigEndian.Uint32(head[8:])); p.objects == 0 {
 		return nil
 	}
-	process, err := h.processes(p).acquire(ctx, p.who, h.cfg.fixed.Wait)
+	process, err := h.pushes.processes.acquire(ctx, p.who, 1)
 	if err != nil {
 		return err
 	}
 	defer process.Release()
-	if p.objects > 0 {
-		if err := h.indexPack(ctx, p, offset); err != nil {
-			return err
-		}
-		if p.folder.staged() {
-			if err := p.folder.measure(); !p.refuseStaged(err) && err != nil {
-				return err
-			}
-		}
+	if err := h.indexPack(ctx, p, offset); err != nil {
+		return err
 	}
-	return h.hasTips(ctx, p)
+	bytes, err := h.repos.weigh(p.pack)
+	p.refuseStaged(p.folder.charge(bytes))
+	return err
 }
 
-// indexPack runs git index-pack on the body from offset, and refuses faulty objects by the rules of
-// package fsck.
 func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
+	var name bytes.Buffer // "pack", a tab and the hash
 	err := h.repos.faults.Index(fsck.Git{
 		Index: func(options ...string) (stderr string, err error) {
 			if _, err := p.body.file.Seek(offset, io.SeekStart); err != nil {
 				return "", fmt.Errorf("saving a request: %w", err)
 			}
 			said := &tail{}
-			err = h.among(ctx, p, gitrun.Beside, said, p.body.file, nil, append([]string{"index-pack", "-v", "--stdin", "--fix-thin", "--threads=1",
+			name.Reset()
+			err = h.among(ctx, p, gitrun.Beside, said, p.body.file, &name, append([]string{"index-pack", "--stdin", "--fix-thin", "--threads=1",
 				"--max-input-size=" + strconv.FormatInt(h.cfg.MaxPush, 10)}, options...)...)
-			if fault := (*faultError)(nil); errors.As(err, &fault) {
+			if isFault(err) {
 				stderr = said.b.String()
 			}
 			return stderr, err
@@ -219,51 +204,25 @@ func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 			return h.among(ctx, p, gitrun.Only, &tail{also: stderr}, nil, stdout, args...)
 		},
 	})
+	_, hash, _ := strings.Cut(name.String(), "\t")
+	hash, _, _ = strings.Cut(hash, "\n")
+	p.pack = path.Join(p.folder.path, "pack", "pack-"+hash)
 	var fault *fsck.Fault
-	if errors.As(err, &fault) {
-		return &faultError{fault.Error()}
-	}
-	var lacks *faultError
-	if p.req.shallow && errors.As(err, &lacks) && strings.Contains(lacks.why, "did not receive expected object") {
-		return &faultError{"shallow update not allowed: history is missing that is not here either; git fetch --unshallow gets it"}
+	switch {
+	case errors.As(err, &fault):
+		return &refusal{http.StatusForbidden, fault.Error()}
+	case p.req.shallow && isFault(err) && strings.Contains(err.Error(), "did not receive expected object"):
+		return &refusal{http.StatusForbidden, "shallow update not allowed: history is missing that is not here either; git fetch --unshallow gets it"}
 	}
 	return err
 }
 
 const packHead = 12
 
-// processes returns the slots for git processes that check the objects of a push.
-func (h *Handler) processes(p *push) *slots {
-	if len(p.req.left(true)) > 0 {
-		return h.staging
-	}
-	return h.pushes.processes
-}
+func isFault(err error) bool { return isRefusal(err, http.StatusForbidden) }
 
-// hasTips refuses commands for events that are not stored if their tips are missing.
-func (h *Handler) hasTips(ctx context.Context, p *push) error {
-	staged := p.req.left(true)
-	if len(staged) == 0 {
-		return nil
-	}
-	var in, out bytes.Buffer
-	for _, c := range staged {
-		fmt.Fprintln(&in, c.new)
-	}
-	if err := h.aside(ctx, p, &in, &out, "cat-file", "--batch-check=%(objectname)", "--buffer"); err != nil {
-		return err
-	}
-	lines := strings.Split(out.String(), "\n")
-	for i, c := range staged {
-		if i >= len(lines) || lines[i] != c.new.String() {
-			c.reason = refusedMissing
-		}
-	}
-	return nil
-}
-
-// change moves the refs of a push under the lock. It judges the push again, and imports only the
-// objects that the refs need. told reports whether the Authority was notified.
+// change moves the refs of a push under the lock, after judging it again. told reports whether the
+// Authority was notified.
 func (h *Handler) change(ctx context.Context, p *push) (told bool, err error) {
 	_ = p.setQueued(true) // turn returns an error if the transfer must end
 	done, err := h.turn(ctx, p.who, p.ref)
@@ -278,89 +237,84 @@ func (h *Handler) change(ctx context.Context, p *push) (told bool, err error) {
 	if err := judge(ctx, h.auth, p.ref, p.req, true); err != nil {
 		return false, err
 	}
-	rest := p.req.left(false)
-	now, err := h.refs(p.ref, rest)
+	now, err := h.currentRefs(p.ref, p.req.left(false))
 	if err != nil {
 		return false, err
 	}
-	moves := func() (out []*command) {
-		if p.req.over() {
-			return nil
-		}
-		for _, c := range p.req.left(false) {
-			if now[c.ref] != c.new {
-				out = append(out, c)
-			}
-		}
-		return out
-	}
-	for _, c := range rest {
+	for _, c := range p.req.left(false) {
 		if now[c.ref] != c.new && now[c.ref] != c.old {
 			c.reason = refusedStale
 		}
 	}
-	var pack string
-	for again := true; again; {
-		again = false
-		some := moves()
-		if len(some) == 0 {
-			return false, nil
-		}
-		pack, err = h.pack(ctx, p, some)
-		if fault := (*faultError)(nil); errors.As(err, &fault) {
-			if again, err = true, p.each(some, func(some []*command) error {
-				_, err := h.pack(ctx, p, some)
-				return err
-			}); err != nil {
-				return false, err
-			}
-			continue
-		}
-		var bytes int64
-		if err == nil {
-			bytes, err = h.repos.weigh(pack)
-		}
-		if err == nil {
-			again, err = ration(ctx, h.auth, p.ref, p.dir, some, now, max(1, bytes))
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-	rest = p.req.left(false)
-	if err := h.repos.prepare(p.ref, moves(), now); err != nil {
+	pack, err := h.choose(ctx, p, now)
+	moves := p.moves(now)
+	if err != nil || len(moves) == 0 {
 		return false, err
 	}
-	h.auth.BeforePush(p.ref, names(rest))
-	err = h.move(ctx, p, pack, moves(), now)
-	if serr := h.repos.settle(p.ref, names(rest)); serr != nil {
+	if err := h.repos.prepare(p.ref, moves, now); err != nil {
+		return false, err
+	}
+	changed := names(p.req.left(false))
+	h.auth.BeforePush(p.ref, changed)
+	err = h.move(ctx, p, pack, moves, now)
+	if serr := h.repos.settle(p.ref, changed); serr != nil {
 		h.cfg.Logger.Error("syncing a push failed", "repo", graspsync.Printable(p.ref.String()), "error", serr)
 	}
 	done()
-	h.pushed(ctx, p.ref, names(rest)) // even after an error, because git may have moved refs
+	h.pushed(ctx, p.ref, changed) // even after an error, because git may have moved refs
 	return true, err
 }
 
-type faultError struct{ why string }
+func (p *push) moves(now map[nip34.RefName]nip34.ObjectID) []*command {
+	if p.req.over() {
+		return nil
+	}
+	return slices.DeleteFunc(p.req.left(false), func(c *command) bool { return now[c.ref] == c.new })
+}
 
-// Error returns the reason, for the client.
-func (e *faultError) Error() string { return e.why }
+// choose refuses commands whose objects are missing or have no room. It returns the pack that the
+// others need.
+func (h *Handler) choose(ctx context.Context, p *push, now map[nip34.RefName]nip34.ObjectID) (pack string, err error) {
+	for again := true; again; {
+		some := p.moves(now)
+		if len(some) == 0 {
+			return "", nil
+		}
+		if pack, err = h.pack(ctx, p, some); isFault(err) {
+			err = p.each(some, func(some []*command) error {
+				_, err := h.pack(ctx, p, some)
+				return err
+			})
+		} else if err == nil {
+			var bytes int64
+			if bytes, err = h.repos.weigh(pack); err == nil {
+				pulls := !slices.ContainsFunc(some, func(c *command) bool { _, ok := eventOf(c.ref); return !ok })
+				err = h.repos.quota.reserve(ctx, p.ref, pulls, bytes, h.auth.PullBytes)
+			}
+			if err == nil {
+				again, err = ration(ctx, h.auth, p.ref, p.dir, some, now, max(1, bytes))
+			}
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return pack, nil
+}
 
-// maxTries is the maximum number of calls to find the commands at fault. The remaining commands are
-// then refused.
+// maxTries is the maximum number of calls by each. The remaining commands are then refused.
 const maxTries = 100
 
-// each calls do for commands. If do reports a fault, each divides the commands into halves and
-// repeats, so that only faulty commands are refused. In an atomic push all commands are refused.
+// each calls do for commands. After a fault it repeats with each half, so that only faulty commands
+// are refused, or all of an atomic push.
 func (p *push) each(some []*command, do func([]*command) error) error {
 	err := do(some)
-	var fault *faultError
-	if !errors.As(err, &fault) {
+	if !isFault(err) {
 		return err
 	}
 	if p.tries++; len(some) == 1 || p.req.atomic || p.tries > maxTries {
 		for _, c := range some {
-			c.reason = fault.why
+			c.reason = err.Error()
 		}
 		return nil
 	}
@@ -371,9 +325,9 @@ func (p *push) each(some []*command, do func([]*command) error) error {
 	return p.each(some[half:], do)
 }
 
-// pack returns a pack with the objects that commands need and the repository lacks, as a path
-// prefix below the root. It is "" if they need none. The received pack is used unless it contains
-// other objects.
+// pack returns a pack, as a path prefix below the root, with the objects that commands need and no
+// ref reaches. It is "" if there are none. The received pack is used unless it contains other
+// objects.
 func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, error) {
 	var ids []nip34.ObjectID
 	for _, c := range some {
@@ -384,7 +338,7 @@ func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, e
 	if len(ids) == 0 {
 		return "", nil
 	}
-	list, err := h.disk.scratch()
+	list, err := h.repos.scratch()
 	if err != nil {
 		return "", fmt.Errorf("listing needed objects: %w", err)
 	}
@@ -392,55 +346,50 @@ func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, e
 	if err := h.needs(ctx, p, ids, list); err != nil {
 		return "", err
 	}
-	came, err := h.repos.packs(path.Join(p.folder.path, "pack"))
-	if err != nil || len(came) == 0 {
-		return "", err
+	if p.pack == "" {
+		return "", nil
 	}
-	found, err := h.found(came[0], list)
+	found, err := h.found(p.pack, list, len(ids[0].String())/2)
 	switch {
 	case err != nil || found == 0:
 		return "", err
 	case found == p.objects && len(p.req.left(true)) == 0:
-		return came[0], nil
+		return p.pack, nil
 	}
 	if _, err := list.Seek(0, io.SeekStart); err != nil {
 		return "", fmt.Errorf("listing needed objects: %w", err)
 	}
 	var name bytes.Buffer
 	to := path.Join(p.folder.path, "needed")
-	err = h.aside(ctx, p, list, &name, "pack-objects", "--delta-base-offset", "--threads=1", "--progress", filepath.Join(h.repos.dir, filepath.FromSlash(to)))
+	err = h.aside(ctx, p, list, &name, "pack-objects", "--delta-base-offset", "--threads=1", filepath.Join(h.repos.dir, filepath.FromSlash(to)))
 	return to + "-" + strings.TrimSpace(name.String()), err
 }
 
-// needs lists the objects that ids need and that no ref reaches.
 func (h *Handler) needs(ctx context.Context, p *push, ids []nip34.ObjectID, list *os.File) error {
 	var in bytes.Buffer
 	for _, id := range ids {
 		fmt.Fprintln(&in, id)
 	}
 	err := h.aside(ctx, p, &in, list, "rev-list", "--objects", "--stdin", "--not", "--exclude="+barerepo.HiddenRefs+"*", "--all")
-	if fault := (*faultError)(nil); errors.As(err, &fault) {
-		fault.why = refusedMissing
+	if isFault(err) {
+		return &refusal{http.StatusForbidden, refusedMissing}
 	}
 	return err
 }
 
-func (h *Handler) found(pack string, list *os.File) (n int, err error) {
+func (h *Handler) found(pack string, list *os.File, idLen int) (n int, err error) {
+	index, err := barerepo.OpenIndex(h.repos.root, filepath.FromSlash(pack)+".idx", idLen)
+	if err != nil {
+		return 0, fmt.Errorf("reading a pack index: %w", err)
+	}
+	defer index.Close()
 	if _, err := list.Seek(0, io.SeekStart); err != nil {
 		return 0, err
 	}
 	lines := bufio.NewScanner(list)
-	var index *barerepo.Index
 	for lines.Scan() {
-		hexID, _, _ := strings.Cut(lines.Text(), " ")
-		if index == nil {
-			var err error
-			if index, err = barerepo.OpenIndex(h.repos.root, filepath.FromSlash(pack)+".idx", len(hexID)/2); err != nil {
-				return 0, fmt.Errorf("reading needed objects: %w", err)
-			}
-			defer index.Close()
-		}
-		has, err := index.Has([]byte(hexID))
+		digits, _, _ := strings.Cut(lines.Text(), " ")
+		has, err := index.Has([]byte(digits))
 		if err != nil {
 			return 0, fmt.Errorf("reading needed objects: %w", err)
 		}
@@ -451,11 +400,12 @@ func (h *Handler) found(pack string, list *os.File) (n int, err error) {
 	return n, lines.Err()
 }
 
-// move imports a pack and moves refs. It completes even if the client disconnects. If no ref moved,
-// it removes the pack.
+// move imports a pack and moves refs, even if the client disconnects. If no ref moved, it removes
+// the pack.
 func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*command, now map[nip34.RefName]nip34.ObjectID) error {
-	ctx, stop := h.toItsEnd(ctx)
-	defer stop()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.fixed.Timeout)
+	defer cancel()
+	defer context.AfterFunc(h.tasks.ctx, func() { time.AfterFunc(finishTime, cancel) })()
 	memory, err := h.takeMemory(ctx, p.who, gitrun.AskMemory)
 	if err != nil {
 		return err
@@ -490,21 +440,23 @@ func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*comma
 	return err
 }
 
+// finishTime is the time that git has to move refs during shutdown. Killed git would leave some
+// unmoved.
+const finishTime = 5 * time.Second
+
 var committer = []string{"GIT_COMMITTER_NAME=anonymous", "GIT_COMMITTER_EMAIL=anonymous@http.0.0.0.0"}
 
-// aside runs git in a repository with the folder of the push as object directory, so that git
-// writes there. It may run as long as it makes progress and no other push waits for the slot.
+// aside runs git in a repository, with the folder of the push as object directory.
 func (h *Handler) aside(ctx context.Context, p *push, in io.Reader, out io.Writer, args ...string) error {
 	return h.among(ctx, p, gitrun.Beside, &tail{}, in, out, args...)
 }
 
-// among is aside with a choice of the objects that git can read.
 func (h *Handler) among(ctx context.Context, p *push, objects func(folder string) []string, said *tail, in io.Reader, out io.Writer, args ...string) error {
 	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(p.folder.path)))
 	if err != nil {
 		return fmt.Errorf("running git: %w", err)
 	}
-	all, each := h.git.pushMemory(p.dir, p.body.size())
+	all, each := h.git.pushMemory(p.dir, p.body.size)
 	memory, err := h.takeMemory(ctx, p.who, all)
 	if err != nil {
 		return err
@@ -517,21 +469,13 @@ func (h *Handler) among(ctx context.Context, p *push, objects func(folder string
 	case p.folder.staged():
 		limit.File = h.repos.staging.part(p.who)
 	}
-	ctx, stop := h.watch(ctx, p, said, out)
+	ctx, stop := h.watch(ctx, p)
 	defer stop()
 	return h.within(ctx, p.dir, limit, objects(at), in, out, said, args...)
 }
 
 func (h *Handler) within(ctx context.Context, dir string, limit gitrun.Limits, env []string, in io.Reader, out io.Writer, said *tail, args ...string) error {
-	cmd, release, err := h.git.inside(ctx, limit, dir, env, args...)
-	if err != nil {
-		return err
-	}
-	defer release()
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, said
-	if err = gitrun.StartNice(cmd); err == nil {
-		err = cmd.Wait()
-	}
+	err := h.git.run(ctx, limit, dir, env, in, out, said, args...)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -539,62 +483,45 @@ func (h *Handler) within(ctx context.Context, dir string, limit gitrun.Limits, e
 	switch {
 	case !errors.As(err, &exit):
 	case exit.ExitCode() == gitrun.Died+int(gitrun.FileTooLarge):
-		return &limitError{fmt.Sprintf("git %s wrote more than %d bytes", args[0], limit.File)}
+		return limitError("git %s wrote more than %d bytes", args[0], limit.File)
 	case exit.ExitCode() == gitrun.Died && gitrun.OutOfMemory(said.b.String()):
-		return &limitError{fmt.Sprintf("git %s needs more than the %d bytes of memory that it may have", args[0], limit.Memory)}
+		return limitError("git %s needs more than the %d bytes of memory that it may have", args[0], limit.Memory)
 	case exit.ExitCode() == gitrun.Died && !strings.Contains(said.b.String(), "No space left on device"): // a full disk is not the client's fault
-		return &faultError{"git " + args[0] + ": " + strings.ReplaceAll(said.reasons(), h.repos.dir, "")}
+		return &refusal{http.StatusForbidden, "git " + args[0] + ": " + strings.ReplaceAll(said.reasons(), h.repos.dir, "")}
 	}
-	if err != nil {
-		return fmt.Errorf("git %s: %w: %s", args[0], err, said)
-	}
-	return nil
+	return err
 }
 
-// Time limits of a git run for a push: quietMost without progress, and while other pushes wait,
-// shareMost plus shareEach per MiB of the push.
+// While other pushes wait, git may take shareMost plus shareEach per MiB of the push.
 const (
-	quietMost = 5 * time.Minute
 	shareMost = 20 * time.Second
 	shareEach = time.Second
 )
 
-// watch cancels the context if the disk is full, if git makes no progress for quietMost, or if git
-// has used its share and other pushes wait. It sends progress packets to the client.
-func (h *Handler) watch(ctx context.Context, p *push, said *tail, out io.Writer) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Timeout, &limitError{fmt.Sprintf("git took more than %v", h.cfg.fixed.Timeout)})
+// watch cancels the context if the disk is full or the share is used, and sends progress packets.
+func (h *Handler) watch(ctx context.Context, p *push) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Timeout, limitError("git took more than %v", h.cfg.fixed.Timeout))
 	ctx, end := context.WithCancelCause(ctx)
-	ended, processes := make(chan struct{}), h.processes(p)
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		tick := time.NewTicker(roomPeriod)
 		defer tick.Stop()
-		began, share := time.Now(), shareMost+time.Duration(p.body.size()>>20)*shareEach
-		at, told, last := began, began, int64(-1)
+		began, share := time.Now(), shareMost+time.Duration(p.body.size>>20)*shareEach
+		told := began
 		for {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
 				return
 			}
-			done := said.n.Load()
-			if file, ok := out.(*os.File); ok {
-				if info, err := file.Stat(); err == nil {
-					done += info.Size()
-				}
-			}
-			if done != last {
-				at, last = time.Now(), done
-			}
 			if time.Since(told) > aliveEvery {
 				p.alive()
 				told = time.Now()
 			}
-			if err := h.disk.room(0); err != nil {
+			if err := h.room(0); err != nil {
 				end(err)
-			} else if time.Since(at) > quietMost {
-				end(&limitError{fmt.Sprintf("git did not get on for %v", quietMost)})
-			} else if _, waiting := processes.Stats(); waiting > 0 && time.Since(began) > share {
+			} else if _, waiting := h.pushes.processes.Stats(); waiting > 0 && time.Since(began) > share {
 				end(fmt.Errorf("%w: git took more than %v, and others wait", errBusy, share))
 			}
 		}
@@ -606,15 +533,23 @@ func (h *Handler) watch(ctx context.Context, p *push, said *tail, out io.Writer)
 	}
 }
 
-func (h *Handler) keep(p *push) error {
-	staged := p.req.left(true)
-	if len(staged) == 0 {
-		return nil
+const roomPeriod = time.Second
+
+func (h *Handler) room(more int64) error {
+	free, err := h.free(h.repos.dir)
+	if err != nil {
+		return fmt.Errorf("checking the disk: %w", err)
 	}
-	tips := make(map[graspsync.EventID]nip34.ObjectID)
-	for _, c := range staged {
-		id, _ := eventOf(c.ref) // left(true) returns only refs of events
-		tips[id] = c.new
+	if least := h.cfg.MinFreeDisk; free < least || free-least < uint64(more) {
+		return fmt.Errorf("%w: %d bytes are free", errDisk, free)
+	}
+	return nil
+}
+
+func (h *Handler) keep(p *push) error {
+	tips := p.tips()
+	if len(tips) == 0 {
+		return nil
 	}
 	if err := p.folder.keep(tips); err != nil {
 		if p.refuseStaged(err) {
@@ -622,12 +557,11 @@ func (h *Handler) keep(p *push) error {
 		}
 		return err
 	}
-	p.notes = append(p.notes, fmt.Sprintf("stored for %v, until the event arrives", h.repos.staging.limits.hold))
+	p.notes = append(p.notes, fmt.Sprintf("stored for %v, until the event arrives", h.repos.staging.cfg.StageHold))
 	h.auth.Staged(p.ref, slices.Collect(maps.Keys(tips)))
 	return nil
 }
 
-// gitID returns an id for git. The null id has the length of other.
 func gitID(id, other nip34.ObjectID) string {
 	switch {
 	case !id.IsZero():
@@ -656,21 +590,10 @@ func (r *Repositories) prepare(ref graspsync.RepoRef, moves []*command, now map[
 	return nil
 }
 
-func (r *Repositories) packs(folder string) (out []string, err error) {
-	entries, err := fs.ReadDir(r.root.FS(), folder)
-	for _, e := range entries {
-		if base, ok := strings.CutSuffix(e.Name(), ".idx"); ok {
-			out = append(out, path.Join(folder, base))
-		}
-	}
-	return out, err
-}
-
-// packFiles are the extensions of the files of a pack, in the order of import. The index is last,
-// because git finds packs by their index. The reverse index is optional.
+// packFiles are the extensions of the files of a pack, in the order of import. Git finds packs by
+// their index. The reverse index is optional.
 var packFiles = []string{".pack", ".rev", ".idx"}
 
-// weigh returns the size of a pack in bytes. pack may be "".
 func (r *Repositories) weigh(pack string) (n int64, err error) {
 	if pack == "" {
 		return 0, nil
@@ -686,8 +609,7 @@ func (r *Repositories) weigh(pack string) (n int64, err error) {
 	return n, nil
 }
 
-// promote moves a synced pack into a repository, durably. pack may be "". remove deletes the pack
-// if it was new.
+// promote moves a synced pack into a repository, durably. remove deletes the pack if it was new.
 func (r *Repositories) promote(pack, at string) (remove func() error, err error) {
 	remove = func() error { return nil }
 	if pack == "" {
@@ -713,19 +635,16 @@ func (r *Repositories) promote(pack, at string) (remove func() error, err error)
 	return remove, barerepo.SyncPacks(filepath.FromSlash(at), r.sync)
 }
 
-// settle makes the changes of a push durable. Git syncs files but not their folders. After an error
-// the lock is not granted until a sync succeeded.
+// settle makes a push durable, because git does not sync folders. After an error the next lock
+// syncs.
 func (r *Repositories) settle(ref graspsync.RepoRef, names []nip34.RefName) error {
 	if err := barerepo.SyncRefs(filepath.FromSlash(r.at(ref)), names, r.sync); err != nil {
-		r.mu.Lock()
-		r.unsure[ref] = struct{}{}
-		r.mu.Unlock()
+		r.unsure.Store(ref, struct{}{})
 		return err
 	}
 	return nil
 }
 
-// syncPushed syncs all folders that a push may have changed.
 func (r *Repositories) syncPushed(at string) error {
 	errs := []error{barerepo.SyncPacks(filepath.FromSlash(at), r.sync)}
 	for _, folder := range []string{"refs", "logs"} {
@@ -741,8 +660,8 @@ func (r *Repositories) syncPushed(at string) error {
 
 const lockMark = "lock-"
 
-// sweepLocked removes stale git locks of repositories that were locked when the process was killed,
-// and syncs their changes. The caller holds the lock of the folder, so no git process is running.
+// sweepLocked removes git locks and syncs changes of repositories that were locked when the process
+// was killed. No git process runs.
 func (r *Repositories) sweepLocked() error {
 	entries, err := fs.ReadDir(r.root.FS(), incoming)
 	if errors.Is(err, fs.ErrNotExist) {

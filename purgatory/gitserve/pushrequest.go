@@ -9,16 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// command is a ref change in a push. The zero id means git's null id.
+// command is a ref change in a push. The zero id is git's null id.
 type command struct {
 	name     string // as the client sent it
 	ref      nip34.RefName
@@ -27,7 +25,6 @@ type command struct {
 	reason   string // reason of the refusal; empty: not refused
 }
 
-// request is the part of a push before the pack.
 type request struct {
 	commands []*command
 	report   bool // the client wants a report of each ref
@@ -36,12 +33,9 @@ type request struct {
 	shallow  bool // the client has a shallow clone
 }
 
-// hears reports whether the client reads a report. Git shows more of a report than of an HTTP
-// error.
 func (r *request) hears() bool { return r.report || r.sideband || len(r.commands) > 0 }
 
-// left returns the commands that are not refused, either for events that are not stored or for
-// other refs.
+// left returns the commands that are not refused, for events that are not stored or for other refs.
 func (r *request) left(staged bool) (out []*command) {
 	for _, c := range r.commands {
 		if c.reason == "" && c.staged == staged {
@@ -57,8 +51,8 @@ func (r *request) refuse(reason string) {
 	}
 }
 
-// over reports whether all commands are refused. If the push is atomic, one refused command refuses
-// the others.
+// over reports whether all commands are refused. One refused command of an atomic push refuses the
+// others.
 func (r *request) over() bool {
 	refused := slices.ContainsFunc(r.commands, func(c *command) bool { return c.reason != "" })
 	if r.atomic && refused {
@@ -79,15 +73,13 @@ var errRequest = errors.New("push not understood")
 
 const flushPacket = "0000"
 
-// pktHead is the length of the header of a packet line, in bytes.
 const pktHead = 4
 
 const maxLine = 65520
 
-// readRequest reads the commands of a push up to their flush packet, and nothing more. It reads at
-// most maxBytes and maxCommands. The number of shallow lines is limited only by maxBytes. If r ends
-// early, the error wraps [io.ErrUnexpectedEOF]. With an error readRequest returns the commands
-// before it, for the report.
+// readRequest reads the commands of a push up to their flush packet, and nothing more. If r ends
+// early, the error wraps [io.ErrUnexpectedEOF]. With an error it returns the commands before it,
+// for the report.
 func readRequest(r io.Reader, maxCommands, maxBytes int) (*request, error) {
 	req := &request{}
 	in := &io.LimitedReader{R: r, N: int64(maxBytes)}
@@ -108,9 +100,8 @@ func readRequest(r io.Reader, maxCommands, maxBytes int) (*request, error) {
 	}
 }
 
-// add parses a line. The first command contains the capabilities after a NUL. Lines before the
-// commands are the shallow boundaries of the client. Missing history is detected later, when git
-// checks the pack.
+// add parses a line. The first command contains the capabilities after a NUL. Shallow boundaries of
+// the client precede the commands. Missing history is detected when git checks the pack.
 func (r *request) add(line []byte, seen map[string]*command) error {
 	text, capabilities, has := bytes.Cut(line, []byte{0})
 	if has && len(r.commands) > 0 {
@@ -172,7 +163,6 @@ func parseID(s string) (nip34.ObjectID, error) {
 	return id, nil
 }
 
-// parseRef parses the name of a branch, a tag or a ref of an event.
 func parseRef(s string) (nip34.RefName, error) {
 	if digits, ok := strings.CutPrefix(s, "refs/nostr/"); ok {
 		id, err := graspsync.ParseEventID(digits)
@@ -214,57 +204,21 @@ func early(err error) error {
 	return err
 }
 
-// capabilities are the capabilities of our receive-pack, without the object format.
-const capabilities = "report-status report-status-v2 delete-refs side-band-64k quiet atomic ofs-delta"
-
-// writeRefs writes the ref advertisement for a push, like git receive-pack.
-func writeRefs(w io.Writer, prefix, protocol string, refs map[string]nip34.ObjectID, format nip34.ObjectFormat) error {
-	out := bufio.NewWriter(w)
-	_, _ = out.WriteString(prefix) // the writer keeps the error
-	if protocol == "version=1" {
-		writeLine(out, "version 1\n")
-	}
-	can := "\x00" + capabilities + " object-format=" + format.String() + " agent=graspsync"
-	for _, name := range slices.Sorted(maps.Keys(refs)) {
-		writeLine(out, refs[name].String()+" "+name+can+"\n")
-		can = ""
-	}
-	if can != "" {
-		writeLine(out, barerepo.Null(format)+" capabilities^{}"+can+"\n")
-	}
-	_, err := out.WriteString(flushPacket)
-	return errors.Join(err, out.Flush())
-}
-
-const maxNotes = 10
-
 // writeReport writes the report of a push, like git receive-pack. problem is the reason why the
-// whole push failed, or "". A client that reads band 2 also gets notes, and each reason with its
-// first ref.
+// whole push failed, or "". notes are for clients that read band 2.
 func writeReport(w io.Writer, req *request, problem string, notes ...string) error {
 	var report bytes.Buffer
 	writeLine(&report, "unpack "+cmp.Or(problem, "ok")+"\n")
-	refs, order := make(map[string]int), []*command(nil)
 	for _, c := range req.commands {
 		if c.reason == "" {
 			writeLine(&report, "ok "+c.name+"\n")
-			continue
-		}
-		writeLine(&report, "ng "+c.name+" "+c.reason+"\n")
-		if refs[c.reason]++; refs[c.reason] == 1 {
-			order = append(order, c)
+		} else {
+			writeLine(&report, "ng "+c.name+" "+c.reason+"\n")
 		}
 	}
 	report.WriteString(flushPacket)
 	if len(req.commands) == 0 {
 		notes = append(notes, problem)
-	}
-	for _, c := range order[:min(len(order), maxNotes)] {
-		note := graspsync.Printable(c.name)
-		if more := refs[c.reason] - 1; more > 0 {
-			note += fmt.Sprintf(" and %d more", more)
-		}
-		notes = append(notes, note+": "+c.reason)
 	}
 	out := bufio.NewWriter(w)
 	if !req.sideband {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"iter"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path"
@@ -28,8 +29,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 )
 
-// Repositories is a set of bare repositories below one folder. Make it with [Open]. All methods may
-// be called concurrently. Only one process can use a folder.
+// Repositories is a set of bare repositories below one folder, see [Open]. All methods may be
+// called concurrently.
 type Repositories struct {
 	*layout
 	lock    *os.File // lock of the folder, inherited by git
@@ -39,30 +40,21 @@ type Repositories struct {
 	log     *slog.Logger
 	quota   *diskQuota
 	staging *Staging
-	// inUse contains the repositories that are in use or locked. Only one push per repository waits
-	// for the lock. Other pushes wait in queues.
-	inUse  *keyed.Locks[graspsync.RepoRef]
+	// Only one push per repository waits for its lock. Other pushes wait in queues.
+	locks  *keyed.Locks[graspsync.RepoRef]
 	queues *keyed.Shared[graspsync.RepoRef, *limit.Slots]
-
-	mu sync.Mutex
-	// guarded by mu
-	unsure map[graspsync.RepoRef]struct{} // its last push may not be durable
+	unsure sync.Map // of graspsync.RepoRef: locked repositories whose last push may not be durable
 }
 
-var (
-	_ purgatory.Repositories = (*Repositories)(nil)
-)
+var _ purgatory.Repositories = (*Repositories)(nil)
 
-// departed is the folder of retired repositories. since is the file with the times of
-// noteRetired.
 const (
 	departed = "departed"
 	since    = "departed"
 )
 
-// Open opens a folder of repositories, and creates the folder if it does not exist. It removes
-// incomplete data of a crash, and staged data that expired or exceeds the limits. While another
-// process uses the folder, or git of a killed process is running, Open waits up to 5 s. Then the
+// Open opens or creates a folder of repositories. It removes incomplete data of a crash. While
+// another process uses the folder, or git of a killed process runs, Open waits up to 5 s. Then the
 // error wraps [ErrLocked]. For an invalid configuration the error wraps [ErrConfig] and names every
 // invalid field.
 func Open(dir string, cfg RepositoriesConfig) (*Repositories, error) {
@@ -96,36 +88,39 @@ func Open(dir string, cfg RepositoriesConfig) (*Repositories, error) {
 	return openAt(dir, root, lock, cfg)
 }
 
-// openAt opens a locked folder. It releases the lock on error.
 func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *Repositories, err error) {
-	in := newLayout(dir, root)
-	in.plain = cfg.PlainNames
 	r := &Repositories{
-		layout: in, lock: lock, unsure: make(map[graspsync.RepoRef]struct{}),
+		layout: &layout{dir: dir, root: root, flush: (*os.File).Sync, plain: cfg.PlainNames},
+		lock:   lock,
 		git:    &program{path: cfg.Git, settings: settings(), memory: NewMemory(cfg), lock: lock},
 		tasks:  newTasks(),
 		log:    cfg.Logger,
-		inUse:  keyed.NewLocks[graspsync.RepoRef](),
+		locks:  keyed.NewLocks[graspsync.RepoRef](),
 		queues: keyed.NewShared[graspsync.RepoRef](func() *limit.Slots { return limit.NewSlots(1, 1) }),
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("opening repositories: %w", err), r.Close())
+		}
+	}()
 	if r.faults, err = fsck.New(cfg.AllowFaults); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: AllowFaults: %w", ErrConfig, err), r.Close())
+		return nil, fmt.Errorf("%w: AllowFaults: %w", ErrConfig, err)
 	}
 	r.quota = &diskQuota{
 		layout: r.layout, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, weigh: r.git.weighPulls, tasks: r.tasks, log: cfg.Logger,
-		usages: make(map[string]*usage),
+		pulls: make(map[string]pullSize),
 	}
-	if err = r.sweepLocked(); err == nil { // otherwise the marks stay for the next call
-		err = errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700))
+	if err := r.sweepLocked(); err != nil { // the marks stay for the next call
+		return nil, err
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("clearing repositories: %w", err), r.Close())
+	if err := errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
+		return nil, err
 	}
 	if err := root.Mkdir(departed, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, errors.Join(fmt.Errorf("opening repositories: %w", err), r.Close())
+		return nil, err
 	}
-	if r.staging, err = openStaging(r.layout, cfg.staged(), cfg.Logger, r.tasks); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the staging area: %w", err), r.Close())
+	if r.staging, err = openStaging(r.layout, cfg, r.tasks); err != nil {
+		return nil, fmt.Errorf("opening the staging area: %w", err)
 	}
 	r.tasks.beside(r.sweepRetired)
 	return r, nil
@@ -134,12 +129,14 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 // ErrLocked reports that another process uses the folder.
 var ErrLocked = errors.New("another process uses the folder")
 
-// lockMost is the maximum time that Open waits for another process. Git of a killed process ends
-// much earlier.
-const lockMost = 5 * time.Second
+// lockMost is the maximum time that Open waits for another process, lockPause the time between
+// attempts.
+const (
+	lockMost  = 5 * time.Second
+	lockPause = 5 * time.Millisecond
+)
 
-// lockFolder locks a folder and waits up to most. The lock lasts while any process has the file
-// open.
+// lockFolder locks a folder while any process has the returned file open.
 func lockFolder(dir string, most time.Duration) (*os.File, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -155,11 +152,11 @@ func lockFolder(dir string, most time.Duration) (*os.File, error) {
 		case time.Now().After(end):
 			return nil, errors.Join(ErrLocked, folder.Close())
 		}
-		<-time.After(createPause)
+		<-time.After(lockPause)
 	}
 }
 
-// Writable returns an error if the folder is not writable. It creates, syncs and removes a file.
+// Writable returns an error if the folder is not writable.
 func (r *Repositories) Writable() error {
 	name := r.fresh()
 	err := r.write(name, "")
@@ -182,23 +179,18 @@ func (r *Repositories) Close() error {
 	return errors.Join(r.root.Close(), err)
 }
 
-// use prevents the removal of a repository until done is called. done must be called once. It waits
-// for a concurrent creation.
-func (r *Repositories) use(ctx context.Context, ref graspsync.RepoRef) (dir string, done func(), err error) {
-	done = r.inUse.Use(ref)
+// use returns the folder of a repository. It waits for a concurrent creation.
+func (r *Repositories) use(ctx context.Context, ref graspsync.RepoRef) (dir string, err error) {
 	there, err := r.isThere(r.at(ref))
 	if err == nil && !there {
-		var unlock func()
-		if unlock, err = r.inUse.Lock(ctx, ref); err == nil {
+		if err = r.awaitUnlocked(ctx, ref); err == nil {
 			_, err = r.root.Stat(path.Join(r.at(ref), "HEAD"))
-			unlock()
 		}
 	}
 	if err != nil {
-		done()
-		return "", nil, missing(err)
+		return "", missing(err)
 	}
-	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), done, nil
+	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), nil
 }
 
 func missing(err error) error {
@@ -210,7 +202,7 @@ func missing(err error) error {
 
 // Lock implements [purgatory.Repositories]. Readers need no lock.
 func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir string, unlock func(), err error) {
-	release, err := r.inUse.Lock(ctx, ref)
+	release, err := r.locks.Lock(ctx, ref)
 	if err != nil {
 		return "", nil, fmt.Errorf("locking a repository: %w", err)
 	}
@@ -220,7 +212,8 @@ func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir str
 	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), unlock, nil
 }
 
-// locked creates the mark of a locked repository, from which Open detects a crash.
+// locked checks a locked repository and creates its mark. After a crash, or if the last push may
+// not be durable, the mark stays, and the next lock or Open syncs the repository.
 func (r *Repositories) locked(ref graspsync.RepoRef, release func()) (unlock func(), err error) {
 	if err := r.ready(ref); err != nil {
 		release()
@@ -230,44 +223,30 @@ func (r *Repositories) locked(ref graspsync.RepoRef, release func()) (unlock fun
 		_ = file.Close() // the file is empty
 	}
 	return func() {
-		if !r.isUnsure(ref) {
-			_ = r.root.Remove(r.mark(ref)) // a stale mark only costs a check
+		if _, unsure := r.unsure.LoadAndDelete(ref); !unsure {
+			_ = r.root.Remove(r.mark(ref)) // a stale mark only costs a sync
 		}
 		release()
 	}, nil
 }
 
-func (r *Repositories) isUnsure(ref graspsync.RepoRef) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, unsure := r.unsure[ref]
-	return unsure
-}
-
-// ready returns an error if a repository does not exist, or if its last push cannot be made
-// durable. The caller holds its lock.
+// ready returns an error if a repository does not exist or its last push cannot be made durable.
 func (r *Repositories) ready(ref graspsync.RepoRef) error {
-	_, err := r.root.Stat(path.Join(r.at(ref), "HEAD"))
-	unsure := r.isUnsure(ref)
-	if err == nil && unsure {
-		if err := r.syncPushed(r.at(ref)); err != nil {
-			return fmt.Errorf("syncing an earlier push: %w", err)
-		}
-	}
-	if unsure && (err == nil || errors.Is(err, fs.ErrNotExist)) { // the repository may be removed
-		r.mu.Lock()
-		delete(r.unsure, ref)
-		r.mu.Unlock()
-	}
-	if err != nil {
+	if _, err := r.root.Stat(path.Join(r.at(ref), "HEAD")); err != nil {
 		return missing(err)
+	}
+	_, err := r.root.Stat(r.mark(ref))
+	if err == nil {
+		err = r.syncPushed(r.at(ref))
+	}
+	if ifExists(err) != nil {
+		return fmt.Errorf("syncing an earlier push: %w", err)
 	}
 	return nil
 }
 
-// tryLock is [Repositories.Lock] without waiting.
 func (r *Repositories) tryLock(ref graspsync.RepoRef) (unlock func(), ok bool, err error) {
-	unlock, ok = r.inUse.TryLock(ref)
+	unlock, ok = r.locks.TryLock(ref)
 	if !ok {
 		return nil, false, nil
 	}
@@ -275,104 +254,74 @@ func (r *Repositories) tryLock(ref graspsync.RepoRef) (unlock func(), ok bool, e
 	return unlock, err == nil, err
 }
 
+func (r *Repositories) awaitUnlocked(ctx context.Context, ref graspsync.RepoRef) error {
+	unlock, err := r.locks.Lock(ctx, ref)
+	if err != nil {
+		return fmt.Errorf("locking a repository: %w", err)
+	}
+	unlock()
+	return nil
+}
+
 // queue waits until no other push holds or waits for the lock of a repository.
 func (r *Repositories) queue(ctx context.Context, ref graspsync.RepoRef, who limit.Stranger) (done func(), err error) {
-	unused := r.inUse.Use(ref)
 	next, left := r.queues.Use(ref)
-	out := func() {
-		left()
-		unused()
-	}
 	slot, err := next.Acquire(ctx, who, 1)
 	if err != nil {
-		out()
+		left()
 		return nil, fmt.Errorf("waiting for a repository: %w", err)
 	}
 	return func() {
 		slot.Release()
-		out()
+		left()
 	}, nil
-}
-
-// alone runs f if no other caller uses the repository. Otherwise the error wraps
-// [purgatory.ErrInUse].
-func (r *Repositories) alone(ref graspsync.RepoRef, f func(at string) error) error {
-	unlock, ok := r.inUse.LockUnused(ref)
-	if !ok {
-		return fmt.Errorf("%w: a client uses it", purgatory.ErrInUse)
-	}
-	defer unlock()
-	return f(r.at(ref))
 }
 
 // Create implements [purgatory.Repositories].
 func (r *Repositories) Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	for try := 1; ; try++ {
-		err := r.create(ref, format)
-		switch {
-		case err == nil:
-			return nil
-		case !errors.Is(err, purgatory.ErrInUse) || try == createTries:
-			return fmt.Errorf("creating repository: %w", err)
-		}
-		// Another caller creates the repository, or has just looked for it.
-		select {
-		case <-time.After(createPause):
-		case <-ctx.Done():
-			return fmt.Errorf("creating repository: %w", context.Cause(ctx))
+	at := r.at(ref)
+	same, err := r.fits(at, format)
+	if err == nil && !same {
+		var unlock func()
+		if unlock, err = r.locks.Lock(ctx, ref); err == nil {
+			defer unlock()
+			err = r.create(at, ref, format)
 		}
 	}
+	if err != nil {
+		return fmt.Errorf("creating repository: %w", err)
+	}
+	return nil
 }
 
-// Create retries while a repository is in use, because a missing repository is in use only briefly.
-const (
-	createTries = 100
-	createPause = 5 * time.Millisecond
-)
-
-func (r *Repositories) create(ref graspsync.RepoRef, format nip34.ObjectFormat) error {
-	if same, err := r.fits(r.at(ref), format); err != nil || same {
+// create restores a retired repository, or makes an empty one. The caller holds the lock.
+func (r *Repositories) create(at string, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
+	if err := r.takeBack(at); err != nil {
 		return err
 	}
-	return r.alone(ref, func(at string) error {
-		if same, err := r.fits(at, format); err != nil || same {
-			return err // created concurrently
-		}
-		back, err := r.takeBack(at)
-		if err != nil {
-			return err
-		}
-		if back {
-			if same, err := r.fits(at, format); err != nil || same {
-				return err
-			}
-		}
-		return errors.Join(r.discard(at), r.make(at, ref, format))
-	})
+	if same, err := r.fits(at, format); err != nil || same {
+		return err
+	}
+	return errors.Join(r.discard(at), r.make(at, ref, format))
 }
 
-// takeBack puts a retired repository back into service. It reports false if there is none, or if
-// the repository exists.
-func (r *Repositories) takeBack(at string) (bool, error) {
+func (r *Repositories) takeBack(at string) error {
 	aside := path.Join(departed, at)
-	if _, err := r.root.Stat(path.Join(at, "HEAD")); !errors.Is(err, fs.ErrNotExist) {
-		return false, err
+	if there, err := r.isThere(at); err != nil || there {
+		return err
 	}
-	if _, err := r.root.Stat(path.Join(aside, "HEAD")); err != nil {
-		return false, ifExists(err)
+	if there, err := r.isThere(aside); err != nil || !there {
+		return err
 	}
 	if err := r.place(aside, at); err != nil {
-		return false, fmt.Errorf("restoring a repository: %w", err)
+		return fmt.Errorf("restoring a repository: %w", err)
 	}
-	return true, errors.Join(r.sync(path.Dir(aside)), r.dropOwner(path.Dir(aside)), ifExists(r.root.Remove(path.Join(at, since))))
+	return errors.Join(r.sync(path.Dir(aside)), r.dropOwner(path.Dir(aside)), ifExists(r.root.Remove(path.Join(at, since))))
 }
 
-// ifExists returns err unless it reports a missing file.
+// ifExists returns err unless a file is missing, or is a folder or the reverse.
 func ifExists(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil
 	}
 	return err
@@ -383,13 +332,12 @@ func (r *Repositories) Owned(ctx context.Context, owner graspsync.PubKey) iter.S
 	return r.below(ctx, ".", owner)
 }
 
-// Departed yields the retired repositories of an owner, or of all owners for the zero key, in any
-// order. After an error nothing follows.
+// Departed yields the retired repositories of an owner, or of all owners for the zero key. After an
+// error nothing follows.
 func (r *Repositories) Departed(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	return r.below(ctx, departed, owner)
 }
 
-// below yields the repositories in the owner folders of a folder.
 func (r *Repositories) below(ctx context.Context, folder string, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	return func(yield func(graspsync.RepoRef, error) bool) {
 		for at, err := range r.folders(folder, owner) {
@@ -428,7 +376,7 @@ func (r *Repositories) folders(folder string, owner graspsync.PubKey) iter.Seq2[
 		}
 		for _, name := range owners {
 			found, err := fs.ReadDir(r.root.FS(), path.Join(folder, name))
-			if err = ifExists(err); err != nil && !errors.Is(err, syscall.ENOTDIR) && !yield("", err) {
+			if err = ifExists(err); err != nil && !yield("", err) {
 				return
 			}
 			for _, d := range found {
@@ -440,24 +388,16 @@ func (r *Repositories) folders(folder string, owner graspsync.PubKey) iter.Seq2[
 	}
 }
 
-// refAt returns the address of the repository at a path in a folder.
 func (r *Repositories) refAt(folder, at string) (ref graspsync.RepoRef, ok bool, err error) {
 	if name := path.Base(at); r.plain && isPlain(name) {
-		if ref.Owner, err = graspsync.ParsePubKey(path.Dir(at)); err != nil {
-			return ref, false, err
-		}
 		ref.Identifier = name
-		ok, err = r.isThere(path.Join(folder, at))
-		if errors.Is(err, syscall.ENOTDIR) {
-			err = nil
+		if ref.Owner, err = graspsync.ParsePubKey(path.Dir(at)); err == nil {
+			ok, err = r.isThere(path.Join(folder, at))
 		}
 		return ref, ok, err
 	}
 	text, err := r.root.ReadFile(path.Join(folder, at, "description"))
 	if err != nil {
-		if errors.Is(err, syscall.ENOTDIR) {
-			err = nil
-		}
 		return ref, false, ifExists(err)
 	}
 	name, err := strconv.Unquote(strings.TrimSpace(string(text)))
@@ -471,31 +411,29 @@ func (r *Repositories) refAt(folder, at string) (ref graspsync.RepoRef, ok bool,
 // Retire implements [purgatory.Repositories]. A git process that is reading the repository
 // continues.
 func (r *Repositories) Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (kept bool, err error) {
-	err = r.remove(ctx, ref)
-	if errors.Is(err, purgatory.ErrInUse) {
-		kept, err = r.retire(ctx, ref, keep)
+	at := r.at(ref)
+	_, unlock, err := r.Lock(ctx, ref)
+	switch {
+	case err == nil:
+		defer unlock()
+		if kept, err = r.hasRefs(at); err != nil {
+			break
+		}
+		if kept = kept && keep > 0; kept {
+			err = r.depart(at, keep)
+		} else {
+			err = r.discard(at)
+		}
+	case errors.Is(err, purgatory.ErrNoRepository):
+		err = nil
 	}
-	if err == nil && keep <= 0 {
-		at := path.Join(departed, r.at(ref))
-		kept, err = false, errors.Join(r.away(at), r.dropOwner(path.Dir(at)))
+	if aside := path.Join(departed, at); err == nil && keep <= 0 {
+		err = errors.Join(r.away(aside), r.dropOwner(path.Dir(aside)))
 	}
 	if err != nil {
 		return false, fmt.Errorf("retiring a repository: %w", err)
 	}
 	return kept, nil
-}
-
-// retire moves a repository to the retired ones. It reports false if there is none.
-func (r *Repositories) retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (bool, error) {
-	_, unlock, err := r.Lock(ctx, ref)
-	if errors.Is(err, purgatory.ErrNoRepository) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	return true, r.depart(r.at(ref), keep)
 }
 
 func (r *Repositories) depart(at string, keep time.Duration) error {
@@ -517,13 +455,12 @@ func (r *Repositories) depart(at string, keep time.Duration) error {
 	return errors.Join(r.sync(departed), r.sync(path.Dir(at)), r.dropOwner(path.Dir(at)))
 }
 
-// noteRetired writes the time of retirement and the time until which the folder is kept.
+// noteRetired writes the time of retirement and the end of the time to keep.
 func (r *Repositories) noteRetired(at string, keep time.Duration) error {
 	now := time.Now().UTC()
 	return r.write(path.Join(at, since), now.Format(time.RFC3339)+" "+now.Add(keep).Format(time.RFC3339)+"\n")
 }
 
-// retiredAt returns the times of noteRetired.
 func (r *Repositories) retiredAt(at string) (retired, until time.Time, err error) {
 	text, err := r.root.ReadFile(path.Join(at, since))
 	if err != nil {
@@ -536,16 +473,12 @@ func (r *Repositories) retiredAt(at string) (retired, until time.Time, err error
 	return retired, until, err
 }
 
-// sweepPeriod is the time between two deletions of retired folders, firstSweep the time from the
-// start to the first one. unknownKeep is the time for
-// which a folder is kept if its times were lost.
 const (
 	sweepPeriod = time.Hour
 	firstSweep  = time.Minute
 	unknownKeep = 7 * 24 * time.Hour
 )
 
-// sweepRetired deletes retired folders until ctx ends.
 func (r *Repositories) sweepRetired(ctx context.Context) {
 	timer := time.NewTimer(firstSweep)
 	defer timer.Stop()
@@ -562,7 +495,6 @@ func (r *Repositories) sweepRetired(ctx context.Context) {
 	}
 }
 
-// deleteRetired deletes the folders of repositories whose time is over.
 func (r *Repositories) deleteRetired(ctx context.Context, now time.Time) error {
 	var errs []error
 	for at, err := range r.folders(departed, graspsync.PubKey{}) {
@@ -573,21 +505,13 @@ func (r *Repositories) deleteRetired(ctx context.Context, now time.Time) error {
 			errs = append(errs, err)
 			continue
 		}
-		if name := path.Base(at); path.Ext(name) != ".git" && !(r.plain && isPlain(name)) {
+		at = path.Join(departed, at)
+		there, err := r.isThere(at)
+		if err != nil || !there { // it was put back, or is no repository
+			errs = append(errs, err)
 			continue
 		}
-		at = path.Join(departed, at)
 		_, until, err := r.retiredAt(at)
-		if errors.Is(err, fs.ErrNotExist) {
-			there, err := r.isThere(at)
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			if !there {
-				continue // the repository was put back
-			}
-		}
 		switch {
 		case errors.As(err, new(*time.ParseError)) || errors.Is(err, fs.ErrNotExist): // the time begins now
 			errs = append(errs, err, ifExists(r.root.Remove(path.Join(at, since))), r.noteRetired(at, unknownKeep))
@@ -603,7 +527,8 @@ func (r *Repositories) deleteRetired(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// place moves a folder to the path of a repository, durably.
+const placeTries = 100
+
 func (r *Repositories) place(from, at string) error {
 	owner := path.Dir(at)
 	for try := 1; ; try++ {
@@ -614,15 +539,13 @@ func (r *Repositories) place(from, at string) error {
 		if err == nil {
 			return errors.Join(r.sync(owner), r.sync("."))
 		}
-		// The owner folder may have been removed with the owner's only repository.
-		if !errors.Is(err, fs.ErrNotExist) || try == createTries {
+		if !errors.Is(err, fs.ErrNotExist) || try == placeTries {
 			return err
 		}
 	}
 }
 
-// dropOwner removes the empty folder of an owner, because keys are free and folders would
-// accumulate.
+// dropOwner removes the empty folder of an owner, because keys are free.
 func (r *Repositories) dropOwner(owner string) error {
 	if err := r.root.Remove(owner); err == nil { // it was the last one
 		return r.sync(".")
@@ -630,8 +553,8 @@ func (r *Repositories) dropOwner(owner string) error {
 	return nil
 }
 
-// fits reports whether an existing repository must stay as it is. A repository with refs stays even
-// if its config was changed or lost.
+// fits reports whether a repository must stay as it is. With refs it stays even if its config was
+// changed or lost.
 func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) {
 	config, err := r.root.ReadFile(path.Join(at, "config"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -643,24 +566,7 @@ func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) 
 	return r.hasRefs(at)
 }
 
-// remove deletes a repository. The error wraps [purgatory.ErrInUse] if it has refs or is in use.
-func (r *Repositories) remove(ctx context.Context, ref graspsync.RepoRef) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return r.alone(ref, func(at string) error {
-		has, err := r.hasRefs(at)
-		switch {
-		case err != nil:
-			return fmt.Errorf("removing repository: %w", err)
-		case has:
-			return fmt.Errorf("%w: it has refs", purgatory.ErrInUse)
-		}
-		return r.discard(at)
-	})
-}
-
-// hasRefs reports whether a repository has refs. The caller must prevent concurrent changes.
+// hasRefs reports whether a repository has refs. The caller holds its lock.
 func (r *Repositories) hasRefs(at string) (bool, error) {
 	refs, err := barerepo.AllRefs(r.root, filepath.FromSlash(at))
 	if errors.Is(err, barerepo.ErrAskGit) {
@@ -669,7 +575,6 @@ func (r *Repositories) hasRefs(at string) (bool, error) {
 	return len(refs) > 0, err
 }
 
-// discard removes a repository and its staged data, atomically and durably.
 func (r *Repositories) discard(at string) error {
 	r.staging.leave(at)
 	if err := r.away(at); err != nil {
@@ -678,8 +583,8 @@ func (r *Repositories) discard(at string) error {
 	return r.dropOwner(path.Dir(at))
 }
 
-// make creates an empty repository in a temporary folder and moves it into place. It removes the
-// temporary folder on error, because callers retry on a full disk.
+// make creates an empty repository. After an error nothing is left, because callers retry on a full
+// disk.
 func (r *Repositories) make(at string, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	tmp := r.fresh()
 	if err := r.layOut(tmp, ref, format); err != nil {
@@ -717,14 +622,12 @@ func (r *Repositories) layOut(tmp string, ref graspsync.RepoRef, format nip34.Ob
 // [RepositoriesConfig].
 func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) error {
 	err := r.quota.reserve(ctx, ref, pulls, bytes, pullBytes)
-	if full := fullError(""); errors.As(err, &full) {
+	if isRefusal(err, http.StatusInsufficientStorage) {
 		err = fmt.Errorf("%w: %w", purgatory.ErrFull, err)
 	}
 	return err
 }
 
-// shown returns the refs of a repository and the name of the default branch. It returns no refs if
-// only git can read them.
 func (r *Repositories) shown(at string) (refs map[string]nip34.ObjectID, head string, err error) {
 	text, err := r.root.ReadFile(path.Join(at, "HEAD"))
 	if err == nil {
@@ -740,16 +643,6 @@ func (r *Repositories) shown(at string) (refs map[string]nip34.ObjectID, head st
 	return refs, head, err
 }
 
-// refs returns all refs. The error wraps [barerepo.ErrAskGit] if only git can read them.
-func (r *Repositories) refs(at string) (map[string]nip34.ObjectID, nip34.ObjectFormat, error) {
-	format, err := barerepo.Format(r.root, filepath.FromSlash(at))
-	if err != nil {
-		return nil, 0, err
-	}
-	refs, err := barerepo.AllRefs(r.root, filepath.FromSlash(at))
-	return refs, format, err
-}
-
 // Staged implements [purgatory.Repositories].
 func (r *Repositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
 	return r.staging.of(ref, id)
@@ -760,27 +653,30 @@ func (r *Repositories) Staging() *Staging { return r.staging }
 
 // About is a summary of a repository on disk, for operators.
 type About struct {
-	Here bool   `json:"here"`
-	Dir  string `json:"dir,omitempty"` // folder of the repository, or of the retired repository, below the folder of repositories
-	// Branches and Tags are numbers of refs. HEAD is the default branch, or "".
+	Here     bool   `json:"here"`
+	Dir      string `json:"dir,omitempty"` // folder of the repository, or of the retired repository, below the folder of repositories
 	Branches int    `json:"branches"`
 	Tags     int    `json:"tags"`
 	HEAD     string `json:"head,omitempty"`
-	// Departed is the time of retirement, or zero. Retired repositories are kept for a week.
+	// Departed is the time of retirement, or zero.
 	Departed time.Time `json:"departed,omitzero"`
 }
 
 // About returns a summary of a repository. It reads refs without git.
 func (r *Repositories) About(ref graspsync.RepoRef) (a About, err error) {
-	at := r.at(ref)
-	refs, head, err := r.shown(at)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return r.aboutDeparted(at)
-	case err != nil:
+	a.Dir = r.at(ref)
+	refs, head, err := r.shown(a.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		a.Dir = path.Join(departed, a.Dir)
+		if a.Departed, _, err = r.retiredAt(a.Dir); errors.Is(err, fs.ErrNotExist) {
+			return About{}, nil
+		}
+	} else {
+		a.Here, a.HEAD = true, graspsync.Printable(head)
+	}
+	if err != nil {
 		return About{}, fmt.Errorf("looking at a repository: %w", err)
 	}
-	a = About{Here: true, Dir: at, HEAD: graspsync.Printable(head)}
 	for name := range refs {
 		switch {
 		case strings.HasPrefix(name, "refs/heads/"):
@@ -789,18 +685,5 @@ func (r *Repositories) About(ref graspsync.RepoRef) (a About, err error) {
 			a.Tags++
 		}
 	}
-	return a, nil
-}
-
-func (r *Repositories) aboutDeparted(at string) (a About, err error) {
-	aside := path.Join(departed, at)
-	a.Departed, _, err = r.retiredAt(aside)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return About{}, nil
-	case err != nil:
-		return About{}, fmt.Errorf("looking at a repository: %w", err)
-	}
-	a.Dir = aside
 	return a, nil
 }

@@ -3,7 +3,6 @@ package gitserve_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,14 +59,13 @@ func TestCreateAndRemove(t *testing.T) {
 	ref := owner.Ref("x")
 	_, _, err := r.Lock(t.Context(), ref)
 	require.ErrorIs(t, err, purgatory.ErrNoRepository)
-	require.NoError(t, r.Remove(t.Context(), ref), "there is none")
+	require.NoError(t, r.Leave(t.Context(), ref), "there is none")
 	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
 	dir, unlock, err := r.Lock(t.Context(), ref)
 	require.NoError(t, err)
 	require.Equal(t, "true", git(t, dir, "rev-parse", "--is-bare-repository"))
 	require.Equal(t, "sha1", git(t, dir, "rev-parse", "--show-object-format"))
 	git(t, dir, "fsck")
-	require.ErrorIs(t, r.Create(t.Context(), ref, nip34.SHA256), purgatory.ErrInUse)
 	unlock()
 
 	// Created again with another format while it is empty.
@@ -77,42 +75,18 @@ func TestCreateAndRemove(t *testing.T) {
 	git(t, dir, "update-ref", "refs/heads/main", head)
 	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1), "it has refs, and stays")
 	require.Equal(t, "sha256", git(t, dir, "rev-parse", "--show-object-format"))
-	require.ErrorIs(t, r.Remove(t.Context(), ref), purgatory.ErrInUse)
 	git(t, dir, "pack-refs", "--all")
-	require.ErrorIs(t, r.Remove(t.Context(), ref), purgatory.ErrInUse, "its refs are packed")
+	require.NoError(t, r.Leave(t.Context(), ref))
+	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1), "its refs are packed")
 	config := filepath.Join(dir, "config")
 	require.NoError(t, os.Rename(config, config+".lost"))
 	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
 	require.NoError(t, os.Rename(config+".lost", config))
 	require.Equal(t, head, git(t, dir, "rev-parse", "refs/heads/main"), "a damaged repository is not thrown away")
 	git(t, dir, "update-ref", "-d", "refs/heads/main")
-	require.NoError(t, r.Remove(t.Context(), ref))
+	require.NoError(t, r.Leave(t.Context(), ref), "it is deleted")
 	require.NoDirExists(t, dir)
 	require.NoDirExists(t, filepath.Dir(dir), "its owner has no other")
-	require.Zero(t, r.InUse())
-}
-
-// Expiry deleted a repository during a push or fetch.
-func TestTrapP2_InUse(t *testing.T) {
-	r := newRig(t, gitserve.Config{})
-	ref := owner.Ref("x")
-	conn := r.post(t, uploadPack, "00")
-	r.taken(t, "requests", "fetch", 1)
-	require.Eventually(t, func() bool { return r.repos.InUse() == 1 }, 10*time.Second, time.Millisecond)
-	require.ErrorIs(t, r.repos.Remove(t.Context(), ref), purgatory.ErrInUse)
-	dir, unlock, err := r.repos.Lock(t.Context(), ref)
-	require.NoError(t, err, "a reader does not hold it up")
-	require.NoError(t, conn.Close())
-	unlock()
-	unused(t, r.repos)
-	_, unlock, err = r.repos.Lock(t.Context(), ref)
-	require.NoError(t, err)
-	require.ErrorIs(t, r.repos.Remove(t.Context(), ref), purgatory.ErrInUse)
-	require.DirExists(t, dir)
-	unlock()
-	require.NoError(t, r.repos.Remove(t.Context(), ref))
-	resp, _ := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
-	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 }
 
 // Paths contain no text of users, and no two repositories share a path, for any case folding and
@@ -251,9 +225,9 @@ func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 	require.Contains(t, <-ended, "unpack no such repository: ")
 }
 
-// A retired repository is not accessible, and Create restores it unchanged. It is deleted after
+// Expiry deleted a repository with refs, or during a push. A retired repository is not accessible, and Create restores it unchanged. It is deleted after
 // some time, also over restarts.
-func TestDepart(t *testing.T) {
+func TestTrapP2_Retire(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "git")
 	r, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)

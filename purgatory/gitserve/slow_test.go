@@ -58,14 +58,6 @@ func status(t *testing.T, conn net.Conn) int {
 	return resp.StatusCode
 }
 
-// unused waits until no repository is in use. Answers are sent before that.
-func unused(t *testing.T, r *gitserve.Repositories) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		return r.InUse() == 0
-	}, 10*time.Second, time.Millisecond)
-}
-
 // allowed begins a push for a stored event.
 func (r *rig) allowed() string {
 	r.mu.Lock()
@@ -129,7 +121,6 @@ func TestAnswersAreNotBoundInTime(t *testing.T) {
 // A client that does not read its answer keeps the git process until another request needs it.
 func TestSlowReaderYields(t *testing.T) {
 	r := slowly(t, gitserve.Config{MaxPushes: 1, MaxFetches: 1}.With(gitserve.Fixed{RateWindow: 4 * time.Second}), "cat OUT; head -c 15000000 /dev/zero")
-	configured(t, r.dir())
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)
 	for _, service := range []string{uploadPack, receivePack} {
@@ -187,21 +178,4 @@ func TestNoPlace(t *testing.T) {
 		again("GET", strings.TrimSuffix(at, "/"), "")
 		empty()
 	}
-}
-
-// One client has a limited number of requests of a kind, even if others are free.
-func TestMaxPerClient(t *testing.T) {
-	r := newRig(t, gitserve.Config{
-		Client: func(r *http.Request) string { return r.Header.Get("X-Real-IP") },
-	}.With(gitserve.Fixed{MaxReaders: 12, MaxPerClient: 2, Wait: 100 * time.Millisecond}))
-	for _, name := range []string{"a", "a", "", "", ""} { // unnamed clients have no limit
-		r.post(t, uploadPack, "", "X-Real-IP: "+name)
-	}
-	r.taken(t, "requests", "fetch", 5)
-	ask := func(name string) int {
-		resp, _ := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000", "X-Real-IP", name)
-		return resp.StatusCode
-	}
-	require.Equal(t, http.StatusServiceUnavailable, ask("a"))
-	require.Equal(t, http.StatusOK, ask("b"))
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"math"
 	"path"
@@ -25,24 +24,28 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Staging is the storage of pushes for events that are not stored. Each push has a folder beside
-// the repositories, so clients cannot fetch the objects, and they can be removed together. [Open]
-// creates it. All methods may be called concurrently.
+// Staging stores pushes for events that are not stored. Each push has a folder beside the
+// repositories, so clients cannot fetch its objects. All methods may be called concurrently.
 type Staging struct {
 	layout *layout
-	log    *slog.Logger
-	limits stagingLimits
+	cfg    RepositoriesConfig
 	parts  *limit.Slots // bytes per client
 
 	mu sync.Mutex
 	// guarded by mu
-	uploads        *limit.Table[*upload, struct{}]                      // owned by the client that pushes
-	owners         map[graspsync.PubKey]*limit.Table[*upload, struct{}] // the same uploads, by repository owner
-	events         map[stagedFor][]*upload
-	refused, ended map[string]uint64
+	uploads *uploadTable                      // owned by the client that pushes
+	owners  map[graspsync.PubKey]*uploadTable // the same uploads, by repository owner
+	events  map[stagedFor][]*upload
+	refused map[*refusal]uint64
+	ended   map[string]uint64
 }
 
-// upload is a push with its own folder, complete or in progress.
+type uploadTable = limit.Table[*upload, struct{}]
+
+func newUploadTable(bytes int64) *uploadTable {
+	return limit.NewTable[*upload, struct{}](int(max(1, bytes/leastStaged)), bytes)
+}
+
 type upload struct {
 	s    *Staging
 	path string // of the folder, below the root
@@ -50,8 +53,7 @@ type upload struct {
 	who  limit.Stranger
 
 	// guarded by mu of Staging
-	ids     []graspsync.EventID // events of the push; empty: not staged
-	tips    map[graspsync.EventID]nip34.ObjectID
+	tips    map[graspsync.EventID]nip34.ObjectID // of its events; empty: not staged
 	bytes   int64
 	slot    *limit.Slot
 	since   time.Time
@@ -64,41 +66,28 @@ type stagedFor struct {
 	id  graspsync.EventID
 }
 
-// stagingLimits are the limits of staged data: time, and bytes per client, per repository owner,
-// and in total.
-type stagingLimits struct {
-	hold                     time.Duration
-	perClient, perOwner, all int64
-}
-
-// leastStaged is the minimum charge per event, in bytes. It covers the folder, files and memory, so
-// that byte limits also limit the number of uploads.
+// leastStaged is the minimum charge per event, in bytes, so that byte limits also limit the number
+// of uploads.
 const leastStaged = 64 << 10
 
-// maxPerEvent is the maximum number of pushes for one event. All of them are examined when the
-// event arrives.
+// maxPerEvent is the maximum number of pushes for one event, because all are examined when it
+// arrives.
 const maxPerEvent = 8
 
-// quotaError is a message to clients about a full staging area. Pushes for stored events do not use
-// the staging area.
-type quotaError string
-
-func (e quotaError) Error() string { return string(e) }
-
-const (
-	errStagedAll    quotaError = "too much was pushed to this server for events that are not here: publish the event first"
-	errStagedOwner  quotaError = "too much was pushed to this owner's repositories for events that are not here: publish the event first"
-	errStagedClient quotaError = "you have pushed too much for events that are not here: publish the event first"
-	errStagedEvent  quotaError = "too many have pushed for this event: publish the event first"
+var (
+	errStagedAll    = full("too much was pushed to this server for events that are not here: publish the event first")
+	errStagedOwner  = full("too much was pushed to this owner's repositories for events that are not here: publish the event first")
+	errStagedClient = full("you have pushed too much for events that are not here: publish the event first")
+	errStagedEvent  = full("too many have pushed for this event: publish the event first")
 )
+
+var stagedLimits = map[*refusal]string{errStagedAll: "all", errStagedOwner: "owner", errStagedClient: "client", errStagedEvent: "event"}
 
 const area = "staged"
 
-// noteName is the file that describes an upload in its folder. Git uses no such name in object
-// directories.
+// noteName is the file that describes an upload. Git uses no such name.
 const noteName = "upload.json"
 
-// Reasons for the end of an upload.
 const (
 	endedEvent      = "event"      // the event was stored
 	endedExpired    = "expired"    // the event did not arrive in time
@@ -116,14 +105,13 @@ type note struct {
 	Since  time.Time         `json:"since"`
 }
 
-// openStaging reads the uploads of earlier processes. It removes uploads that are unreadable,
+// openStaging reads the uploads of earlier processes. It removes those that are unreadable,
 // expired, or over a limit.
-func openStaging(l *layout, limits stagingLimits, log *slog.Logger, tasks *tasks) (*Staging, error) {
+func openStaging(l *layout, cfg RepositoriesConfig, tasks *tasks) (*Staging, error) {
 	s := &Staging{
-		layout: l, log: log, limits: limits, parts: limit.NewSlots(math.MaxInt64, limits.perClient), uploads: uploadTable(limits.all),
-		owners: make(map[graspsync.PubKey]*limit.Table[*upload, struct{}]), events: make(map[stagedFor][]*upload),
-		refused: map[string]uint64{"all": 0, "owner": 0, "client": 0, "event": 0},
-		ended:   map[string]uint64{endedEvent: 0, endedExpired: 0, endedReplaced: 0, endedDisplaced: 0, endedRepository: 0, endedUnreadable: 0},
+		layout: l, cfg: cfg, parts: limit.NewSlots(math.MaxInt64, cfg.fixed.MaxStagedPerClient), uploads: newUploadTable(cfg.MaxStaged),
+		owners: make(map[graspsync.PubKey]*uploadTable), events: make(map[stagedFor][]*upload), refused: make(map[*refusal]uint64),
+		ended: map[string]uint64{endedEvent: 0, endedExpired: 0, endedReplaced: 0, endedDisplaced: 0, endedRepository: 0, endedUnreadable: 0},
 	}
 	if err := l.root.Mkdir(area, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -149,17 +137,11 @@ func openStaging(l *layout, limits stagingLimits, log *slog.Logger, tasks *tasks
 	slices.SortFunc(uploads, func(a, b *upload) int { return a.since.Compare(b.since) })
 	s.mu.Lock()
 	for _, u := range uploads {
-		if !time.Now().Before(u.since.Add(limits.hold)) {
-			s.ended[endedExpired]++
-			gone = append(gone, u)
-			continue
-		}
 		displaced, err := s.charge(u, u.bytes)
-		if err != nil {
+		if gone = append(gone, displaced...); err != nil {
 			s.ended[endedDisplaced]++
-			displaced = append(displaced, u)
+			gone = append(gone, u)
 		}
-		gone = append(gone, displaced...)
 	}
 	s.mu.Unlock()
 	for _, u := range gone {
@@ -167,7 +149,19 @@ func openStaging(l *layout, limits stagingLimits, log *slog.Logger, tasks *tasks
 			return nil, err
 		}
 	}
-	tasks.beside(s.expire)
+	s.expire(time.Now())
+	tasks.beside(func(ctx context.Context) {
+		tick := time.NewTicker(max(cfg.StageHold/20, time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case now := <-tick.C:
+				s.expire(now)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	return s, nil
 }
 
@@ -199,31 +193,19 @@ func (s *Staging) read(folder string) (u *upload, err error) {
 		if u.tips[id], err = nip34.ParseObjectID(tip); err != nil {
 			return u, err
 		}
-		u.ids = append(u.ids, id)
 	}
 	return u, nil
 }
 
-func (s *Staging) expire(ctx context.Context) {
-	tick := time.NewTicker(max(s.limits.hold/20, time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		now := time.Now()
-		s.end(endedExpired, func(u *upload) bool { return !now.Before(u.since.Add(s.limits.hold)) })
-	}
+func (s *Staging) expire(now time.Time) {
+	s.end(endedExpired, func(u *upload) bool { return now.Sub(u.since) >= s.cfg.StageHold })
 }
 
-// discard removes the folders of ended uploads. A folder that cannot be removed now is removed
-// after a restart.
+// discard removes folders. After a failure the next Open removes them.
 func (s *Staging) discard(uploads []*upload) {
 	for _, u := range uploads {
 		if err := s.layout.away(u.path); err != nil {
-			s.log.Warn("removing staged data failed", "error", err)
+			s.cfg.Logger.Warn("removing staged data failed", "error", err)
 		}
 	}
 }
@@ -235,19 +217,16 @@ func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgato
 		if u.kept {
 			out = append(out, purgatory.Upload{
 				Tip: u.tips[id], Dir: filepath.Join(s.layout.dir, filepath.FromSlash(u.path)), Bytes: u.bytes,
-				Discard: func() { s.strike(u, id) },
+				Discard: func() {
+					s.mu.Lock()
+					gone := s.strike(endedEvent, u, id)
+					s.mu.Unlock()
+					s.discard(gone)
+				},
 			})
 		}
 	}
 	return out
-}
-
-// strike removes an upload for a stored event.
-func (s *Staging) strike(u *upload, id graspsync.EventID) {
-	s.mu.Lock()
-	gone := s.unstage(endedEvent, stagedFor{u.ref, id}, func(o *upload) bool { return o == u })
-	s.mu.Unlock()
-	s.discard(gone)
 }
 
 func (s *Staging) leave(at string) {
@@ -270,30 +249,23 @@ func (s *Staging) end(why string, which func(*upload) bool) {
 	s.discard(gone)
 }
 
-// The caller of the methods below holds mu. They return ended uploads, whose folders the caller
-// must remove.
+// The caller of the methods below holds mu. It must discard the returned uploads.
 
-// unstage removes an event from complete uploads, and ends uploads without other events.
-func (s *Staging) unstage(why string, event stagedFor, which func(*upload) bool) (gone []*upload) {
-	for _, u := range slices.Clone(s.events[event]) {
-		if !u.kept || !which(u) {
-			continue
-		}
-		if s.unlist(u, event.id); len(u.ids) == 0 {
-			s.remove(u)
-			s.ended[why]++
-			gone = append(gone, u)
-		}
+// strike removes an event from an upload, and the upload with its last event.
+func (s *Staging) strike(why string, u *upload, id graspsync.EventID) (gone []*upload) {
+	if _, ok := u.tips[id]; !ok {
+		return nil
 	}
-	return gone
-}
-
-func uploadTable(bytes int64) *limit.Table[*upload, struct{}] {
-	return limit.NewTable[*upload, struct{}](int(max(1, bytes/leastStaged)), bytes)
+	if s.unlist(u, id); len(u.tips) > 0 {
+		return nil
+	}
+	s.remove(u)
+	s.ended[why]++
+	return []*upload{u}
 }
 
 func (s *Staging) unlist(u *upload, id graspsync.EventID) {
-	u.ids = slices.DeleteFunc(slices.Clone(u.ids), func(other graspsync.EventID) bool { return other == id })
+	delete(u.tips, id)
 	event := stagedFor{u.ref, id}
 	if s.events[event] = slices.DeleteFunc(s.events[event], func(o *upload) bool { return o == u }); len(s.events[event]) == 0 {
 		delete(s.events, event)
@@ -308,7 +280,7 @@ func (s *Staging) remove(u *upload) {
 			delete(s.owners, u.ref.Owner)
 		}
 	}
-	for _, id := range u.ids {
+	for id := range u.tips {
 		s.unlist(u, id)
 	}
 	if u.slot != nil {
@@ -316,39 +288,32 @@ func (s *Staging) remove(u *upload) {
 	}
 }
 
-// charge sets the size of an upload, at least leastStaged per event. An error is a quotaError, and
-// the upload is then removed.
-func (s *Staging) charge(u *upload, bytes int64) (gone []*upload, err error) {
-	first := u.slot == nil
-	if u.bytes = max(bytes, leastStaged*int64(len(u.ids))); !first {
+// charge sets the size of an upload. A refusal removes it.
+func (s *Staging) charge(u *upload, bytes int64) (gone []*upload, err *refusal) {
+	if u.slot == nil {
+		err = s.list(u)
+	} else {
 		u.slot.Release()
 	}
+	u.bytes = max(bytes, leastStaged*int64(len(u.tips)))
 	u.slot = s.parts.TryAcquire(u.who, u.bytes)
-	for _, id := range u.ids {
-		event := stagedFor{u.ref, id}
-		if others := s.events[event]; first && len(others) >= maxPerEvent && !slices.ContainsFunc(others, u.sameClient) {
-			err = s.refuse("event", errStagedEvent)
-		} else if first {
-			s.events[event] = append(others, u)
-		}
-	}
 	switch {
 	case err != nil:
 	case u.evicted:
-		err = s.refuse("all", errStagedAll)
+		err = errStagedAll
 	case u.slot == nil:
-		err = s.refuse("client", errStagedClient)
+		err = errStagedClient
 	default:
 		of := s.owners[u.ref.Owner]
 		if of == nil {
-			of = uploadTable(s.limits.perOwner)
+			of = newUploadTable(s.cfg.fixed.MaxStagedPerOwner)
 			s.owners[u.ref.Owner] = of
 		}
 		evicted, ok := of.Put(u, u.who, u.bytes, struct{}{})
 		if !ok {
-			err = s.refuse("owner", errStagedOwner)
+			err = errStagedOwner
 		} else if more, ok := s.uploads.Put(u, u.who, u.bytes, struct{}{}); !ok {
-			evicted, err = append(evicted, more...), s.refuse("all", errStagedAll)
+			err = errStagedAll
 		} else {
 			evicted = append(evicted, more...)
 		}
@@ -361,24 +326,29 @@ func (s *Staging) charge(u *upload, bytes int64) (gone []*upload, err error) {
 		}
 	}
 	if err != nil {
+		s.refused[err]++
 		s.remove(u)
 		u.evicted = true
 	}
 	return gone, err
 }
 
-// sameClient reports whether two uploads are from the same named client.
-func (u *upload) sameClient(o *upload) bool { return o != u && o.who.ID != "" && o.who == u.who }
-
-func (s *Staging) refuse(name string, err error) error {
-	s.refused[name]++
-	return err
+func (s *Staging) list(u *upload) *refusal {
+	for id := range u.tips {
+		event := stagedFor{u.ref, id}
+		if others := s.events[event]; len(others) >= maxPerEvent && !slices.ContainsFunc(others, u.sameClient) {
+			return errStagedEvent
+		}
+		s.events[event] = append(s.events[event], u)
+	}
+	return nil
 }
 
-// begin creates a folder for a push, with room in the staging area if ids is not empty. The caller
-// must call end.
-func (s *Staging) begin(ref graspsync.RepoRef, who limit.Stranger, ids []graspsync.EventID) (*upload, error) {
-	u := &upload{s: s, path: s.layout.fresh(), ref: ref, who: who, ids: ids}
+func (u *upload) sameClient(o *upload) bool { return o != u && o.who.ID != "" && o.who == u.who }
+
+// begin creates a folder for a push, staged if tips is not empty. The caller must call end.
+func (s *Staging) begin(ref graspsync.RepoRef, who limit.Stranger, tips map[graspsync.EventID]nip34.ObjectID) (*upload, error) {
+	u := &upload{s: s, path: s.layout.fresh(), ref: ref, who: who, tips: tips}
 	if err := u.charge(0); err != nil {
 		return nil, err
 	}
@@ -393,54 +363,35 @@ func (s *Staging) begin(ref graspsync.RepoRef, who limit.Stranger, ids []graspsy
 func (u *upload) staged() bool {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()
-	return len(u.ids) > 0
+	return len(u.tips) > 0
 }
 
-// charge sets the current size of an upload. The error is a quotaError.
 func (u *upload) charge(bytes int64) error {
 	u.s.mu.Lock()
-	if len(u.ids) == 0 && !u.evicted {
+	if len(u.tips) == 0 && !u.evicted {
 		u.s.mu.Unlock()
 		return nil
 	}
 	gone, err := u.s.charge(u, bytes)
 	u.s.mu.Unlock()
 	u.s.discard(gone)
-	return err
-}
-
-// part returns the maximum size that a client may have staged for one owner, in bytes.
-func (s *Staging) part(who limit.Stranger) int64 {
-	if who.ID == "" {
-		return min(s.limits.perOwner, s.limits.all)
-	}
-	return min(s.limits.perClient, s.limits.perOwner, s.limits.all)
-}
-
-func (u *upload) measure() error {
-	var sum int64
-	err := fs.WalkDir(u.s.layout.root.FS(), u.path, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		info, err := d.Info()
-		if err == nil {
-			sum += info.Size()
-		}
-		return err
-	})
 	if err != nil {
-		return fmt.Errorf("measuring an upload: %w", err)
+		return err
 	}
-	return u.charge(sum)
+	return nil
 }
 
-// keep moves an upload to the staging area, durably because the client is told so. It replaces
+func (s *Staging) part(who limit.Stranger) int64 {
+	most := min(s.cfg.fixed.MaxStagedPerOwner, s.cfg.MaxStaged)
+	if who.ID != "" {
+		most = min(most, s.cfg.fixed.MaxStagedPerClient)
+	}
+	return most
+}
+
+// keep stages an upload for the events of tips, durably because the client is told so. It replaces
 // uploads of the same client for the same events.
 func (u *upload) keep(tips map[graspsync.EventID]nip34.ObjectID) error {
-	if err := u.measure(); err != nil {
-		return err
-	}
 	s, l, since := u.s, u.s.layout, time.Now()
 	n := note{Repo: u.ref.String(), Client: u.who.ID, Tips: make(map[string]string), Since: since}
 	s.mu.Lock()
@@ -466,34 +417,38 @@ func (u *upload) keep(tips map[graspsync.EventID]nip34.ObjectID) error {
 	}
 	var gone []*upload
 	s.mu.Lock()
+	defer func() {
+		s.mu.Unlock()
+		s.discard(gone)
+	}()
 	if u.evicted {
-		err = s.refuse("all", errStagedAll)
-	} else {
-		u.kept, u.tips, u.since = true, tips, since
-		s.uploads.Touch(u) // moves it to the end of the eviction order
-		s.owners[u.ref.Owner].Touch(u)
-		for _, id := range u.ids {
-			if _, here := tips[id]; !here { // its command was refused
-				s.unlist(u, id)
-			} else {
-				gone = append(gone, s.unstage(endedReplaced, stagedFor{u.ref, id}, u.sameClient)...)
+		s.refused[errStagedAll]++
+		return errStagedAll
+	}
+	u.kept, u.since = true, since
+	s.uploads.Touch(u) // moves it to the end of the eviction order
+	s.owners[u.ref.Owner].Touch(u)
+	for id := range u.tips {
+		if _, here := tips[id]; !here { // its command was refused
+			s.unlist(u, id)
+			continue
+		}
+		for _, o := range slices.Clone(s.events[stagedFor{u.ref, id}]) {
+			if o.kept && u.sameClient(o) {
+				gone = append(gone, s.strike(endedReplaced, o, id)...)
 			}
 		}
 	}
-	s.mu.Unlock()
-	s.discard(gone)
-	return err
+	return nil
 }
 
-// release frees the room of an incomplete upload.
 func (u *upload) release() {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()
 	u.s.remove(u)
-	u.ids, u.evicted = nil, false
+	u.evicted = false
 }
 
-// end removes an upload unless it was kept.
 func (u *upload) end() error {
 	u.s.mu.Lock()
 	kept := u.kept
@@ -505,8 +460,7 @@ func (u *upload) end() error {
 	return u.s.layout.root.RemoveAll(u.path)
 }
 
-// Collector returns the metrics, whose names begin with the namespace and "_staging". The caller
-// registers the collector.
+// Collector returns the metrics, whose names begin with the namespace and "_staging".
 func (s *Staging) Collector(namespace string) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "staging", name), help, labels, nil)
@@ -527,8 +481,8 @@ func (s *Staging) Collector(namespace string) prometheus.Collector {
 		s.mu.Unlock()
 		m.gauge(bytes, float64(sum))
 		m.gauge(uploads, float64(n))
-		for reason, n := range byRefusal {
-			m.counter(refused, float64(n), reason)
+		for why, reason := range stagedLimits {
+			m.counter(refused, float64(byRefusal[why]), reason)
 		}
 		for reason, n := range byEnd {
 			m.counter(ended, float64(n), reason)

@@ -3,7 +3,6 @@ package server
 import (
 	"net/http"
 
-	"github.com/graspsync/graspsync/adapter/internal/web"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -11,7 +10,7 @@ import (
 // first.
 func Named(identity nip34.Identity, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u := identity.Origin(web.BaseURL(r))
+		u := identity.Origin(r.Host)
 		if u.Scheme == "" {
 			next.ServeHTTP(w, r)
 			return

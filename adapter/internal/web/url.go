@@ -6,14 +6,6 @@ import (
 	"strings"
 )
 
-// BaseURL returns the scheme and host of a request URL, which clients can forge.
-func BaseURL(r *http.Request) string {
-	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
-		return "https://" + r.Host
-	}
-	return "http://" + r.Host
-}
-
 // OriginalPath returns the requested path, before an outer handler removed a prefix.
 func OriginalPath(r *http.Request) string {
 	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {

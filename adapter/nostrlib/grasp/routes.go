@@ -29,10 +29,11 @@ func routes(gs *grasp.GraspServer, git *gitserve.Handler, site *pages.Site, iden
 	mux.HandleFunc("POST /{npub}/{repo}/git-upload-pack", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git, gs.OnRead) })
 	mux.HandleFunc("POST /{npub}/{repo}/git-receive-pack", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git, gs.OnWrite) })
 	mux.HandleFunc("GET /{npub}/{repo}", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git) })
+	front := git.Page(http.HandlerFunc(site.Front))
 	for _, path := range []string{"/{$}", "/assets/{name}"} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			if f := (&fallback{ResponseWriter: w}); f.missing(base, r) {
-				site.Front(w, r)
+				front.ServeHTTP(w, r)
 			}
 		})
 	}

@@ -102,7 +102,6 @@ func public(t *testing.T) (site string, repository string) {
 	repository = "/" + owner.Npub() + "/lantern.git"
 	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Host = domain
-		r.Header.Set("X-Forwarded-Proto", "https")
 		if r.URL.Path == repository {
 			p.Repository(w, r, v)
 			return

@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -33,36 +32,5 @@ func TestLock(t *testing.T) {
 		require.Equal(t, 1, l.Len())
 		other()
 		require.Zero(t, l.Len(), "nothing is kept")
-	})
-}
-
-// LockUnused fails while the key is used, locked or waited for. Later callers wait for it.
-func TestLockUnused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := NewLocks[int]()
-		done := l.Use(1)
-		_, ok := l.LockUnused(1)
-		require.False(t, ok)
-		done()
-		unlock, err := l.Lock(t.Context(), 1)
-		require.NoError(t, err)
-		_, ok = l.LockUnused(1)
-		require.False(t, ok)
-		unlock()
-		unlock, ok = l.LockUnused(1)
-		require.True(t, ok)
-		_, ok = l.TryLock(1)
-		require.False(t, ok)
-		_, ok = l.LockUnused(1)
-		require.False(t, ok)
-		began := time.Now()
-		time.AfterFunc(time.Second, unlock)
-		unlock, err = l.Lock(t.Context(), 1)
-		require.NoError(t, err)
-		require.Equal(t, time.Second, time.Since(began))
-		_, ok = l.LockUnused(1)
-		require.False(t, ok, "the other one is still there")
-		unlock()
-		require.Zero(t, l.Len())
 	})
 }

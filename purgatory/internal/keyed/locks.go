@@ -46,25 +46,5 @@ func (l *Locks[K]) TryLock(k K) (unlock func(), ok bool) {
 	}
 }
 
-// LockUnused is TryLock that also fails if the key is in use (see Use) or a caller waits for its
-// lock.
-func (l *Locks[K]) LockUnused(k K) (unlock func(), ok bool) {
-	slot, done, ok := l.slots.UseFirst(k, func(slot chan struct{}) { slot <- struct{}{} })
-	if !ok {
-		return nil, false
-	}
-	return func() {
-		<-slot
-		done()
-	}, true
-}
-
-// Use blocks [Locks.LockUnused], but no other lock of the key, until done is called. done must be
-// called once.
-func (l *Locks[K]) Use(k K) (done func()) {
-	_, done = l.slots.Use(k)
-	return done
-}
-
-// Len returns the number of keys that are locked, waited for or in use.
+// Len returns the number of keys that are locked or waited for.
 func (l *Locks[K]) Len() int { return l.slots.Len() }

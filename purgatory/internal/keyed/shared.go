@@ -26,30 +26,6 @@ func NewShared[K comparable, V any](fresh func() V) *Shared[K, V] {
 func (s *Shared[K, V]) Use(k K) (value V, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.use(k)
-}
-
-// UseFirst is Use, but fails if the key is in use. take is called before any other user gets the
-// value. It must not block.
-func (s *Shared[K, V]) UseFirst(k K, take func(V)) (value V, done func(), ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of[k] != nil {
-		return value, nil, false
-	}
-	value, done = s.use(k)
-	take(value)
-	return value, done, true
-}
-
-// Len returns the number of keys in use.
-func (s *Shared[K, V]) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.of)
-}
-
-func (s *Shared[K, V]) use(k K) (value V, done func()) {
 	x := s.of[k]
 	if x == nil {
 		x = &share[V]{value: s.fresh()}
@@ -63,4 +39,11 @@ func (s *Shared[K, V]) use(k K) (value V, done func()) {
 			delete(s.of, k)
 		}
 	}
+}
+
+// Len returns the number of keys in use.
+func (s *Shared[K, V]) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.of)
 }
