@@ -222,20 +222,19 @@ func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL
 	if err := m.ask(ctx, relayQuestion{&x}); err != nil {
 		return RelayFollowState{}, fmt.Errorf("explaining %s: %w", u, err)
 	}
-	t := m.relayFilter
 	x.Listed, x.Examples = m.index.Listing(u)
 	switch {
-	case t.ours(u):
+	case m.isOurs(u):
 		x.Is = RelayOurs
 	case x.Status != nil:
 		x.Is = RelayFollowed
-	case t.blocked(u):
+	case m.blockedRelay(u):
 		x.Is = RelayBlocked
 	case !m.isReady():
 		x.Is = RelayUnread
 	case !u.HostPort().Resolvable():
 		x.Is = RelayUnresolvable
-	case t.tooPlain(u):
+	case m.tooPlain(u):
 		x.Is = RelayPlaintext
 	case x.Listed == 0:
 		x.Is = RelayNotFollowed

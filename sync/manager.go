@@ -35,8 +35,6 @@ type SyncManager struct {
 	transport    Transport
 	health       *health.RelayHealthTracker
 	index        *index.Index
-	reader       storeReader
-	relayFilter  *relayFilter
 	self         *selfSubscriber
 	ingest       *ingest
 	sets         *negentropySets
@@ -99,10 +97,6 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	x := index.New(cfg.Policy.Lists, identity, rep.panickedIn)
 	m := &SyncManager{
 		cfg: &cfg, identity: identity, store: store, transport: transport, health: tracker, index: x, telemetry: rep,
-		reader: storeReader{store: store, index: x, telemetry: rep},
-		relayFilter: &relayFilter{
-			index: x, identity: identity, own: cfg.OwnRelay, plaintext: cfg.AllowPlaintext, most: cfg.Limits.MaxRelaysPerRepo, operator: cfg.Rules,
-		},
 		self: newSelfSubscriber(x, cfg.constants.FeedQueue, maxAuthors), unproductive: newUnproductive(&cfg.constants),
 		ready: make(chan struct{}), ended: make(chan struct{}), inbox: newMailbox[loopMessage](), submissions: newMailbox[graspsync.Event](),
 	}
@@ -110,7 +104,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	m.ingest.policy.identity = identity
 	m.persistence = newPersistence(&cfg, identity, tracker, m.ingest.rejected, transport, rep)
 	m.own = &ownFeed{cfg: &cfg, telemetry: rep, readable: m.ready, stored: m.ownEvent}
-	m.sets = newNegentropySets(store, cfg.Holder, maxSet, m.ingest.rejected, rep)
+	m.sets = &negentropySets{m: m, places: make(chan struct{}, setLoads), loaded: make(map[string]setLoad)}
 	m.loop = newLoop(m)
 	m.snapshot.Store(&Status{Unread: true})
 	return m, nil
@@ -578,10 +572,10 @@ func (q *repoResync) handle(ctx context.Context, l *loop) {
 // A blocked relay is followed after its block is lifted. The error is that of ctx, [ErrNotRunning],
 // or wraps [ErrUnusableRelay].
 func (m *SyncManager) AddBootstrap(ctx context.Context, relay graspsync.RelayURL) error {
-	switch t := m.relayFilter; {
-	case relay.IsZero(), t.ours(relay):
+	switch {
+	case relay.IsZero(), m.isOurs(relay):
 		return fmt.Errorf("%w: %q is ourselves, or none", ErrUnusableRelay, relay)
-	case t.tooPlain(relay):
+	case m.tooPlain(relay):
 		return fmt.Errorf("%w: %s is not encrypted", ErrUnusableRelay, relay)
 	}
 	return m.ask(ctx, &bootstrapChange{relay: relay})
@@ -664,7 +658,7 @@ func (l *loop) followBootstrap(ctx context.Context) {
 		return
 	}
 	for _, u := range l.bootstrap {
-		l.step(ctx, plan.Bootstrap{Relay: u, Not: l.m.relayFilter.blocked(u)})
+		l.step(ctx, plan.Bootstrap{Relay: u, Not: l.m.blockedRelay(u)})
 	}
 }
 

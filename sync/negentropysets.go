@@ -12,7 +12,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
-	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 const (
@@ -27,13 +26,8 @@ var errSetTooLarge = errors.New("more events than are reconciled at once")
 // negentropySets loads our event keys for a filter. Many relays use the same filter at the same
 // time, so a set is shared for 30 seconds.
 type negentropySets struct {
-	store     Store
-	telemetry *telemetry // may be nil
-	holder    Holder     // may be nil
-	// rejected events count as stored. Otherwise each reconciliation would fetch them again.
-	rejected *pending.RejectedIndex
-	most     int
-	places   chan struct{}
+	m      *SyncManager
+	places chan struct{}
 
 	mu     sync.Mutex
 	loaded map[string]setLoad // by the filter's JSON; guarded by mu
@@ -42,14 +36,6 @@ type negentropySets struct {
 type setLoad struct {
 	at  time.Time
 	get func() (*negentropy.Set, error) // loads the set at the first call
-}
-
-// newNegentropySets returns an empty cache.
-func newNegentropySets(store Store, holder Holder, most int, notHere *pending.RejectedIndex, r *telemetry) *negentropySets {
-	return &negentropySets{
-		store: store, holder: holder, rejected: notHere, telemetry: r, most: most,
-		places: make(chan struct{}, setLoads), loaded: make(map[string]setLoad),
-	}
 }
 
 func (s *negentropySets) load(ctx context.Context, f nostr.Filter) (*negentropy.Set, error) {
@@ -91,7 +77,7 @@ func (s *negentropySets) forget(is func(key string, l setLoad) bool) {
 }
 
 func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, err error) {
-	defer s.telemetry.recovered(&err, "store")
+	defer s.m.telemetry.recovered(&err, whoseStore)
 	select {
 	case s.places <- struct{}{}:
 		defer func() { <-s.places }()
@@ -101,14 +87,14 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 	// Read held events before stored ones, because an event that is released in between must be
 	// found at least once.
 	var held []graspsync.EventKey
-	if s.holder != nil {
+	if s.m.cfg.Holder != nil {
 		if held, err = s.held(ctx, f); err != nil {
 			return nil, fmt.Errorf("reading held events: %w", err)
 		}
 	}
 	var items []negentropy.Item
 	add := func(st graspsync.EventKey) error {
-		if len(items) >= s.most {
+		if len(items) >= maxSet {
 			return errSetTooLarge
 		}
 		if st.CreatedAt < 0 || st.CreatedAt > maxSetTime {
@@ -117,7 +103,7 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 		items = append(items, negentropy.Item{CreatedAt: uint64(st.CreatedAt), ID: st.ID})
 		return nil
 	}
-	for st, err := range s.store.Keys(ctx, f) {
+	for st, err := range s.m.store.Keys(ctx, f) {
 		if err == nil {
 			err = add(st)
 		}
@@ -125,22 +111,16 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 			return nil, fmt.Errorf("reading the store: %w", err)
 		}
 	}
-	for _, st := range held {
+	// Rejected events count as stored. Otherwise each reconciliation would fetch them again.
+	for _, st := range append(held, s.m.ingest.rejected.EventKeys(f)...) {
 		if err := add(st); err != nil {
 			return nil, err
-		}
-	}
-	if s.rejected != nil {
-		for _, st := range s.rejected.EventKeys(f) {
-			if err := add(st); err != nil {
-				return nil, err
-			}
 		}
 	}
 	return negentropy.NewSet(items), nil
 }
 
 func (s *negentropySets) held(ctx context.Context, f nostr.Filter) (held []graspsync.EventKey, err error) {
-	defer s.telemetry.recovered(&err, "policy")
-	return s.holder.Held(ctx, f)
+	defer s.m.telemetry.recovered(&err, "policy")
+	return s.m.cfg.Holder.Held(ctx, f)
 }

@@ -788,7 +788,7 @@ func (c *relayConn) compared(r session.Report) {
 	c.m.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, c.m.cfg.constants.StoreTimeout)
 		defer cancel()
-		events, err := c.m.reader.lookUp(ctx, ids)
+		events, err := c.m.lookUp(ctx, ids)
 		if err != nil && c.ctx.Err() == nil {
 			c.m.cfg.Logger.Debug("reading events for reconciliation failed", keyRelay, c.url.String(), keyErr, err)
 		}

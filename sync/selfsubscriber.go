@@ -188,7 +188,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	var news plan.Authors
 	announcements, listed := 0, ""
 	s := m.index.Begin()
-	missed, err := m.reader.scan(ctx, func(ev graspsync.Event) {
+	missed, err := m.scanStore(ctx, func(ev graspsync.Event) {
 		if m.self.found(s, ev) && !first {
 			m.ingest.fulfil(ev)
 		}
@@ -237,11 +237,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 
 // descend searches for replies in the repositories in of. A nil of means all.
 func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}) {
-	err := func() (err error) {
-		defer m.telemetry.recovered(&err, "store")
-		return m.reader.descend(ctx, of, m.self.descends)
-	}()
-	m.inbox.put(threadSearchResult{of, err})
+	m.inbox.put(threadSearchResult{of, m.findReplies(ctx, of, m.self.descends)})
 }
 
 // listedRelay returns a relay that an announcement lists, or "".

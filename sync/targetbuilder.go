@@ -49,7 +49,7 @@ func (w *targetBuilder) hold(b *selfBatch) {
 // changes returns the plan input for a change of the index.
 func (w *targetBuilder) changes(c index.Change) plan.Changes {
 	var out plan.Changes
-	s := w.m.relayFilter.targets()
+	s := w.m.newRelayChoice()
 	s.give(c.Repos)
 	s.give(w.held)
 	for ref, a := range c.Repos {
@@ -108,10 +108,10 @@ func (w *targetBuilder) countDropped(a *nip34.Announcement) {
 	plaintext, blocked := 0, 0
 	for _, u := range followed {
 		switch {
-		case w.m.relayFilter.ours(u):
-		case w.m.relayFilter.tooPlain(u):
+		case w.m.isOurs(u):
+		case w.m.tooPlain(u):
 			plaintext++
-		case w.m.relayFilter.blocked(u):
+		case w.m.blockedRelay(u):
 			blocked++
 		}
 	}
@@ -151,7 +151,7 @@ func (w *targetBuilder) alsoAffected(names map[string]struct{}) map[graspsync.Re
 
 // listers returns the author who lists each relay of a repository.
 func (w *targetBuilder) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
-	s := w.m.relayFilter.targets()
+	s := w.m.newRelayChoice()
 	s.give(w.held)
 	by := make(map[graspsync.RelayURL]graspsync.PubKey)
 	relays, _ := s.of(ref)
@@ -170,50 +170,36 @@ func (w *targetBuilder) withHeld(c *index.Change) {
 	}
 }
 
-// relayFilter decides which relays may be followed.
-type relayFilter struct {
-	index     *index.Index
-	identity  nip34.Identity
-	own       graspsync.RelayURL // [Config.OwnRelay]
-	plaintext bool               // ws:// is allowed
-	most      int                // maximum number of relays of a repository
-	operator  Rules              // may be nil
-}
-
-// targets returns an empty relayTargets for the current index.
-func (t *relayFilter) targets() *relayChoice {
-	return &relayChoice{
-		index: t.index, most: t.most, usable: t.usable,
-		given: make(map[string][]*nip34.Announcement),
-		rules: make(map[string]func(owner graspsync.PubKey) ([]nip34.Target, int)),
-	}
-}
-
 // usable reports whether a relay may be followed.
-func (t *relayFilter) usable(u graspsync.RelayURL) bool {
-	return !t.ours(u) && !t.tooPlain(u) && !t.blocked(u)
+func (m *SyncManager) usable(u graspsync.RelayURL) bool {
+	return !m.isOurs(u) && !m.tooPlain(u) && !m.blockedRelay(u)
 }
 
-func (t *relayFilter) blocked(u graspsync.RelayURL) bool {
-	return t.operator != nil && t.operator.BlocksRelay(u)
+func (m *SyncManager) blockedRelay(u graspsync.RelayURL) bool {
+	return m.cfg.Rules != nil && m.cfg.Rules.BlocksRelay(u)
 }
 
-func (t *relayFilter) ours(u graspsync.RelayURL) bool {
-	return t.identity.IsRelay(u) || u == t.own
+func (m *SyncManager) isOurs(u graspsync.RelayURL) bool {
+	return m.identity.IsRelay(u) || u == m.cfg.OwnRelay
 }
 
-func (t *relayFilter) tooPlain(u graspsync.RelayURL) bool {
-	return u.Plaintext() && !t.plaintext
+func (m *SyncManager) tooPlain(u graspsync.RelayURL) bool {
+	return u.Plaintext() && !m.cfg.AllowPlaintext
 }
 
 // relayChoice computes the relays of repositories ([nip34.AnnouncementSet.Targets]), once per
 // identifier.
 type relayChoice struct {
-	index  *index.Index
-	most   int // maximum number of relays of a repository
-	usable func(graspsync.RelayURL) bool
-	given  map[string][]*nip34.Announcement // additional announcements by identifier
-	rules  map[string]func(owner graspsync.PubKey) ([]nip34.Target, int)
+	m     *SyncManager
+	given map[string][]*nip34.Announcement // additional announcements by identifier
+	rules map[string]func(owner graspsync.PubKey) ([]nip34.Target, int)
+}
+
+func (m *SyncManager) newRelayChoice() *relayChoice {
+	return &relayChoice{
+		m: m, given: make(map[string][]*nip34.Announcement),
+		rules: make(map[string]func(owner graspsync.PubKey) ([]nip34.Target, int)),
+	}
 }
 
 // give adds announcements that are not stored. It must be called before of.
@@ -231,10 +217,10 @@ func (s *relayChoice) of(ref graspsync.RepoRef) ([]nip34.Target, int) {
 	rule := s.rules[ref.Identifier]
 	if rule == nil {
 		// The order of members is the same on all servers.
-		all := append(s.index.Family(ref.Identifier), s.given[ref.Identifier]...)
+		all := append(s.m.index.Family(ref.Identifier), s.given[ref.Identifier]...)
 		rule = nip34.Membership{}.Family(ref.Identifier, all).Targets(nip34.TargetBounds{
 			People: nip34.ServedBounds().Each,
-			Each:   s.most, Most: s.most, Usable: s.usable,
+			Each:   s.m.cfg.Limits.MaxRelaysPerRepo, Most: s.m.cfg.Limits.MaxRelaysPerRepo, Usable: s.m.usable,
 		})
 		s.rules[ref.Identifier] = rule
 	}

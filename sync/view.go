@@ -174,20 +174,13 @@ func (v storeView) Events(ctx context.Context, ids []graspsync.EventID) (map[gra
 	return found, nil
 }
 
-// storeReader reads the events of the index, and their replies, from a [Store].
-type storeReader struct {
-	store     Store        // read-only
-	index     *index.Index // read-only
-	telemetry *telemetry   // read-only
-}
-
-// scan reads all events from the Store and calls show with each. Then it calls gone with each id of
+// scanStore reads all events from the Store and calls show with each. Then it calls gone with each id of
 // unseen that is not stored. missed is the error of a Store that may have more events.
-func (r storeReader) scan(
+func (m *SyncManager) scanStore(
 	ctx context.Context, show func(graspsync.Event), unseen func() []graspsync.EventID, gone func(graspsync.EventID),
 ) (missed, err error) {
-	defer r.telemetry.recovered(&err, whoseStore)
-	for ev, err := range r.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), graspsync.KindVanish)}) {
+	defer m.telemetry.recovered(&err, whoseStore)
+	for ev, err := range m.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), graspsync.KindVanish)}) {
 		if errors.Is(err, ErrIncomplete) {
 			missed = err
 			break
@@ -198,10 +191,7 @@ func (r storeReader) scan(
 		show(ev)
 	}
 	for chunk := range slices.Chunk(unseen(), saveBatch) {
-		has, err := r.store.Has(ctx, chunk)
-		if err == nil && len(has) != len(chunk) {
-			err = fmt.Errorf("%d answers on %d ids", len(has), len(chunk))
-		}
+		has, err := m.ingest.store.has(ctx, chunk)
 		if err != nil {
 			return nil, fmt.Errorf("reading the store: %w", err)
 		}
@@ -214,14 +204,15 @@ func (r storeReader) scan(
 	return missed, nil
 }
 
-// descend searches the Store for replies in the repositories in of, nil for all, and calls take
+// findReplies searches the Store for replies in the repositories in of, nil for all, and calls take
 // with each.
-func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}, take func(graspsync.Event)) error {
+func (m *SyncManager) findReplies(ctx context.Context, of map[graspsync.RepoRef]struct{}, take func(graspsync.Event)) (err error) {
+	defer m.telemetry.recovered(&err, whoseStore)
 	var missed error
 	ask := func(values []string, names ...string) error {
 		for some := range slices.Chunk(values, tagsAtOnce) {
 			for _, name := range names {
-				for ev, err := range r.store.Events(ctx, nostr.Filter{Tags: nostr.TagMap{name: some}}) {
+				for ev, err := range m.store.Events(ctx, nostr.Filter{Tags: nostr.TagMap{name: some}}) {
 					if errors.Is(err, ErrIncomplete) {
 						missed = err
 						break
@@ -238,7 +229,7 @@ func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struc
 		return nil
 	}
 	for depth := range uint8(index.MaxDepth) {
-		ids, addresses := r.index.AtDepth(depth, of)
+		ids, addresses := m.index.AtDepth(depth, of)
 		if err := ask(texts(ids), "e", "E", "q"); err != nil {
 			return err
 		}
@@ -251,15 +242,15 @@ func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struc
 
 // lookUp returns the repositories of the events that belong to at least one. It omits events of the
 // last ten minutes, because relays may still receive them.
-func (r storeReader) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
-	defer r.telemetry.recovered(&err, whoseStore)
+func (m *SyncManager) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
+	defer m.telemetry.recovered(&err, whoseStore)
 	for _, f := range filters.ByID(ids, saveBatch) {
 		f.Limit = 0
-		for ev, err := range r.store.Events(ctx, f) {
+		for ev, err := range m.store.Events(ctx, f) {
 			if err != nil {
 				return out, err
 			}
-			if refs := r.index.ReposOf(ev); len(refs) > 0 && time.Since(ev.CreatedAt.Time()) >= lackingAfter {
+			if refs := m.index.ReposOf(ev); len(refs) > 0 && time.Since(ev.CreatedAt.Time()) >= lackingAfter {
 				out = append(out, refs)
 			}
 		}
