@@ -56,7 +56,8 @@ func (g *ingest) audit(t *testing.T) {
 	if unsettled > inFlight {
 		return
 	}
-	require.Equal(t, int64(g.rejected.Held().Waiting), g.waiting.Load())
+	waiting, _ := g.rejected.Whole()
+	require.EqualValues(t, waiting, g.waiting.Load())
 	inside := int64(0)
 	for _, j := range g.inflight.inFlight {
 		inside += j.size

@@ -544,11 +544,10 @@ func clockJump(wall, monotonic time.Duration) (by time.Duration, jumped bool) {
 
 // threadSearch schedules the search for stored replies in hosted repositories (layer 4).
 type threadSearch struct {
-	running  bool
-	all      bool                           // of all repositories
-	of       map[graspsync.RepoRef]struct{} // or of these
-	failures int                            // in a row
-	at       time.Time                      // not before
+	running bool
+	all     bool                           // of all repositories
+	of      map[graspsync.RepoRef]struct{} // or of these
+	at      time.Time                      // not before
 }
 
 // descend starts a search for replies in new hosted repositories, or in all after a scan, unless a
@@ -569,15 +568,10 @@ func (l *loop) descend(ctx context.Context, now time.Time) {
 func (msg threadSearchResult) handle(ctx context.Context, l *loop) {
 	d := &l.threadSearch
 	d.running = false
-	switch {
-	case msg.err == nil:
-		d.failures, d.at = 0, time.Time{}
-	case errors.Is(msg.err, ErrIncomplete): // the found replies count; a scan reports the error
-		d.failures, d.at = 0, time.Time{}
-	case ctx.Err() == nil:
+	// If the Store is incomplete, the found replies count, and a scan reports the error.
+	if msg.err != nil && !errors.Is(msg.err, ErrIncomplete) && ctx.Err() == nil {
 		l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
-		d.failures++
-		d.at = time.Now().Add(backoff.Doubled(rescanFirst, rescanMost, d.failures))
+		d.at = time.Now().Add(rescanMostFirst)
 		d.all = d.all || msg.of == nil
 		for ref := range msg.of {
 			lazy.Put(&d.of, ref, struct{}{})

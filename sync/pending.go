@@ -44,7 +44,12 @@ func (g *ingest) note(n pending.Note) {
 	g.telemetry.drop("postponed", d.Later)
 	g.telemetry.drop("remembered", d.Remembered)
 	g.telemetry.drop("unsaved", d.Unsaved)
-	g.waiting.Store(int64(g.rejected.Held().Waiting))
+	g.countWaiting()
+}
+
+func (g *ingest) countWaiting() {
+	n, _ := g.rejected.Whole()
+	g.waiting.Store(int64(n))
 }
 
 // countsAgain reports whether an accepted event may be judged again later.
@@ -125,7 +130,7 @@ func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
 		stats, _ := w.Payer.(*relayStats)
 		jobs[i] = &job{key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: stats, revived: true}
 	}
-	g.waiting.Store(int64(g.rejected.Held().Waiting))
+	g.countWaiting()
 	return jobs
 }
 
@@ -197,8 +202,10 @@ func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
 
 // letGo records the end of a hold.
 func (g *ingest) letGo(id graspsync.EventID) {
-	if _, held := g.sources.get(id, true); held && g.rejected.Held().Later > 0 {
-		g.reprocess.judgeLater(time.Now())
+	if _, held := g.sources.get(id, true); held {
+		if _, later := g.rejected.Whole(); later > 0 {
+			g.reprocess.judgeLater(time.Now())
+		}
 	}
 }
 

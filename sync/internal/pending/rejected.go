@@ -3,6 +3,7 @@ package pending
 import (
 	"cmp"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -40,7 +41,6 @@ type RejectedIndex struct {
 	ids    *limit.Table[graspsync.EventID, *entry] // bytes are those of dependencies
 	byDep  map[Key]*depLink
 	events [states]*limit.Table[graspsync.EventID, *PendingEvent]
-	tags   map[uint64]int // hash of a tag's name and value: number of such tags in whole events
 	// unsaved is the number of events that could not be saved.
 	unsaved int
 }
@@ -124,7 +124,7 @@ type Config struct {
 func NewRejectedIndex(cfg Config) *RejectedIndex {
 	most := max(1, cfg.Most)
 	r := &RejectedIndex{
-		cfg: cfg, seed: maphash.MakeSeed(), byDep: make(map[Key]*depLink), tags: make(map[uint64]int),
+		cfg: cfg, seed: maphash.MakeSeed(), byDep: make(map[Key]*depLink),
 		ids: limit.NewTable[graspsync.EventID, *entry](most, keySize*linksPerEntry*int64(most)),
 	}
 	for s := range r.events {
@@ -212,14 +212,12 @@ func (r *RejectedIndex) put(e *entry, d *Dropped) {
 // hold keeps a whole event and adds evicted events to d.
 func (r *RejectedIndex) hold(w *PendingEvent, d *Dropped) {
 	w.entry.event = w
-	r.countTags(w, 1)
 	gone, ok := r.events[w.in].Put(w.ID, host(w.entry.relay), w.Size, w)
 	if !ok {
 		gone = append(gone, limit.Entry[graspsync.EventID, *PendingEvent]{Value: w})
 	}
 	for _, g := range gone {
 		*[states]*int{&d.Waiting, &d.Later}[w.in]++
-		r.countTags(g.Value, -1)
 		g.Value.entry.event = nil
 	}
 }
@@ -264,37 +262,9 @@ func (r *RejectedIndex) unhold(e *entry) *PendingEvent {
 	w := e.event
 	if w != nil {
 		r.events[w.in].Delete(e.id)
-		r.countTags(w, -1)
 		e.event = nil
 	}
 	return w
-}
-
-// countTags adds n to the numbers of the tags of an event.
-func (r *RejectedIndex) countTags(w *PendingEvent, n int) {
-	for _, tag := range w.Incoming.Event.Tags {
-		if len(tag) < 2 || len(tag[0]) != 1 {
-			continue // no filter has such a tag
-		}
-		k := r.tagHash(tag[0], tag[1])
-		if r.tags[k] += n; r.tags[k] == 0 {
-			delete(r.tags, k)
-		}
-	}
-}
-
-func (r *RejectedIndex) tagHash(name, value string) uint64 {
-	return maphash.String(r.seed, value) ^ uint64(name[0])
-}
-
-// mayMatch reports whether a whole event may have the tags of a filter.
-func (r *RejectedIndex) mayMatch(f nostr.Filter) bool {
-	for name, values := range f.Tags {
-		if len(name) == 1 && !slices.ContainsFunc(values, func(v string) bool { return r.tags[r.tagHash(name, v)] > 0 }) {
-			return false
-		}
-	}
-	return true
 }
 
 func (r *RejectedIndex) remove(e *entry) {
@@ -450,11 +420,9 @@ func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*P
 		if len(turn) >= most {
 			return r.touch(turn, now), now
 		}
-		for h, some := range byHost {
-			if turn = append(turn, some[0]); len(some) == 1 {
+		for _, h := range slices.Sorted(maps.Keys(byHost)) {
+			if turn, byHost[h] = append(turn, byHost[h][0]), byHost[h][1:]; len(byHost[h]) == 0 {
 				delete(byHost, h)
-			} else {
-				byHost[h] = some[1:]
 			}
 		}
 	}
@@ -602,14 +570,11 @@ func (r *RejectedIndex) Anything() (whole []*PendingEvent) {
 	return whole
 }
 
-// Held contains the numbers of whole events by state.
-type Held struct{ Waiting, Later int }
-
-// Held returns the numbers of whole events.
-func (r *RejectedIndex) Held() Held {
+// Whole returns the numbers of whole events that wait for a dependency, and of others.
+func (r *RejectedIndex) Whole() (waiting, others int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Held{Waiting: r.events[waits].Len(), Later: r.events[later].Len()}
+	return r.events[waits].Len(), r.events[later].Len()
 }
 
 // Len returns the number of ids.
@@ -627,7 +592,7 @@ func (r *RejectedIndex) EventKeys(f nostr.Filter) (out []graspsync.EventKey) {
 		return r.keysByKind(f)
 	}
 	match := filters.Compile([]nostr.Filter{f})
-	for _, w := range r.whole(f) {
+	for _, w := range r.whole() {
 		if match.Match(w.Incoming.Event.Event) {
 			out = append(out, w.Incoming.Event.Key())
 		}
@@ -650,14 +615,10 @@ func (r *RejectedIndex) keysByKind(f nostr.Filter) (out []graspsync.EventKey) {
 	return out
 }
 
-// whole returns the whole events that count as known, unless none can have the tags of f.
-// Reconciliations ask for hundreds of filters, and most match no pending event.
-func (r *RejectedIndex) whole(f nostr.Filter) (out []*PendingEvent) {
+// whole returns the whole events that count as known.
+func (r *RejectedIndex) whole() (out []*PendingEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.mayMatch(f) {
-		return nil
-	}
 	now := time.Now()
 	for _, table := range r.events {
 		for _, w := range table.All() {

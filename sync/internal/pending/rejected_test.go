@@ -72,24 +72,3 @@ func TestRelayHostsShare(t *testing.T) {
 	}
 	require.LessOrEqual(t, r.Len(), 30)
 }
-
-// Whole events are found by their tags for as long as they are whole.
-func TestKeysByTag(t *testing.T) {
-	r := index(100, 2)
-	byTag := func(value string) int {
-		return len(r.EventKeys(nostr.Filter{Tags: nostr.TagMap{"e": {"other", value}}}))
-	}
-	for i := range 4 { // two evict two
-		n := note(t, i, 1)
-		n.Incoming.Event.Tags = nostr.Tags{{"e", "all"}, {"e", fmt.Sprint(i)}, {"e"}, {"long", "x"}}
-		n.Whole = true
-		r.Add(n)
-	}
-	require.Equal(t, 2, byTag("all"))
-	require.Zero(t, byTag("1"))
-	require.Equal(t, 1, byTag("2"))
-	r.Forget(id(2))
-	require.Zero(t, byTag("2"))
-	require.Equal(t, 1, byTag("all"))
-	require.Empty(t, r.EventKeys(nostr.Filter{Tags: nostr.TagMap{"e": {"all"}, "p": {"all"}}}))
-}
