@@ -105,7 +105,7 @@ func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.Re
 	many := func() bool { return len(missing) > least && 2*len(missing) > len(there) }
 	if many() { // the listing may be incomplete
 		for ref := range missing {
-			accepted, err := p.reader.accepted(ctx, ref)
+			accepted, err := p.accepted(ctx, ref)
 			if err != nil {
 				return err
 			}
@@ -149,7 +149,7 @@ func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 // service, and those in service.
 func (p *Purgatory) listRepositories(ctx context.Context) (announced, there map[graspsync.RepoRef]bool, err error) {
 	if there, err = p.inService(ctx); err == nil {
-		announced, err = p.reader.announcedRefs(ctx)
+		announced, err = p.announcedRefs(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		p.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))

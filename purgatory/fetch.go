@@ -170,7 +170,7 @@ func (p *Purgatory) more(asked servers.Request, seen FetchEnded) bool {
 func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q servers.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	if err := p.repos.Reserve(ctx, q.Repo, q.Pulls, p.servers.Full(q), p.quota.ofOwner); err != nil {
+	if err := p.repos.Reserve(ctx, q.Repo, q.Pulls, p.servers.Full(q), p.PullBytes); err != nil {
 		return err
 	}
 	if s.quarantine != nil {
@@ -253,7 +253,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	bytes := s.bytes + seen.Bytes // s.bytes does not include this request yet
-	err := p.repos.Reserve(ctx, ref, s.pulls, bytes, p.quota.ofOwner)
+	err := p.repos.Reserve(ctx, ref, s.pulls, bytes, p.PullBytes)
 	if errors.Is(err, ErrFull) { // another request would bring the same bytes again
 		p.sessions.discard(s)
 		return fmt.Errorf("%w: %w", ErrLimit, err)
@@ -267,7 +267,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	}
 	defer unlock()
 	if s.pulls {
-		if err := p.quota.mayCome(ref, bytes); err != nil {
+		if err := p.mayCome(ref, bytes); err != nil {
 			p.sessions.discard(s)
 			if bytes > seen.Bytes { // earlier requests may have brought too much
 				return errNoRoom
@@ -283,7 +283,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	p.step("promoted")
 	p.maintenance.brought(ref)
 	if s.pulls {
-		p.quota.brought(ref, bytes)
+		p.pullsCame(ref, bytes)
 	}
 	return nil
 }

@@ -54,12 +54,12 @@ func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answe
 		}
 	}
 	if e.Class == refplan.Announcement {
-		active, err := p.reader.accepted(ctx, e.Repos[0])
+		active, err := p.accepted(ctx, e.Repos[0])
 		if err != nil || active {
 			return Answer{Decision: Pass}, err
 		}
 	}
-	older, err := p.reader.older(ctx, e)
+	older, err := p.older(ctx, e)
 	switch {
 	case err != nil:
 		return Answer{}, err
@@ -163,7 +163,7 @@ func (p *Purgatory) countListed(a *nip34.Announcement) {
 // be held.
 func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer, error) {
 	a := e.Announces
-	w, err := p.reader.listings(ctx, a.Ref.Identifier)
+	w, err := p.listings(ctx, a.Ref.Identifier)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -203,7 +203,7 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	if len(entries) == 0 {
 		return
 	}
-	w, err := p.reader.listings(ctx, identifier)
+	w, err := p.listings(ctx, identifier)
 	if err != nil {
 		p.cfg.Logger.Warn("extending the holds of announcements failed", keyError, graspsync.Printable(err.Error()))
 		return

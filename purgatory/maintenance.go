@@ -149,7 +149,7 @@ func (p *Purgatory) runMaintenance(ctx context.Context) {
 			p.maintainAll(ctx)
 			timer.Reset(upkeepPeriod + rand.N(upkeepPeriod/10))
 		case <-much.C:
-			p.quota.makeAllDue()
+			p.makeAllPrunesDue()
 		case t := <-p.maintenance.turns:
 			took := p.maintainNext(ctx, t.ref)
 			time.AfterFunc(min(took, upkeepRest), t.place.Release)
@@ -158,7 +158,7 @@ func (p *Purgatory) runMaintenance(ctx context.Context) {
 }
 
 func (p *Purgatory) maintainAll(ctx context.Context) {
-	announced, err := p.reader.announcedRefs(ctx)
+	announced, err := p.announcedRefs(ctx)
 	for ref, ours := range announced {
 		if ours {
 			p.maintenance.add(ref)
@@ -194,10 +194,10 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 		Lock: func(ctx context.Context) (string, func(), error) {
 			return p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout)
 		},
-		Keep:  func(ctx context.Context) ([]nip34.ObjectID, error) { return p.reader.namedBy(ctx, ref) },
+		Keep:  func(ctx context.Context) ([]nip34.ObjectID, error) { return p.namedBy(ctx, ref) },
 		Grace: p.cfg.Times.Grace, Remember: rememberRefs, Now: now,
 	}
-	if !now && p.quota.mayPrune(ref, began) {
+	if !now && p.mayPrune(ref, began) {
 		how.Prune, how.Grace = true, min(how.Grace, crowdedGrace)
 	} else { // else the objects of strangers' pull requests that wait give way, and are fetched again
 		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return p.pending.pullTips(ref), nil }
@@ -207,10 +207,10 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}
 	took := time.Since(began)
-	if how.Prune && done.Pruned && p.quota.pruned(ref, began, came, done.Unnamed) { // held pull requests may have room
+	if how.Prune && done.Pruned && p.notePrune(ref, began, came, done.Unnamed) { // held pull requests may have room
 		p.touch(ref)
 	} else if how.Prune && err != nil {
-		p.quota.pruned(ref, began, 0, 0)
+		p.notePrune(ref, began, 0, 0)
 	}
 	p.maintenance.count(done, err)
 	if err == nil && (done.Removed > 0 || now) {

@@ -15,7 +15,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
-	"github.com/graspsync/graspsync/purgatory/internal/refupdate"
 )
 
 // Limits of refs of pull requests by non-members, because every client that fetches receives all
@@ -25,22 +24,9 @@ const (
 	maxPullsOfRepo   = 5_000
 )
 
-// prQuota decides which pull requests of non-members have a ref. Limits.MaxPullBytes bounds the
-// bytes of these refs, and the bytes that came for pull requests since the last prune. An event
-// whose ref was removed stays stored. An event whose ref was refused stays held, and each release
-// judges it again.
-type prQuota struct {
-	// set by newPurgatory, read-only
-	cfg         *Config
-	report      *report
-	git         safeGit
-	pending     *pendingEvents
-	table       *repoTable
-	reader      *reader
-	refUpdater  *refupdate.Updater
-	maintenance *maintenance
-}
-
+// prUsage is the use of a repository by pull requests of non-members. Limits.MaxPullBytes bounds the
+// bytes of their refs, and the bytes that came for them since the last prune. An event whose ref was
+// removed stays stored. An event whose ref was refused stays held, and each release judges it again.
 type prUsage struct {
 	refs      *prRefs // nil: not measured. Only the holder of the lock of the repository uses it.
 	bytes     int64
@@ -74,8 +60,8 @@ func asks(r *repository, pr *nip34.PullRequest) bool {
 	return !has && !r.IsMember(pr.Author)
 }
 
-// plan sets r.Refused and r.Evicted: the pull requests without a ref, and the refs that make room.
-func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRequest, size func(*nip34.PullRequest) int64) error {
+// planPulls sets r.Refused and r.Evicted: the pull requests without a ref, and the refs that make room.
+func (p *Purgatory) planPulls(ctx context.Context, r *repository, pulls []*nip34.PullRequest, size func(*nip34.PullRequest) int64) error {
 	r.Refused = make(map[graspsync.EventID]struct{})
 	if len(pulls) == 0 {
 		return nil
@@ -84,10 +70,10 @@ func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRe
 	for _, pr := range pulls {
 		need += size(pr)
 	}
-	refs := x.table.usage(r.Ref).refs
-	if refs == nil || refs.bytes()+need > x.most(r.Ref) || !refs.match(r) {
+	refs := p.table.usage(r.Ref).refs
+	if refs == nil || refs.bytes()+need > p.mostPullBytes(r.Ref) || !refs.match(r) {
 		var err error
-		if refs, err = x.measure(ctx, r, pulls); err != nil {
+		if refs, err = p.measurePulls(ctx, r, pulls); err != nil {
 			return err
 		}
 	}
@@ -95,7 +81,7 @@ func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRe
 		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), a.ID.Compare(b.ID))
 	})
 	for _, pr := range pulls {
-		gone, ok := refs.put(prRef{id: pr.ID, author: pr.Author, bytes: size(pr)}, x.most(r.Ref))
+		gone, ok := refs.put(prRef{id: pr.ID, author: pr.Author, bytes: size(pr)}, p.mostPullBytes(r.Ref))
 		if !ok {
 			r.Refused[pr.ID] = struct{}{}
 		}
@@ -107,12 +93,12 @@ func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRe
 			}
 		}
 	}
-	x.table.changeUsage(r.Ref, func(u *prUsage) { u.refs, u.bytes = refs, refs.bytes() })
+	p.table.changeUsage(r.Ref, func(u *prUsage) { u.refs, u.bytes = refs, refs.bytes() })
 	for range r.Evicted {
-		x.report.drop("pull_displaced")
+		p.report.drop("pull_displaced")
 	}
 	for range r.Refused {
-		x.report.drop("pull_refs")
+		p.report.drop("pull_refs")
 	}
 	return nil
 }
@@ -166,9 +152,9 @@ func (s *prRefs) match(r *repository) bool {
 	return true
 }
 
-// measure counts the refs of pull requests, the oldest first. They are measured together and count
+// measurePulls counts the refs of pull requests, the oldest first. They are measured together and count
 // equal parts. The events of asking may not be stored.
-func (x *prQuota) measure(ctx context.Context, r *repository, asking []*nip34.PullRequest) (*prRefs, error) {
+func (p *Purgatory) measurePulls(ctx context.Context, r *repository, asking []*nip34.PullRequest) (*prRefs, error) {
 	found, now := make(map[graspsync.EventID]prRef), nostr.Now()
 	know := func(pr *nip34.PullRequest) {
 		if _, is := found[pr.ID]; is { // a date in the future counts as now
@@ -178,7 +164,7 @@ func (x *prQuota) measure(ctx context.Context, r *repository, asking []*nip34.Pu
 	for name := range r.Refs.At {
 		if id, ok := refplan.EventOf(name); ok {
 			found[id] = prRef{id: id}
-			if e, _ := x.pending.get(id); e.Pull != nil {
+			if e, _ := p.pending.get(id); e.Pull != nil {
 				know(e.Pull)
 			}
 		}
@@ -186,7 +172,7 @@ func (x *prQuota) measure(ctx context.Context, r *repository, asking []*nip34.Pu
 	for _, pr := range asking {
 		know(pr)
 	}
-	if err := x.reader.relay.pulls(ctx, r.Ref, know); err != nil {
+	if err := p.relay.pulls(ctx, r.Ref, know); err != nil {
 		return nil, err
 	}
 	refs := &prRefs{members: make(map[graspsync.EventID]struct{})}
@@ -207,7 +193,7 @@ func (x *prQuota) measure(ctx context.Context, r *repository, asking []*nip34.Pu
 	if len(tips) == 0 {
 		return refs, nil
 	}
-	bytes, err := x.weigh(ctx, r, tips, others)
+	bytes, err := p.weighObjects(ctx, r, tips, others)
 	if err != nil {
 		return nil, err
 	}
@@ -219,21 +205,21 @@ func (x *prQuota) measure(ctx context.Context, r *repository, asking []*nip34.Pu
 	return refs, nil
 }
 
-// weigh returns the bytes that ids need and but does not. It returns more than the limit if that
+// weighObjects returns the bytes that ids need and but does not. It returns more than the limit if that
 // takes too long, because an author can create such objects.
-func (x *prQuota) weigh(ctx context.Context, r *repository, ids, but []nip34.ObjectID) (bytes int64, err error) {
+func (p *Purgatory) weighObjects(ctx context.Context, r *repository, ids, but []nip34.ObjectID) (bytes int64, err error) {
 	walk, cancel := halfTime(ctx)
 	defer cancel()
-	bytes, err = x.git.DiskUsage(walk, r.dir, ids, but)
+	bytes, err = p.git.DiskUsage(walk, r.dir, ids, but)
 	if err != nil && walk.Err() != nil && !errors.Is(err, gitops.ErrBusy) {
-		return x.cfg.Limits.MaxPullBytes + 1, nil
+		return p.cfg.Limits.MaxPullBytes + 1, nil
 	}
 	return bytes, err
 }
 
 // ration decides about the refs of held pull requests. If a branch or tag contains the commit, no
 // ref is needed.
-func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) error {
+func (p *Purgatory) ration(ctx context.Context, g *refplan.Group, r *repository) error {
 	r.Merged = make(map[graspsync.EventID]struct{})
 	sizes := make(map[graspsync.EventID]int64)
 	var pulls []*nip34.PullRequest
@@ -242,14 +228,14 @@ func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) e
 		if err != nil || !slices.Contains(h.Repos, r.Ref) || !r.Has(h.Pull.Tip) || !asks(r, h.Pull) {
 			continue
 		}
-		if sizes[h.ID], err = x.weigh(ctx, r, []nip34.ObjectID{h.Pull.Tip}, r.Refs.State()); sizes[h.ID] == 0 && err == nil {
+		if sizes[h.ID], err = p.weighObjects(ctx, r, []nip34.ObjectID{h.Pull.Tip}, r.Refs.State()); sizes[h.ID] == 0 && err == nil {
 			r.Merged[h.ID] = struct{}{}
 		} else {
 			pulls = append(pulls, h.Pull)
 		}
 	}
 	if err == nil {
-		err = x.plan(ctx, r, pulls, func(pr *nip34.PullRequest) int64 { return sizes[pr.ID] })
+		err = p.planPulls(ctx, r, pulls, func(pr *nip34.PullRequest) int64 { return sizes[pr.ID] })
 	}
 	if errors.Is(err, gitops.ErrBusy) { // not the fault of the repository
 		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
@@ -262,27 +248,29 @@ func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) e
 	return err
 }
 
-// forPush implements [Purgatory.AdmitPullRefs].
-func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
+// AdmitPullRefs returns the pull requests whose refs a push of bytes may not create, each with a
+// reason for the client, and makes room for the others. The caller holds the lock of the repository
+// in dir, and calls it before git creates the refs.
+func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	if err := x.refUpdater.Mend(ctx, ref, dir); err != nil { // the push has locked it without refUpdater
+	if err := p.refUpdater.Mend(ctx, ref, dir); err != nil { // the push has locked it without refUpdater
 		return nil, fmt.Errorf("mending a repository: %w", err)
 	}
 	if len(pulls) == 0 {
 		return nil, nil
 	}
-	g, err := x.reader.announced(ctx, ref.Identifier, refplan.Reasons{})
+	g, err := p.announced(ctx, ref.Identifier, refplan.Reasons{})
 	if err != nil {
 		return nil, err
 	}
 	r := &repository{Repository: g.Repository(ref), dir: dir}
-	if r.Refs, err = x.git.Refs(ctx, dir); err != nil {
+	if r.Refs, err = p.git.Refs(ctx, dir); err != nil {
 		return nil, err
 	}
 	pulls = slices.DeleteFunc(slices.Clone(pulls), func(pr *nip34.PullRequest) bool { return !asks(r, pr) })
 	refused := make(map[graspsync.EventID]string)
-	if len(pulls) > 0 && x.mayCome(ref, bytes) != nil {
+	if len(pulls) > 0 && p.mayCome(ref, bytes) != nil {
 		for _, pr := range pulls {
 			refused[pr.ID] = reasonPulls
 		}
@@ -290,17 +278,17 @@ func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string
 	}
 	short, stop := context.WithTimeout(ctx, pullsShare)
 	defer stop()
-	err = x.plan(short, r, pulls, func(*nip34.PullRequest) int64 { return bytes / int64(len(pulls)) })
+	err = p.planPulls(short, r, pulls, func(*nip34.PullRequest) int64 { return bytes / int64(len(pulls)) })
 	if err != nil || len(pulls) == 0 {
 		return nil, err
 	}
 	if len(r.Evicted) > 0 {
-		if err := x.refUpdater.Remove(ctx, ref, dir, r.Evicted); err != nil {
+		if err := p.refUpdater.Remove(ctx, ref, dir, r.Evicted); err != nil {
 			return nil, fmt.Errorf("removing refs: %w", err)
 		}
 	}
 	if len(r.Refused) < len(pulls) {
-		x.brought(ref, bytes)
+		p.pullsCame(ref, bytes)
 	}
 	for id := range r.Refused {
 		refused[id] = reasonPulls
@@ -313,55 +301,55 @@ var errNoRoom = errors.New("no room for a pull request")
 
 // mayCome returns an error that wraps errNoRoom if there is no room, and ErrLimit if a prune cannot
 // make room.
-func (x *prQuota) mayCome(ref graspsync.RepoRef, bytes int64) error {
-	most := x.most(ref)
+func (p *Purgatory) mayCome(ref graspsync.RepoRef, bytes int64) error {
+	most := p.mostPullBytes(ref)
 	switch {
 	case bytes > most:
-		x.report.drop("pull_refs")
+		p.report.drop("pull_refs")
 		return fmt.Errorf("%w: %w", ErrLimit, errNoRoom)
-	case bytes > 0 && x.table.usage(ref).came+bytes > most:
-		x.report.drop("pull_pending_gc")
-		x.table.changeUsage(ref, func(u *prUsage) { u.refused = true })
-		x.makeDue(ref)
+	case bytes > 0 && p.table.usage(ref).came+bytes > most:
+		p.report.drop("pull_pending_gc")
+		p.table.changeUsage(ref, func(u *prUsage) { u.refused = true })
+		p.makePruneDue(ref)
 		return errNoRoom
 	}
 	return nil
 }
 
-// brought records that bytes came for pull requests. Without maintenance nothing is pruned, and so
+// pullsCame records that bytes came for pull requests. Without maintenance nothing is pruned, and so
 // nothing is counted.
-func (x *prQuota) brought(ref graspsync.RepoRef, bytes int64) {
-	if bytes > 0 && !x.cfg.NoMaintenance {
-		x.table.changeUsage(ref, func(u *prUsage) { u.came += bytes })
-		x.makeDue(ref)
+func (p *Purgatory) pullsCame(ref graspsync.RepoRef, bytes int64) {
+	if bytes > 0 && !p.cfg.NoMaintenance {
+		p.table.changeUsage(ref, func(u *prUsage) { u.came += bytes })
+		p.makePruneDue(ref)
 	}
 }
 
 // mayPrune reports whether a prune is wanted and allowed now.
-func (x *prQuota) mayPrune(ref graspsync.RepoRef, now time.Time) bool {
-	u := x.table.usage(ref)
-	return (u.refused || u.came > 0 && u.came >= x.cfg.Limits.MaxPullBytes/2) && !now.Before(u.nextPrune)
+func (p *Purgatory) mayPrune(ref graspsync.RepoRef, now time.Time) bool {
+	u := p.table.usage(ref)
+	return (u.refused || u.came > 0 && u.came >= p.cfg.Limits.MaxPullBytes/2) && !now.Before(u.nextPrune)
 }
 
-func (x *prQuota) makeDue(ref graspsync.RepoRef) {
-	if x.mayPrune(ref, time.Now()) {
-		x.maintenance.add(ref)
+func (p *Purgatory) makePruneDue(ref graspsync.RepoRef) {
+	if p.mayPrune(ref, time.Now()) {
+		p.maintenance.add(ref)
 	}
 }
 
-func (x *prQuota) makeAllDue() {
-	for ref := range x.table.usages() {
-		x.makeDue(ref)
+func (p *Purgatory) makeAllPrunesDue() {
+	for ref := range p.table.usages() {
+		p.makePruneDue(ref)
 	}
 }
 
-// pruned records a prune that began after came bytes, and left left bytes of unnamed objects. It
+// notePrune records a prune that began after came bytes, and left left bytes of unnamed objects. It
 // reports whether there is more room.
-func (x *prQuota) pruned(ref graspsync.RepoRef, began time.Time, came, left int64) (more bool) {
-	x.table.changeUsage(ref, func(u *prUsage) {
+func (p *Purgatory) notePrune(ref graspsync.RepoRef, began time.Time, came, left int64) (more bool) {
+	p.table.changeUsage(ref, func(u *prUsage) {
 		was := u.came
 		u.came = max(0, u.came-came) + min(came, left)
-		u.nextPrune = began.Add(max(min(crowdedGrace, x.cfg.Times.Grace), upkeepShare*time.Since(began)))
+		u.nextPrune = began.Add(max(min(crowdedGrace, p.cfg.Times.Grace), upkeepShare*time.Since(began)))
 		if u.came < was {
 			u.refused, more = false, true
 		}
@@ -369,18 +357,19 @@ func (x *prQuota) pruned(ref graspsync.RepoRef, began time.Time, came, left int6
 	return more
 }
 
-// most returns the maximum bytes of pull requests in a repository. It shrinks with the share of
+// mostPullBytes returns the maximum bytes of pull requests in a repository. It shrinks with the share of
 // MaxOwnerPullBytes that other repositories use, because strangers must not keep pull requests out
 // of all of them.
-func (x *prQuota) most(ref graspsync.RepoRef) int64 {
-	most, all, u := x.cfg.Limits.MaxPullBytes, x.cfg.Limits.MaxOwnerPullBytes, x.table.usage(ref)
-	left := all - x.ofOwner(ref.Owner) + u.bytes + u.came
+func (p *Purgatory) mostPullBytes(ref graspsync.RepoRef) int64 {
+	most, all, u := p.cfg.Limits.MaxPullBytes, p.cfg.Limits.MaxOwnerPullBytes, p.table.usage(ref)
+	left := all - p.PullBytes(ref.Owner) + u.bytes + u.came
 	return max(1, int64(float64(most)*float64(max(0, left))/float64(all)))
 }
 
-// ofOwner implements [Purgatory.PullBytes].
-func (x *prQuota) ofOwner(owner graspsync.PubKey) (bytes int64) {
-	for ref, u := range x.table.usages() {
+// PullBytes returns an upper bound of the bytes of strangers' pull requests in the repositories of
+// an owner, measured since the start.
+func (p *Purgatory) PullBytes(owner graspsync.PubKey) (bytes int64) {
+	for ref, u := range p.table.usages() {
 		if ref.Owner == owner {
 			bytes += u.bytes + u.came
 		}

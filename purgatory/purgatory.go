@@ -62,9 +62,7 @@ type Purgatory struct {
 	sessions    *fetchSessions
 	servers     *servers.Records
 	pending     *pendingEvents
-	reader      *reader
 	refUpdater  *refupdate.Updater
-	quota       *prQuota
 	maintenance *maintenance
 }
 
@@ -126,13 +124,9 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 		Logger: cfg.Logger, Dropped: r.dropSome, Unreadable: func() { r.unreadable.Add(1) },
 	})
 	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.sessions, p.relay, p.keep, step)
-	p.reader = &reader{cfg: &cfg, relay: p.relay, pending: p.pending}
 	p.refUpdater = refupdate.New(p.keep, refupdate.Config{
 		Git: p.git, Lock: p.repos.Lock, Absent: ErrNoRepository, Timeout: cfg.fixed.Timeout, Step: step,
 	})
-	p.quota = &prQuota{
-		cfg: &cfg, report: r, git: p.git, pending: p.pending, table: f, reader: p.reader, refUpdater: p.refUpdater, maintenance: p.maintenance,
-	}
 	p.engine = newEngine(p, seed)
 	return p
 }
@@ -236,17 +230,6 @@ func (p *Purgatory) WaitServed(ctx context.Context, ref graspsync.RepoRef) error
 	return p.table.await(ctx, ref)
 }
 
-// PullBytes returns an upper bound of the bytes of strangers' pull requests in the repositories of
-// an owner, measured since the start.
-func (p *Purgatory) PullBytes(owner graspsync.PubKey) int64 { return p.quota.ofOwner(owner) }
-
-// AdmitPullRefs returns the pull requests whose refs a push of bytes may not create, each with a
-// reason for the client, and makes room for the others. The caller holds the lock of the repository
-// in dir, and calls it before git creates the refs.
-func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
-	return p.quota.forPush(ctx, ref, dir, pulls, bytes)
-}
-
 // Ready returns nil if repositories enter and leave service with their announcements. The error
 // wraps [ErrStarting] until Run has listed the repositories, or [ErrLost].
 func (p *Purgatory) Ready() error { return p.departures.err() }
@@ -268,11 +251,6 @@ func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Mainta
 	return p.maintain(ctx, ref, true)
 }
 
-// Announced returns the announcement of a repository, stored or held, or nil, and its maintainers.
-func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
-	return p.reader.announcement(ctx, ref)
-}
-
 // AuthorizedState returns the newest state that decides about the refs of a repository, stored or
 // held, even if its objects are missing. A push must match it. It returns nil if there is none. A
 // held state that git cannot accept does not count.
@@ -284,7 +262,7 @@ func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) 
 		p.touch(ref)
 		return nil, fmt.Errorf("repository %s is to be mended: %w", graspsync.Printable(ref.String()), ErrInUse)
 	}
-	g, err := p.reader.gather(ctx, ref, refplan.Reasons{})
+	g, err := p.gather(ctx, ref, refplan.Reasons{})
 	if err != nil {
 		return nil, err
 	}

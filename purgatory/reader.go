@@ -14,13 +14,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// reader reads the stored and held events of repositories.
-type reader struct {
-	cfg     *Config
-	relay   safeRelay
-	pending *pendingEvents
-}
-
 // listings are the keys that announcements with an identifier list as maintainers.
 type listings struct {
 	family  *nip34.AnnouncementSet
@@ -41,43 +34,43 @@ func (w listings) payer(a *nip34.Announcement) (owner graspsync.PubKey, listed b
 	return owner, listed
 }
 
-func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (*refplan.Group, error) {
-	return d.gatherOf(ctx, ref, why, d.pending.of(ref))
+func (p *Purgatory) gather(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (*refplan.Group, error) {
+	return p.gatherOf(ctx, ref, why, p.pending.of(ref))
 }
 
-func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, held []refplan.Entry) (*refplan.Group, error) {
-	g, err := d.announced(ctx, ref.Identifier, why)
+func (p *Purgatory) gatherOf(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, held []refplan.Entry) (*refplan.Group, error) {
+	g, err := p.announced(ctx, ref.Identifier, why)
 	if err != nil {
 		return nil, err
 	}
 	r := g.Repository(ref)
-	err = d.sortAll(ctx, g, slices.DeleteFunc(held, func(e refplan.Entry) bool {
+	err = p.sortAll(ctx, g, slices.DeleteFunc(held, func(e refplan.Entry) bool {
 		return e.Class == refplan.Announcement || (e.Class == refplan.State && !r.IsMember(e.Author))
 	}))
 	return g, err
 }
 
 // gatherAll reads the events of all repositories with an identifier for a survey.
-func (d *reader) gatherAll(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
-	g, err := d.announced(ctx, identifier, why)
+func (p *Purgatory) gatherAll(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
+	g, err := p.announced(ctx, identifier, why)
 	if err != nil {
 		return nil, err
 	}
 	var entries []refplan.Entry
-	entries, g.PullsFor = d.pending.under(g)
-	err = d.sortAll(ctx, g, entries)
+	entries, g.PullsFor = p.pending.under(g)
+	err = p.sortAll(ctx, g, entries)
 	return g, err
 }
 
 // announced reads the announcements with an identifier and the stored states.
-func (d *reader) announced(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
+func (p *Purgatory) announced(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
 	g := &refplan.Group{
 		Identifier: identifier, Why: why, Accepted: make(map[graspsync.RepoRef]*nip34.Announcement), Waiting: make(map[graspsync.RepoRef]refplan.Entry),
 	}
 	// Held events are read before stored ones. An event that is released in between is found twice,
 	// not missed.
-	waiting := d.pending.named(identifier, (*pendingEvent).isAnnouncement)
-	ours, others, err := d.announcements(ctx, identifier)
+	waiting := p.pending.named(identifier, (*pendingEvent).isAnnouncement)
+	ours, others, err := p.announcements(ctx, identifier)
 	if err != nil {
 		return nil, err
 	}
@@ -89,36 +82,36 @@ func (d *reader) announced(ctx context.Context, identifier string, why refplan.R
 	for _, a := range g.Accepted {
 		g.All = append(g.All, a)
 	}
-	if g.Stored, err = d.relay.states(ctx, identifier); err != nil {
+	if g.Stored, err = p.relay.states(ctx, identifier); err != nil {
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
-	if err = d.sortAll(ctx, g, waiting); err != nil {
+	if err = p.sortAll(ctx, g, waiting); err != nil {
 		return g, err
 	}
 	all := slices.Concat(g.All, others)
 	for _, e := range g.Relatives {
 		all = append(all, e.Announces)
 	}
-	g.Family = d.cfg.Membership.Family(identifier, all)
+	g.Family = p.cfg.Membership.Family(identifier, all)
 	return g, nil
 }
 
 // announcements returns the stored announcements that have not expired: ours list this service,
 // others do not.
-func (d *reader) announcements(ctx context.Context, identifier string) (ours, others []*nip34.Announcement, err error) {
+func (p *Purgatory) announcements(ctx context.Context, identifier string) (ours, others []*nip34.Announcement, err error) {
 	now := time.Now()
 	expired := func(a *nip34.Announcement) bool { return hasExpired(a.Event, now) }
-	ours, others, err = d.relay.announcements(ctx, identifier)
+	ours, others, err = p.relay.announcements(ctx, identifier)
 	return slices.DeleteFunc(ours, expired), slices.DeleteFunc(others, expired), err
 }
 
-func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refplan.Entry) error {
+func (p *Purgatory) sortAll(ctx context.Context, g *refplan.Group, entries []refplan.Entry) error {
 	now := time.Now()
 	for _, e := range entries {
 		if e.Soft {
 			continue
 		}
-		if err := d.sort(ctx, g, e, now); err != nil {
+		if err := p.sort(ctx, g, e, now); err != nil {
 			return err
 		}
 	}
@@ -127,9 +120,9 @@ func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refpla
 	return nil
 }
 
-func (d *reader) sort(ctx context.Context, g *refplan.Group, e refplan.Entry, now time.Time) error {
+func (p *Purgatory) sort(ctx context.Context, g *refplan.Group, e refplan.Entry, now time.Time) error {
 	if g.Why.AsksOf(e.Author) {
-		deleted, err := d.deleted(ctx, e)
+		deleted, err := p.deleted(ctx, e)
 		if err != nil {
 			return err
 		}
@@ -162,8 +155,8 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, e refplan.Entry, no
 	return nil
 }
 
-func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
-	deleted, err := d.relay.Deleted(ctx, e.Signed())
+func (p *Purgatory) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
+	deleted, err := p.relay.Deleted(ctx, e.Signed())
 	if err != nil {
 		return false, fmt.Errorf("asking for deletions: %w", err)
 	}
@@ -171,9 +164,9 @@ func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
 }
 
 // listings includes softly expired announcements, because they may be revived.
-func (d *reader) listings(ctx context.Context, identifier string) (w listings, err error) {
-	held := d.pending.named(identifier, (*pendingEvent).isAnnouncement)
-	ours, others, err := d.announcements(ctx, identifier)
+func (p *Purgatory) listings(ctx context.Context, identifier string) (w listings, err error) {
+	held := p.pending.named(identifier, (*pendingEvent).isAnnouncement)
+	ours, others, err := p.announcements(ctx, identifier)
 	if err != nil {
 		return w, err
 	}
@@ -184,7 +177,7 @@ func (d *reader) listings(ctx context.Context, identifier string) (w listings, e
 			waiting = append(waiting, e.Author)
 		}
 	}
-	w.family = d.cfg.Membership.Family(identifier, all)
+	w.family = p.cfg.Membership.Family(identifier, all)
 	w.served, _ = w.family.Wanted(nip34.Owners(ours), nip34.ServedBounds())
 	w.waiting, _ = w.family.Wanted(waiting, nip34.WaitingBounds())
 	w.by = w.family.Wanters(waiting, nip34.WaitingBounds().Each)
@@ -192,11 +185,11 @@ func (d *reader) listings(ctx context.Context, identifier string) (w listings, e
 }
 
 // announcedRefs returns all announced repositories. The value is true for hosted ones.
-func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
+func (p *Purgatory) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	waiting := d.pending.all(nil) // first, so that an event released in between is in both
-	out, err := d.relay.announcedRefs(ctx)
+	waiting := p.pending.all(nil) // first, so that an event released in between is in both
+	out, err := p.relay.announcedRefs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
 	}
@@ -209,8 +202,8 @@ func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool,
 }
 
 // namedBy returns the objects that the newest stored state and held events of maintainers name.
-func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip34.ObjectID, err error) {
-	g, err := d.announced(ctx, ref.Identifier, refplan.Reasons{})
+func (p *Purgatory) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip34.ObjectID, err error) {
+	g, err := p.announced(ctx, ref.Identifier, refplan.Reasons{})
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +211,7 @@ func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip3
 	if s := g.NewestStored(r); s != nil {
 		ids = slices.Collect(maps.Values(s.Refs))
 	}
-	entries := d.pending.of(ref)
+	entries := p.pending.of(ref)
 	for _, e := range entries {
 		switch {
 		case !r.IsMember(e.Author):
@@ -233,7 +226,7 @@ func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip3
 
 // lackRef reports whether a hosted repository that a pull request names lacks its ref and could
 // have it.
-func (d *reader) lackRef(ctx context.Context, r *repository, h refplan.Entry, has map[graspsync.RepoRef]struct{}) (bool, error) {
+func (p *Purgatory) lackRef(ctx context.Context, r *repository, h refplan.Entry, has map[graspsync.RepoRef]struct{}) (bool, error) {
 	for _, ref := range h.Repos {
 		if _, ok := has[ref]; ok {
 			continue
@@ -241,18 +234,19 @@ func (d *reader) lackRef(ctx context.Context, r *repository, h refplan.Entry, ha
 		if r.Ref == ref && r.Refs.Format != h.Pull.Tip.Format() {
 			continue
 		}
-		if waiting, ok := d.pending.announcement(ref); ok && !waiting.Soft {
+		if waiting, ok := p.pending.announcement(ref); ok && !waiting.Soft {
 			return true, nil
 		}
-		if ours, err := d.accepted(ctx, ref); err != nil || ours {
+		if ours, err := p.accepted(ctx, ref); err != nil || ours {
 			return ours, err
 		}
 	}
 	return false, nil
 }
 
-func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
-	g, err := d.gather(ctx, ref, refplan.Reasons{})
+// Announced returns the announcement of a repository, stored or held, or nil, and its maintainers.
+func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
+	g, err := p.gather(ctx, ref, refplan.Reasons{})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -265,10 +259,10 @@ func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *ni
 }
 
 // older reports whether a newer version is stored. The data of held versions may never arrive.
-func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
+func (p *Purgatory) older(ctx context.Context, e refplan.Entry) (bool, error) {
 	switch e.Class {
 	case refplan.State:
-		stored, err := d.relay.states(ctx, e.Repos[0].Identifier)
+		stored, err := p.relay.states(ctx, e.Repos[0].Identifier)
 		if err != nil {
 			return false, fmt.Errorf("reading states: %w", err)
 		}
@@ -276,7 +270,7 @@ func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 			return s.Ref == e.Repos[0] && s.Key().Newer(e.Version)
 		}), nil
 	case refplan.Announcement:
-		_, others, err := d.relay.announcements(ctx, e.Repos[0].Identifier)
+		_, others, err := p.relay.announcements(ctx, e.Repos[0].Identifier)
 		return slices.ContainsFunc(others, func(a *nip34.Announcement) bool {
 			return a.Ref == e.Repos[0] && a.Key().Newer(e.Version)
 		}), err
@@ -286,8 +280,8 @@ func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 
 // accepted reports whether the announcement of a repository is stored. Then another version needs
 // no hold.
-func (d *reader) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
-	ours, _, err := d.announcements(ctx, ref.Identifier)
+func (p *Purgatory) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
+	ours, _, err := p.announcements(ctx, ref.Identifier)
 	return slices.ContainsFunc(ours, func(a *nip34.Announcement) bool { return a.Ref == ref }), err
 }
 

@@ -116,7 +116,7 @@ func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, w
 }
 
 func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, dir string, why refplan.Reasons) (*refplan.Group, *repository, error) {
-	g, err := p.reader.gather(ctx, ref, why)
+	g, err := p.gather(ctx, ref, why)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -282,7 +282,7 @@ func (p *Purgatory) findPulls(ctx context.Context, g *refplan.Group, r *reposito
 	if err := p.share(ctx, g, r, sets); err != nil {
 		return err
 	}
-	return p.quota.ration(ctx, g, r)
+	return p.ration(ctx, g, r)
 }
 
 // readAgain rereads maintainers, stored events and states, because walks may have taken minutes.
@@ -298,7 +298,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 			known = append(known, h)
 		}
 	}
-	now, err := p.reader.gatherOf(ctx, r.Ref, g.Why, p.pending.still(known))
+	now, err := p.gatherOf(ctx, r.Ref, g.Why, p.pending.still(known))
 	if err != nil {
 		return err
 	}
@@ -315,7 +315,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	deleted := func(e refplan.Entry) bool {
-		is, err := p.reader.deleted(ctx, e)
+		is, err := p.deleted(ctx, e)
 		if errs = append(errs, err); is { // the next release ends its hold
 			p.table.touch(r.Ref)
 			p.inbox.tell(surveyRequest{r.Ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{e.Author: true}}})
@@ -495,7 +495,7 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 		return false, err
 	}
 	p.step("shared")
-	p.quota.brought(r.Ref, bytes)
+	p.pullsCame(r.Ref, bytes)
 	return true, nil
 }
 
@@ -519,7 +519,7 @@ func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repositor
 		return nil, 0, err
 	}
 	if err == nil {
-		err = p.quota.mayCome(r.Ref, bytes)
+		err = p.mayCome(r.Ref, bytes)
 	}
 	if err != nil { // too slow, incomplete or no room, which blocks nothing else
 		p.cfg.Logger.Debug("copying objects of pull requests postponed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
@@ -570,11 +570,11 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 			continue
 		}
 		if !r.IsMember(pr.Author) {
-			if err := p.quota.mayCome(r.Ref, u.Bytes); err != nil {
+			if err := p.mayCome(r.Ref, u.Bytes); err != nil {
 				return err
 			}
 		}
-		if err := p.repos.Reserve(ctx, r.Ref, true, u.Bytes, p.quota.ofOwner); err != nil { // staged bytes are in no quota yet
+		if err := p.repos.Reserve(ctx, r.Ref, true, u.Bytes, p.PullBytes); err != nil { // staged bytes are in no quota yet
 			return err
 		}
 		work, cancel := halfTime(ctx)
@@ -583,7 +583,7 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 		switch {
 		case err == nil:
 			p.step("taken")
-			p.quota.brought(r.Ref, u.Bytes)
+			p.pullsCame(r.Ref, u.Bytes)
 			delete(r.Missing, tip)
 			r.Found[tip] = struct{}{}
 			r.gained = true
@@ -775,7 +775,7 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 			return false, err
 		}
 	}
-	if lacks, err := p.reader.lackRef(ctx, r, h, p.pending.noteServed(h.ID, r.Ref, has)); err != nil || lacks {
+	if lacks, err := p.lackRef(ctx, r, h, p.pending.noteServed(h.ID, r.Ref, has)); err != nil || lacks {
 		return false, err
 	}
 	return true, p.pending.forget(ctx, h, Released)
@@ -890,7 +890,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 			return !waits
 		})
 	})
-	g, err := p.reader.gatherAll(ctx, identifier, why)
+	g, err := p.gatherAll(ctx, identifier, why)
 	if err != nil {
 		return refplan.AffectedRepos{}, err
 	}
@@ -916,7 +916,7 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 	if len(g.Relatives) == 0 {
 		return nil
 	}
-	w, err := p.reader.listings(ctx, g.Identifier)
+	w, err := p.listings(ctx, g.Identifier)
 	if err != nil {
 		return err
 	}
@@ -936,7 +936,7 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 
 // releaseListed stores the announcement of a maintainer, unless it is deleted.
 func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
-	deleted, err := p.reader.deleted(ctx, e)
+	deleted, err := p.deleted(ctx, e)
 	switch {
 	case err != nil:
 		return err
