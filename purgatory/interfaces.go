@@ -83,6 +83,7 @@ type Upload struct {
 }
 
 var (
+	// ErrFull is wrapped if the limit of repositories is reached, ErrNoRepository for a missing one.
 	ErrFull         = errors.New("no room for more data")
 	ErrNoRepository = errors.New("no such repository")
 	// ErrInUse is wrapped by errors for a repository that cannot be removed or maintained now.
@@ -187,6 +188,7 @@ func (RevivalEnded) observation() {}
 
 func (FetchEnded) observation() {}
 
+// EndReason is the reason why a hold ended.
 type EndReason uint8
 
 // The reasons why a hold ends.

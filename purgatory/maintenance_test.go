@@ -1,9 +1,7 @@
 package purgatory_test
 
 import (
-	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,8 +11,6 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/fetchtest"
-	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -45,34 +41,6 @@ func TestUnnamedObjectsGo(t *testing.T) {
 }
 
 const day = 24 * time.Hour
-
-// runs counts the maintenance runs of each repository, and delays them.
-type runs struct {
-	*fetchtest.Fake
-	mu    sync.Mutex
-	count map[string]int
-	order []string
-	takes func(dir string) time.Duration
-}
-
-func (r *runs) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Maintained, error) {
-	dir, unlock, err := how.Lock(ctx)
-	if err != nil {
-		return gitops.Maintained{}, err
-	}
-	unlock()
-	r.mu.Lock()
-	if r.count == nil {
-		r.count = make(map[string]int)
-	}
-	r.count[dir]++
-	r.order = append(r.order, dir)
-	r.mu.Unlock()
-	if r.takes != nil {
-		time.Sleep(r.takes(dir))
-	}
-	return gitops.Maintained{Packs: 2, Removed: 3, Freed: 100, Pruned: true, Locked: time.Second}, nil
-}
 
 // An operator can maintain one repository immediately. After any failure the call can be repeated.
 // It is refused if the repository is missing or maintenance is off.

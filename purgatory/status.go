@@ -54,6 +54,7 @@ type Status struct {
 	Maintenance MaintenanceStatus `json:"maintenance"`
 }
 
+// DomainStatus counts the requests to one git server.
 type DomainStatus struct {
 	Domain   string `json:"domain"` // host and port
 	InFlight int    `json:"in_flight"`
@@ -70,6 +71,7 @@ type DomainStatus struct {
 // StatusEntries is the maximum number of entries in a [Status].
 const StatusEntries = 100
 
+// EntryStatus is one held event.
 type EntryStatus struct {
 	ID       string    `json:"id"`
 	Class    string    `json:"class"` // announcement, state, pull request, relative
@@ -93,6 +95,7 @@ const (
 	IsUnknown EventCode = "unknown"
 )
 
+// EventState is the state of one event.
 type EventState struct {
 	Now      time.Time           `json:"now,omitzero"` // when the state was read
 	ID       graspsync.EventID   `json:"id"`
@@ -134,12 +137,14 @@ type DataState struct {
 	GivenUp []EventState `json:"given_up,omitempty"`
 }
 
+// MissingObject is a missing git object.
 type MissingObject struct {
 	ID string `json:"id"`
 	// For are up to 3 names of the object: refs of held states, or ids of pull requests.
 	For []string `json:"for,omitempty"`
 }
 
+// ServerState is the last request to one git server, and the next one.
 type ServerState struct {
 	URL graspsync.CloneURL `json:"url"`
 	// Asked is the end of the last request. Of the Wanted objects, Missing did not arrive. Local is

@@ -24,6 +24,7 @@ type Group struct {
 	Why        Reasons // why the events were read
 }
 
+// EndReason is the reason why a hold ends.
 type EndReason uint8
 
 // The reasons why a hold ends before its data arrives.
@@ -34,6 +35,7 @@ const (
 	NotStored                           // the relay refused it
 )
 
+// Ended is an entry whose hold ends.
 type Ended struct {
 	Entry  Entry
 	Reason EndReason
@@ -70,6 +72,7 @@ func (g *Group) SortAnnouncement(e Entry) {
 	g.Waiting[a.Ref] = e
 }
 
+// Repository returns a new Repository with its maintainers.
 func (g *Group) Repository(ref graspsync.RepoRef) *Repository {
 	return &Repository{
 		Ref: ref, Members: g.Family.Authority(ref).Members(), Active: g.Accepted[ref] != nil,
@@ -288,6 +291,7 @@ func (g *Group) Decided(r *Repository) (sets []Objects) {
 	return sets
 }
 
+// Pulled returns the objects of pull requests.
 func (g *Group) Pulled(r *Repository) (sets []Objects) {
 	for _, h := range g.Pulls {
 		if slices.Contains(h.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format {
@@ -316,6 +320,7 @@ type Repository struct {
 	Active  bool                       // its announcement is accepted or about to be
 }
 
+// MissingOf returns the missing objects of sets.
 func (r *Repository) MissingOf(sets []Objects) (ids []nip34.ObjectID) {
 	for _, set := range sets {
 		ids = append(ids, slices.DeleteFunc(slices.Clone(set.IDs), func(id nip34.ObjectID) bool { return !r.Misses(id) })...)
@@ -330,13 +335,16 @@ func (r *Repository) Here(s *nip34.State) bool {
 	return fits && !r.IsUnfit(s) && !slices.ContainsFunc(ids, r.Lacks)
 }
 
+// Has reports whether an object is complete.
 func (r *Repository) Has(id nip34.ObjectID) bool {
 	_, found := r.Found[id]
 	return found
 }
 
+// Lacks is the opposite of Has.
 func (r *Repository) Lacks(id nip34.ObjectID) bool { return !r.Has(id) }
 
+// Misses reports whether an object is known to be missing.
 func (r *Repository) Misses(id nip34.ObjectID) bool {
 	_, missing := r.Missing[id]
 	return missing
@@ -351,6 +359,7 @@ func (r *Repository) Absent(s *nip34.State) []nip34.ObjectID {
 	return slices.DeleteFunc(ids, func(id nip34.ObjectID) bool { return !r.Misses(id) })
 }
 
+// IsMember reports whether a key is a maintainer.
 func (r *Repository) IsMember(author graspsync.PubKey) bool {
 	_, member := r.Members[author]
 	return member
@@ -370,6 +379,7 @@ func (r *Repository) Releases(h Entry) bool {
 		r.Decides != nil && !h.Version.Newer(r.Decides.Key())
 }
 
+// Related reports whether two repositories have a common maintainer.
 func (r *Repository) Related(o *Repository) bool {
 	for member := range r.Members {
 		if o.IsMember(member) {
@@ -379,6 +389,7 @@ func (r *Repository) Related(o *Repository) bool {
 	return false
 }
 
+// NotThere returns the ids that do not exist.
 func (r *Repository) NotThere(ids []nip34.ObjectID) []nip34.ObjectID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return r.Kinds[id] != 0 })
 }

@@ -22,6 +22,7 @@ type Need struct {
 	Members   map[graspsync.PubKey]struct{}
 }
 
+// URLs returns all clone URLs.
 func (n Need) URLs() []graspsync.CloneURL { return slices.Concat(n.Own, slices.Concat(n.Strangers...)) }
 
 // Clones are the limits of clone URLs.

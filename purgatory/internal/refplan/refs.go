@@ -8,6 +8,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
+// Refs are the refs of a repository.
 type Refs struct {
 	At     map[nip34.RefName]nip34.ObjectID
 	Head   nip34.RefName // target of HEAD; zero if it is not a branch
@@ -55,6 +56,7 @@ func ChangesFor(now Refs, want *nip34.State) (changes []RefChange, head nip34.Re
 // IsState reports whether states decide about a ref.
 func IsState(name nip34.RefName) bool { return !strings.HasPrefix(name.String(), "refs/nostr/") }
 
+// Apply returns the refs after changes.
 func (r Refs) Apply(changes []RefChange, head nip34.RefName) Refs {
 	out := Refs{At: make(map[nip34.RefName]nip34.ObjectID, len(r.At)), Head: r.Head, Format: r.Format}
 	for name, id := range r.At {
@@ -84,6 +86,7 @@ func (r Refs) State() (ids []nip34.ObjectID) {
 	return slices.Compact(ids)
 }
 
+// HasState reports whether any branch or tag exists.
 func (r Refs) HasState() bool {
 	for name := range r.At {
 		if IsState(name) {
@@ -105,11 +108,13 @@ func ObjectsOf(s *nip34.State, format nip34.ObjectFormat) (ids []nip34.ObjectID,
 	return slices.Compact(ids), fits
 }
 
+// CompareIDs orders ids.
 func CompareIDs(a, b nip34.ObjectID) int { return strings.Compare(a.String(), b.String()) }
 
 // EventOf returns the event id in the name of a pull request's ref.
 func EventOf(name nip34.RefName) (graspsync.EventID, bool) { return EventIn(name.String()) }
 
+// EventIn is EventOf for text.
 func EventIn(name string) (graspsync.EventID, bool) {
 	hex, ok := strings.CutPrefix(name, "refs/nostr/")
 	if !ok {

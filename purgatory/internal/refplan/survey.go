@@ -24,8 +24,10 @@ type Reasons struct {
 	Check    bool // hourly check, which includes stored events
 }
 
+// AsksOf reports whether the relay is asked about an author's events.
 func (c Reasons) AsksOf(author graspsync.PubKey) bool { return c.Check || c.Deleters[author] }
 
+// And returns the union.
 func (c Reasons) And(o Reasons) Reasons {
 	return Reasons{
 		Fresh: joined(c.Fresh, o.Fresh), Owners: joined(c.Owners, o.Owners), Gained: joined(c.Gained, o.Gained), Left: joined(c.Left, o.Left),
@@ -42,6 +44,7 @@ func joined[K comparable, V any](a, b map[K]V) map[K]V {
 	return out
 }
 
+// Survey is the input of AffectedRepos.
 type Survey struct {
 	*Group
 	Touched   map[graspsync.RepoRef]uint64   // number of the last touch
@@ -50,6 +53,7 @@ type Survey struct {
 	Releasing map[graspsync.RepoRef]struct{} // repositories in release, whose missing data is unknown
 }
 
+// AffectedRepos is the result of a survey.
 type AffectedRepos struct {
 	Release  []graspsync.RepoRef // repositories to release
 	Complete []graspsync.RepoRef // repositories that lack nothing, because no event names missing data

@@ -31,6 +31,7 @@ type Updater struct {
 	journals map[graspsync.RepoRef]journal // of failed changes, which must be repaired first; guarded by mu
 }
 
+// Config are the collaborators of an [Updater].
 type Config struct {
 	Git gitops.Operations
 	// Lock locks a repository. The error wraps Absent if the repository does not exist.
@@ -40,6 +41,7 @@ type Config struct {
 	Step    func(name string) // called after each durable step
 }
 
+// New returns an Updater without journals.
 func New(keep state.Store, cfg Config) *Updater {
 	return &Updater{cfg: cfg, keep: keep, journals: make(map[graspsync.RepoRef]journal)}
 }

@@ -33,6 +33,7 @@ type Reply struct {
 	Failure Failure
 }
 
+// Failure is the reason why a request failed.
 type Failure uint8
 
 // The reasons. From Limit on, the reply exceeded a limit.

@@ -22,7 +22,8 @@ import (
 const (
 	day = 24 * time.Hour
 	// BrokenMin is short, because a single DNS failure must not outlast the events that wait.
-	BrokenMin  = time.Minute
+	BrokenMin = time.Minute
+	// BrokenMax is the longest pause of a broken server.
 	BrokenMax  = day
 	futileMost = day
 	// lackMost is the longest pause of a server that lacks objects, because it may get them.
@@ -38,6 +39,7 @@ const (
 	maxChanges = 100_000
 )
 
+// Config are the limits of a [Records].
 type Config struct {
 	// Half of MaxRepoDay is for servers or objects that only pull requests name.
 	MaxRepoDay, MaxHostDay int64

@@ -17,6 +17,7 @@ type About struct {
 	Servers  map[graspsync.CloneURL]AboutServer
 }
 
+// AboutServer is the state of one URL.
 type AboutServer struct {
 	Asking      bool      // a request is in flight
 	Queued      bool      // the URL waits for its domain
@@ -24,6 +25,7 @@ type AboutServer struct {
 	BrokenUntil time.Time // end of the pause of a broken domain; zero: no pause
 }
 
+// About returns the state of a repository.
 func (q *SyncQueue) About(now time.Time, repo graspsync.RepoRef) (a About) {
 	e := q.repos[repo]
 	if e == nil {
@@ -77,12 +79,14 @@ func (q *SyncQueue) Broken(a graspsync.HostPort) (failures int, until time.Time)
 	return 0, time.Time{}
 }
 
+// PastRepo is a record of an earlier process.
 type PastRepo struct {
 	Repo     graspsync.RepoRef
 	Attempts int       // consecutive incomplete attempts
 	Next     time.Time // scheduled time of the next attempt
 }
 
+// PastDomain is a record of an earlier process.
 type PastDomain struct {
 	Domain      graspsync.HostPort
 	Last        time.Time // last request

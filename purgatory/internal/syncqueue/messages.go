@@ -6,13 +6,16 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
+// Origin is the source of an event.
 type Origin uint8
 
+// The sources of events.
 const (
 	BySync Origin = iota
 	ByUser
 )
 
+// Outcome is the result of a request.
 type Outcome uint8
 
 // The outcomes of a request.
@@ -96,4 +99,5 @@ func (Stop) effect()      {}
 func (Attempted) effect() {}
 func (Dropped) effect()   {}
 
+// RequestID identifies a Fetch.
 type RequestID uint64

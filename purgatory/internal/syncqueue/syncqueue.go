@@ -132,8 +132,10 @@ func New(cfg Config) *SyncQueue {
 	}
 }
 
+// Len returns the number of repositories.
 func (q *SyncQueue) Len() int { return len(q.repos) }
 
+// Step processes an input.
 func (q *SyncQueue) Step(now time.Time, in Input) []Effect {
 	q.ticking = false
 	switch in := in.(type) {

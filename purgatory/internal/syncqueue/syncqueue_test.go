@@ -152,13 +152,6 @@ func (p *player) wantOf(owner byte, i int, at ...string) {
 	p.step(Wanted{Repo: repoOf(owner, i), URLs: urls(p.t, at)})
 }
 
-func (p *player) asked() (out []string) {
-	for _, f := range p.fetches {
-		out = append(out, strings.TrimPrefix(f.URL.String(), "https://"))
-	}
-	return out
-}
-
 // Above MaxDomains, the least recently used domains are removed.
 func TestBounds(t *testing.T) {
 	cfg := config()
