@@ -7,7 +7,6 @@ require (
 	github.com/btcsuite/btcd/btcutil v1.1.5
 	github.com/coder/websocket v1.8.15
 	github.com/consensys/gnark-crypto v0.21.0
-	github.com/decred/dcrd/dcrec/secp256k1/v4 v4.4.1
 	github.com/nbd-wtf/go-nostr v0.52.3
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
@@ -17,7 +16,10 @@ require (
 	golang.org/x/time v0.16.0
 )
 
-require go.yaml.in/yaml/v3 v3.0.6 // indirect
+require (
+	github.com/decred/dcrd/dcrec/secp256k1/v4 v4.4.1 // indirect
+	go.yaml.in/yaml/v3 v3.0.6 // indirect
+)
 
 require (
 	github.com/ImVexed/fasturl v0.0.0-20230304231329-4e41488060f3 // indirect

@@ -2,12 +2,11 @@ package batchverify
 
 import (
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
+	"github.com/consensys/gnark-crypto/ecc"
 	"github.com/consensys/gnark-crypto/ecc/secp256k1"
 	"github.com/consensys/gnark-crypto/ecc/secp256k1/fr"
 	"github.com/nbd-wtf/go-nostr"
@@ -18,171 +17,89 @@ import (
 var ErrSignature = errors.New("invalid signature")
 
 const (
-	// maxBatch limits the memory of a call. Larger batches would save little, because most of the
-	// cost is one square root per event.
-	maxBatch = 1024
-
-	// minBatch is the minimum number of events for an equation, and minPart the minimum in a failed
-	// batch.
-	minBatch = 4
-	minPart  = 8
-
-	// maxKeys is the maximum number of cached public keys of about 200 bytes. A key that is not
-	// cached costs one square root per batch.
-	maxKeys = 4096
+	maxBatch   = 512 // events per equation; limits the memory of a call
+	partSize   = 64  // events of a part of a failed batch
+	minBatch   = 8   // fewer events are checked one by one, which is faster
+	factorSize = 16  // random bytes of a factor
 )
 
-// Verifier checks signatures in batches. It is safe for concurrent use, starts no goroutines and
-// needs no closing. Make one with [New] and share it, because all callers profit from its cached
-// keys.
+// Verifier checks signatures in batches. [New] makes it. It is safe for concurrent use and needs no
+// closing.
 type Verifier struct {
-	keys    keyCache
-	account account
-
-	// set by New, read-only
-	random func([]byte) // fills a slice with unpredictable bytes
-
-	scratch sync.Pool // of *scratch
+	random func([]byte) // fills a slice with unpredictable bytes; only tests change it
 }
 
 // New returns a Verifier.
-func New() *Verifier { return newVerifier(maxKeys) }
-
-func newVerifier(keys int) *Verifier {
-	v := &Verifier{random: func(b []byte) { _, _ = rand.Read(b) }} // crypto/rand never fails
-	v.keys.max = keys
-	v.account.balance = accountMax
-	v.scratch.New = func() any { return new(scratch) }
-	return v
-}
-
-// scratch is the reused memory of one call.
-type scratch struct {
-	items []item
-	work  []*item
-	keys  map[[32]byte]int32 // index of each author in terms
-	terms []term
-	fresh []byte // random bytes
-	multi multiexp
+func New() *Verifier {
+	return &Verifier{random: func(b []byte) { _, _ = rand.Read(b) }} // crypto/rand never fails
 }
 
 // Verify returns a verdict per event, in order: nil, or an error that wraps [ErrSignature]. The
-// caller must have verified the id of each event. Verify neither keeps nor changes the events. The
-// number of events is not limited.
+// caller must have verified the id of each event. Ids, keys and signatures must be lower-case hex.
+// Verify neither keeps nor changes the events.
 func (v *Verifier) Verify(events []*nostr.Event) []error {
-	verdicts := make([]error, len(events))
-	s := v.scratch.Get().(*scratch)
-	defer v.scratch.Put(s)
-	for start := 0; start < len(events); start += maxBatch {
-		end := min(start+maxBatch, len(events))
-		v.verify(s, events[start:end], verdicts[start:end])
+	verdicts := make([]error, 0, len(events))
+	for batch := range slices.Chunk(events, maxBatch) {
+		verdicts = append(verdicts, v.verify(batch)...)
 	}
 	return verdicts
 }
 
-// verify judges at most maxBatch events.
-func (v *Verifier) verify(s *scratch, events []*nostr.Event, verdicts []error) {
-	if len(s.items) < len(events) {
-		s.items = make([]item, len(events))
-	}
-	s.work = s.work[:0]
+func (v *Verifier) verify(events []*nostr.Event) []error {
+	verdicts := make([]error, len(events))
+	keys := make(map[string]*secp256k1.G1Affine)
+	items := make([]item, 0, len(events))
 	for i, ev := range events {
-		it := &s.items[i]
-		if err := it.parse(ev, &v.keys); err != nil {
+		it := item{verdict: &verdicts[i]}
+		if err := it.parse(ev, keys); err != nil {
 			verdicts[i] = fmt.Errorf("%w: %w", ErrSignature, err)
 			continue
 		}
-		it.bad = false
-		it.verdict = &verdicts[i]
-		s.work = append(s.work, it)
+		items = append(items, it)
 	}
-	v.judge(s, s.work)
-	for _, it := range s.work {
-		if it.bad {
-			*it.verdict = ErrSignature
+	if len(items) > partSize && v.hold(items) {
+		return verdicts
+	}
+	for part := range slices.Chunk(items, partSize) {
+		if len(part) >= minBatch && v.hold(part) {
+			continue
 		}
-		it.verdict = nil // the caller owns the verdicts
-	}
-}
-
-// judge finds the bad items. A failed batch is divided into parts, and failed parts again. All
-// parts of a level are checked before the next level, so that the savings of good parts are known
-// before more is spent.
-func (v *Verifier) judge(s *scratch, items []*item) {
-	spare := len(items) * wasteShare // remaining budget of failed batches
-	level := [][]*item{items}
-	for depth := 0; len(level) > 0; depth++ {
-		var next [][]*item
-		for _, part := range level {
-			smallest := minPart
-			if depth == 0 {
-				smallest = minBatch
+		for i := range part {
+			if !part[i].check() {
+				*part[i].verdict = ErrSignature
 			}
-			cost := 0
-			if len(part) >= smallest {
-				cost = batchCost(len(part), s.collect(part))
-			}
-			if cost == 0 || cost >= len(part)*single ||
-				depth > 0 && cost > spare || !v.account.covers(cost) {
-				v.oneByOne(part)
-				continue
-			}
-			if v.holds(s, part) {
-				saved := len(part)*single - cost
-				spare += saved
-				v.account.add(saved)
-				continue
-			}
-			spare -= cost
-			v.account.add(-cost)
-			if len(part) < 2*minPart {
-				v.oneByOne(part)
-				continue
-			}
-			next = slices.AppendSeq(next, slices.Chunk(part, max(len(part)/parts, minPart)))
-		}
-		level = next
-	}
-}
-
-// oneByOne checks each item alone.
-func (v *Verifier) oneByOne(items []*item) {
-	good := 0
-	for _, it := range items {
-		it.bad = !it.check()
-		if !it.bad {
-			good++
 		}
 	}
-	v.account.add(good * singleIncome)
+	return verdicts
 }
 
-// holds evaluates the equation of the batch with new factors. collect was called for the same
-// items.
-func (v *Verifier) holds(s *scratch, items []*item) bool {
-	if size := len(items) * factorSize; cap(s.fresh) < size {
-		s.fresh = make([]byte, size)
+// hold reports whether the equation of the batch holds with new factors.
+func (v *Verifier) hold(items []item) bool {
+	factors := make([]byte, factorSize*len(items))
+	v.random(factors)
+	points := make([]secp256k1.G1Affine, 0, 2*len(items)+1)
+	scalars := make([]fr.Element, 0, 2*len(items)+1)
+	add := func(p *secp256k1.G1Affine, k fr.Element) {
+		points, scalars = append(points, *p), append(scalars, k)
 	}
-	fresh := s.fresh[:len(items)*factorSize]
-	v.random(fresh)
-
-	var sum, product, a fr.Element
-	m := &s.multi
-	m.reset()
-	for i, it := range items {
-		b := int64(binary.LittleEndian.Uint64(fresh[i*factorSize:]))
-		c := int64(binary.LittleEndian.Uint64(fresh[i*factorSize+8:]))
-		factor(&a, b, c)
-		sum.Add(&sum, product.Mul(&a, &it.s))
-		t := &s.terms[s.keys[it.author]]
-		t.scalar.Add(&t.scalar, product.Mul(&a, &it.e))
-		m.addShort(&it.r, b, c)
-	}
-	for i := range s.terms {
-		m.addLong(s.terms[i].key, &s.terms[i].scalar)
+	terms := make(map[*secp256k1.G1Affine]int) // index of the term of each author
+	var ofG, a, product fr.Element
+	for i := range items {
+		it := &items[i]
+		a.SetBytes(factors[i*factorSize:][:factorSize])
+		add(&it.r, a)
+		ofG.Sub(&ofG, product.Mul(&a, &it.s))
+		term, ok := terms[it.key]
+		if !ok {
+			term = len(points)
+			terms[it.key] = term
+			add(it.key, fr.Element{})
+		}
+		scalars[term].Add(&scalars[term], product.Mul(&a, &it.e))
 	}
 	_, generator := secp256k1.Generators()
-	m.addLong(&generator, sum.Neg(&sum))
-	total := m.sum()
-	return total.Z.IsZero() // infinity
+	add(&generator, ofG)
+	var sum secp256k1.G1Jac
+	_, err := sum.MultiExp(points, scalars, ecc.MultiExpConfig{NbTasks: 1})
+	return err == nil && sum.Z.IsZero() // the point at infinity
 }
