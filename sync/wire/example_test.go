@@ -30,7 +30,7 @@ func ExampleParse() {
 		case err != nil:
 			fmt.Println(err)
 		case m.Type == wire.TypeClosed:
-			fmt.Println(m.Sub, wire.ClassifyClosed(m.Text))
+			fmt.Println(m.Sub, wire.Classify(m.Text))
 		case m.Type == wire.TypeEOSE:
 			fmt.Println(m.Sub, "all stored events were sent")
 		}
@@ -38,5 +38,5 @@ func ExampleParse() {
 	// Output:
 	// 1 all stored events were sent
 	// 1 rate limited
-	// malformed message: id: not lower-case hex of its length, at byte 25 of 27
+	// malformed message: event lacks pubkey, at byte 26 of 27
 }

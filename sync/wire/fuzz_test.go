@@ -50,7 +50,7 @@ func FuzzParse(f *testing.F) {
 		require.True(t, utf8.ValidString(m.Sub) && utf8.ValidString(m.Text))
 		require.GreaterOrEqual(t, m.Max, 0)
 		require.LessOrEqual(t, 2*len(m.Payload), len(data))
-		wire.ClassifyNotice(m.Text)
+		wire.Classify(m.Text)
 		wire.ClassifyNegErr(m.Text, m.Max)
 		if m.Type == wire.TypeEvent {
 			requireTheEvent(t, data, m)

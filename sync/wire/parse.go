@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
@@ -27,33 +29,14 @@ const MaxSub = 64
 // from its clients stores events that other servers do not fetch.
 const MaxTags = 10_000
 
-// limits contains the limits of [Parse]. The zero value means the defaults. Only tests set others.
-type limits struct {
-	// Event is the maximum size of an event, in bytes of JSON. A smaller value would lose states of
-	// repositories with many refs, which take about 75 bytes per ref. Defaults to 512 KiB.
-	Event int
-	// Tags is the maximum number of tags in an event. Defaults to [MaxTags].
-	Tags int
-	// Depth is the maximum nesting of arrays and objects, including the message. A plain event
-	// needs 4. At most 64. Defaults to 8.
-	Depth int
-}
-
-const maxDepth = 64
-
-func (l limits) withDefaults() limits {
-	if l.Event <= 0 {
-		l.Event = 512 << 10
-	}
-	if l.Tags <= 0 {
-		l.Tags = MaxTags
-	}
-	if l.Depth <= 0 {
-		l.Depth = 8
-	}
-	l.Depth = min(l.Depth, maxDepth)
-	return l
-}
+const (
+	// maxEvent is the maximum size of an event, in bytes of JSON. A smaller value would lose states
+	// of repositories with many refs, which take about 75 bytes per ref.
+	maxEvent = 512 << 10
+	// maxDepth is the maximum nesting of arrays and objects, including the message. A plain event
+	// needs 4.
+	maxDepth = 8
+)
 
 // Parse reads one message of a relay. The error wraps [ErrMalformed] or [ErrUnknown], and quotes at
 // most a few bytes of the message. Parse neither keeps nor changes data.
@@ -64,295 +47,218 @@ func (l limits) withDefaults() limits {
 // NEG-ERR may be invalid, because losing such a message is worse.
 //
 // An event may have 512 KiB and 10,000 tags. Arrays and objects may nest 8 deep.
-func Parse(data []byte) (Message, error) { return limits{}.parse(data, nil) }
+func Parse(data []byte) (Message, error) { return ParseNew(data, nil) }
 
 // ParseNew is like Parse, but reads only the fields of [Message.Known] from an event whose id is
 // known. Many relays send the same events, and only the first copy is used.
 func ParseNew(data []byte, known func(graspsync.EventID) bool) (Message, error) {
-	return limits{}.parse(data, known)
-}
-
-func (l limits) parse(data []byte, known func(graspsync.EventID) bool) (Message, error) {
-	p := parser{scanner: scanner{data: data}, limits: l.withDefaults(), known: known}
-	p.depth = p.limits.Depth
-	m, err := p.message()
-	if err != nil {
+	p := newParser(data, known)
+	defer p.free()
+	if err := p.message(); err != nil {
 		return Message{}, fmt.Errorf("%w, at byte %d of %d", err, p.pos, len(data))
 	}
-	m.Size = len(data)
-	return m, nil
+	p.m.Size = len(data)
+	return p.m, nil
 }
 
 // parser reads one message.
 type parser struct {
 	scanner
-	limits limits
-	known  func(graspsync.EventID) bool // nil if all ids are new
+	eventParser
+	known    func(graspsync.EventID) bool // nil if all ids are new
+	m        Message
+	form     form
+	elements int // of the message, read so far
+}
+
+// form is the form of the messages with one label.
+type form struct {
+	of       Type
+	required int // number of elements after the label; more may be missing
+	elements []func(*parser) error
+}
+
+var forms = map[string]form{
+	"EVENT":     {TypeEvent, 2, []func(*parser) error{(*parser).sub, (*parser).eventElement}},
+	"EOSE":      {TypeEOSE, 1, []func(*parser) error{(*parser).sub, (*parser).hint}},
+	"CLOSED":    {TypeClosed, 1, []func(*parser) error{(*parser).sub, (*parser).reason}},
+	"NOTICE":    {TypeNotice, 0, []func(*parser) error{(*parser).reason}},
+	"OK":        {TypeOK, 2, []func(*parser) error{(*parser).id, (*parser).accepted, (*parser).reason}},
+	"AUTH":      {TypeAuth, 1, []func(*parser) error{(*parser).challenge}},
+	"NEG-MSG":   {TypeNegMsg, 2, []func(*parser) error{(*parser).sub, (*parser).payload}},
+	"NEG-ERR":   {TypeNegErr, 1, []func(*parser) error{(*parser).sub, (*parser).reason, (*parser).maximum}},
+	"NEG-ERROR": {TypeNegErr, 1, []func(*parser) error{(*parser).sub, (*parser).reason, (*parser).maximum}},
+}
+
+// parsers contains unused parsers, because their buffers are larger than most events.
+var parsers = sync.Pool{New: func() any { return new(parser) }}
+
+func newParser(data []byte, known func(graspsync.EventID) bool) *parser {
+	p := parsers.Get().(*parser)
+	*p = parser{
+		scanner:     scanner{data: data, key: p.key},
+		eventParser: eventParser{buf: p.buf[:0], ends: p.ends[:0], counts: p.counts[:0]},
+		known:       known,
+	}
+	return p
+}
+
+// free returns the parser for reuse, unless a large event has enlarged its buffers.
+func (p *parser) free() {
+	p.data, p.known, p.m = nil, nil, Message{}
+	if cap(p.buf)+cap(p.key)+8*(cap(p.ends)+cap(p.counts)) <= 64<<10 {
+		parsers.Put(p)
+	}
 }
 
 // message reads all of data.
-func (p *parser) message() (Message, error) {
+func (p *parser) message() error {
 	p.space()
-	if !p.accept('[') {
-		return Message{}, malformed("not an array")
+	if err := p.array(0, p.element); err != nil {
+		return err
 	}
 	p.space()
-	var scratch [MaxSub]byte
-	label, err := p.str(scratch[:0])
-	if err != nil {
-		return Message{}, err
-	}
-	var m Message
-	switch string(label) {
-	case "EVENT":
-		m.Type, err = TypeEvent, p.eventMessage(&m)
-	case "EOSE":
-		m.Type, err = TypeEOSE, p.eose(&m)
-	case "CLOSED":
-		m.Type, err = TypeClosed, p.closed(&m)
-	case "NOTICE":
-		m.Type, err = TypeNotice, p.notice(&m)
-	case "OK":
-		m.Type, err = TypeOK, p.ok(&m)
-	case "AUTH":
-		m.Type, err = TypeAuth, p.auth(&m)
-	case "NEG-MSG":
-		m.Type, err = TypeNegMsg, p.negMsg(&m)
-	case "NEG-ERR", "NEG-ERROR":
-		m.Type, err = TypeNegErr, p.negErr(&m)
-	default:
-		return Message{}, fmt.Errorf("%w: label %q", ErrUnknown, graspsync.Clip(string(label), MaxSub))
-	}
-	if err == nil {
-		err = p.finish()
-	}
-	return m, err
-}
-
-// next moves to the next element of the message and reports whether there is one.
-func (p *parser) next() (bool, error) {
-	p.space()
-	if p.accept(',') {
-		p.space()
-		return true, nil
-	}
-	if p.peek() == ']' {
-		return false, nil
-	}
-	return false, malformed("no comma or end after an element")
-}
-
-// need moves to a required element.
-func (p *parser) need() error {
-	more, err := p.next()
-	if err == nil && !more {
-		err = malformed("an element is missing")
-	}
-	return err
-}
-
-// finish skips extra elements and checks that nothing follows the message.
-func (p *parser) finish() error {
-	for {
-		more, err := p.next()
-		if err != nil {
-			return err
-		}
-		if !more {
-			break
-		}
-		if err := p.skip(1); err != nil {
-			return err
-		}
-	}
-	p.pos++ // the ] that next has seen
-	p.space()
-	if p.pos != len(p.data) {
+	switch {
+	case p.pos != len(p.data):
 		return malformed("bytes after the message")
+	case p.elements <= p.form.required:
+		return malformed("an element is missing")
 	}
 	return nil
 }
 
-// sub reads the subscription id, always the second element.
-func (p *parser) sub() (string, error) {
-	var scratch [MaxSub]byte
-	b, err := p.subInto(scratch[:0])
+// element reads the next element of the message. Extra elements are skipped.
+func (p *parser) element() error {
+	n := p.elements
+	p.elements++
+	switch {
+	case n == 0:
+		return p.label()
+	case n <= len(p.form.elements):
+		return p.form.elements[n-1](p)
+	}
+	return p.skip(1)
+}
+
+func (p *parser) label() error {
+	label, err := p.string()
+	if err != nil {
+		return err
+	}
+	var ok bool
+	if p.form, ok = forms[label]; !ok {
+		return fmt.Errorf("%w: label %q", ErrUnknown, graspsync.Clip(label, MaxSub))
+	}
+	p.m.Type = p.form.of
+	return nil
+}
+
+func (p *parser) string() (string, error) {
+	b, err := p.str(nil)
 	return string(b), err
 }
 
-// subInto appends the subscription id to dst.
-func (p *parser) subInto(dst []byte) ([]byte, error) {
-	if err := p.need(); err != nil {
-		return dst, err
-	}
-	dst, err := p.str(dst)
-	if err == nil && len(dst) > MaxSub {
+func (p *parser) sub() (err error) {
+	if p.m.Sub, err = p.string(); err == nil && len(p.m.Sub) > MaxSub {
 		err = malformed("subscription id too long")
 	}
-	return dst, err
+	return err
 }
 
-func (p *parser) eose(m *Message) (err error) {
-	if m.Sub, err = p.sub(); err != nil {
-		return err
-	}
-	more, err := p.next()
-	if err != nil || !more {
-		return err
-	}
-	if p.peek() != '[' {
-		return p.skip(1)
-	}
-	m.Hint, err = p.hint()
+func (p *parser) eventElement() (err error) {
+	p.m.Event, err = p.event()
+	p.m.Known = p.isKnown
 	return err
 }
 
 // hint reads the array of NIP-67. If a relay sends both "finish" and "more", "more" counts, because
 // an extra page costs less than lost events.
-func (p *parser) hint() (Hint, error) {
-	hint := HintNone
-	err := p.array(1, func() error {
+func (p *parser) hint() error {
+	if p.peek() != '[' {
+		return p.skip(1)
+	}
+	return p.array(1, func() error {
 		if p.peek() != '"' {
 			return p.skip(2)
 		}
 		s, err := p.text(len("finish") + 1)
 		switch {
 		case s == "more":
-			hint = HintMore
-		case s == "finish" && hint == HintNone:
-			hint = HintFinish
+			p.m.Hint = HintMore
+		case s == "finish" && p.m.Hint == HintNone:
+			p.m.Hint = HintFinish
 		}
 		return err
 	})
-	return hint, err
 }
 
-func (p *parser) closed(m *Message) (err error) {
-	if m.Sub, err = p.sub(); err != nil {
-		return err
-	}
-	m.Text, err = p.optionalText()
-	return err
-}
-
-func (p *parser) notice(m *Message) (err error) {
-	m.Text, err = p.optionalText()
-	return err
-}
-
-// optionalText reads the next element, if any, as text. A value that is not a string is returned as
-// JSON.
-func (p *parser) optionalText() (string, error) {
-	more, err := p.next()
-	if err != nil || !more {
-		return "", err
-	}
+// reason reads a text. A value that is not a string is returned as JSON.
+func (p *parser) reason() (err error) {
 	if p.peek() == '"' {
-		return p.text(graspsync.MaxText)
-	}
-	start := p.pos
-	if err := p.skip(1); err != nil {
-		return "", err
-	}
-	return graspsync.Clip(toValid(p.data[start:p.pos]), graspsync.MaxText), nil
-}
-
-func (p *parser) ok(m *Message) error {
-	if err := p.need(); err != nil {
+		p.m.Text, err = p.text(graspsync.MaxText)
 		return err
 	}
-	var scratch [64]byte
-	id, err := p.str(scratch[:0])
+	raw, err := p.raw()
+	p.m.Text = graspsync.Clip(strings.ToValidUTF8(raw, "\uFFFD"), graspsync.MaxText)
+	return err
+}
+
+// raw reads a value and returns its JSON.
+func (p *parser) raw() (string, error) {
+	start := p.pos
+	err := p.skip(1)
+	return string(p.data[start:p.pos]), err
+}
+
+func (p *parser) id() error {
+	id, err := p.string()
 	if err != nil {
 		return err
 	}
-	if m.ID, err = graspsync.ParseEventID(string(id)); err != nil {
+	if p.m.ID, err = graspsync.ParseEventID(id); err != nil {
 		return malformed("OK without an event id")
 	}
-	if err := p.need(); err != nil {
-		return err
-	}
-	switch {
-	case p.literal("true"):
-		m.Accepted = true
-	case p.literal("false"):
-	default:
+	return nil
+}
+
+func (p *parser) accepted() error {
+	p.m.Accepted = p.literal("true")
+	if !p.m.Accepted && !p.literal("false") {
 		return malformed("OK without true or false")
 	}
-	m.Text, err = p.optionalText()
+	return nil
+}
+
+// challenge reads the challenge of an AUTH. It is never cut, because the answer to a cut challenge
+// would be wrong.
+func (p *parser) challenge() (err error) {
+	p.m.Text, err = p.string()
+	if err == nil && (p.m.Text == "" || len(p.m.Text) > graspsync.MaxText) {
+		err = malformed("challenge empty or too long")
+	}
 	return err
 }
 
-// auth reads a challenge. It is never cut, because the answer to a cut challenge would be wrong.
-func (p *parser) auth(m *Message) error {
-	if err := p.need(); err != nil {
-		return err
-	}
-	var scratch [MaxSub]byte
-	challenge, err := p.str(scratch[:0])
+// payload reads the payload of a NEG-MSG. It may be empty, because khatru ends a reconciliation in
+// this way.
+func (p *parser) payload() error {
+	digits, err := p.string()
 	if err != nil {
 		return err
 	}
-	if len(challenge) == 0 || len(challenge) > graspsync.MaxText {
-		return malformed("challenge empty or too long")
-	}
-	m.Text = string(challenge)
-	return nil
-}
-
-// negMsg reads a NEG-MSG. The payload may be empty, because khatru ends a reconciliation in this
-// way.
-func (p *parser) negMsg(m *Message) (err error) {
-	if m.Sub, err = p.sub(); err != nil {
-		return err
-	}
-	if err = p.need(); err != nil {
-		return err
-	}
-	digits, err := p.rawString()
-	if err != nil {
-		return err
-	}
-	payload := make([]byte, hex.DecodedLen(len(digits)))
-	if _, err := hex.Decode(payload, digits); err != nil {
+	if p.m.Payload, err = hex.DecodeString(digits); err != nil {
 		return malformed("payload is not hex")
 	}
-	m.Payload = payload
 	return nil
 }
 
-func (p *parser) negErr(m *Message) (err error) {
-	if m.Sub, err = p.sub(); err != nil {
-		return err
+// maximum reads the maximum of a NEG-ERR, a number or one in quotes. Other values count as 0.
+func (p *parser) maximum() error {
+	raw, err := p.raw()
+	if n, no := strconv.Atoi(strings.Trim(raw, `"`)); no == nil {
+		p.m.Max = max(n, 0)
 	}
-	if m.Text, err = p.optionalText(); err != nil {
-		return err
-	}
-	more, err := p.next()
-	if err != nil || !more {
-		return err
-	}
-	start := p.pos
-	if err := p.skip(1); err != nil {
-		return err
-	}
-	m.Max = count(p.data[start:p.pos])
-	return nil
-}
-
-// count reads a JSON number, or one in quotes, as a count. Other values give 0.
-func count(raw []byte) int {
-	if n := len(raw); n >= 2 && raw[0] == '"' {
-		raw = raw[1 : n-1]
-	}
-	if len(raw) > 20 {
-		return 0
-	}
-	n, err := strconv.ParseInt(string(raw), 10, 0)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return int(n)
+	return err
 }
 
 // CheckNegMessage returns an error if the message of a NEG-OPEN or NEG-MSG, in hex, is invalid

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -52,51 +51,18 @@ const (
 	RefusalOverflow
 )
 
-// String returns the name of the refusal in lower case.
-func (r Refusal) String() string {
-	switch r {
-	case RefusalOther:
-		return "other"
-	case RefusalRateLimited:
-		return "rate limited"
-	case RefusalAuthRequired:
-		return "auth required"
-	case RefusalRestricted:
-		return "restricted"
-	case RefusalNoNegentropy:
-		return "no negentropy"
-	case RefusalTooLarge:
-		return "too large"
-	case RefusalSessionLost:
-		return "session lost"
-	case RefusalTooManySubs:
-		return "too many subscriptions"
-	case RefusalBadRequest:
-		return "bad request"
-	case RefusalTooManyFilters:
-		return "too many filters"
-	case RefusalTooManyValues:
-		return "too many values"
-	case RefusalNeedsKinds:
-		return "needs kinds"
-	case RefusalNoNotes:
-		return "no notes"
-	case RefusalLimitZero:
-		return "limit 0"
-	case RefusalTooManyBytes:
-		return "too many bytes"
-	case RefusalOverflow:
-		return "overflow"
-	}
-	return fmt.Sprintf("refusal(%d)", uint8(r))
+var refusalNames = [...]string{
+	"other", "rate limited", "auth required", "restricted", "no negentropy", "too large", "session lost",
+	"too many subscriptions", "bad request", "too many filters", "too many values", "needs kinds", "no notes",
+	"limit 0", "too many bytes", "overflow",
 }
 
-// ClassifyNotice returns the meaning of a NOTICE. It has no subscription id, so the caller must
-// know which request may have caused it.
-func ClassifyNotice(text string) Refusal { return classify(normal(text)) }
+// String returns the name of the refusal in lower case.
+func (r Refusal) String() string { return refusalNames[r] }
 
-// ClassifyClosed returns the meaning of the reason of a CLOSED.
-func ClassifyClosed(text string) Refusal { return classify(normal(text)) }
+// Classify returns the meaning of a NOTICE, or of the reason of a CLOSED. A NOTICE has no subscription
+// id, so the caller must know which request may have caused it.
+func Classify(text string) Refusal { return classify(normal(text)) }
 
 // ClassifyNegErr returns the meaning of the reason of a NEG-ERR. max is its fourth element, or 0.
 // "blocked" alone does not mean RefusalTooLarge, because a relay that blocks us would then be asked

@@ -1,8 +1,9 @@
 package wire
 
 import (
-	"encoding/binary"
-	"math/bits"
+	"bytes"
+	"encoding/json"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -20,9 +21,9 @@ func (m malformed) Unwrap() error { return ErrMalformed }
 // scanner reads JSON text. It never reads beyond the end and never backwards, so each read takes
 // time in proportion to the text.
 type scanner struct {
-	data  []byte
-	pos   int
-	depth int // maximum nesting
+	data []byte
+	pos  int
+	key  []byte // the last key of an object
 }
 
 // peek returns the current byte, or 0 at the end. A NUL byte is never valid JSON outside strings,
@@ -45,23 +46,15 @@ func (s *scanner) accept(c byte) bool {
 
 // space moves past white space.
 func (s *scanner) space() {
-	for s.pos < len(s.data) {
-		switch s.data[s.pos] {
-		case ' ', '\t', '\n', '\r':
-			s.pos++
-		default:
-			return
-		}
+	for s.pos < len(s.data) && strings.IndexByte(" \t\n\r", s.data[s.pos]) >= 0 {
+		s.pos++
 	}
 }
 
 // literal moves past word if it is next and no letter or digit follows it.
 func (s *scanner) literal(word string) bool {
 	end := s.pos + len(word)
-	if end > len(s.data) || string(s.data[s.pos:end]) != word {
-		return false
-	}
-	if end < len(s.data) && isWord(s.data[end]) {
+	if end > len(s.data) || string(s.data[s.pos:end]) != word || end < len(s.data) && isWord(s.data[end]) {
 		return false
 	}
 	s.pos = end
@@ -72,29 +65,11 @@ func isWord(c byte) bool {
 	return c-'0' < 10 || c-'a' < 26 || c-'A' < 26 || c == '_' || c >= utf8.RuneSelf
 }
 
-// plain returns the index of the first byte from i on that needs attention in a JSON string: a
-// quote, a backslash, a control byte or a byte above ASCII. It returns len(b) if there is none. It
-// tests eight bytes together.
+// plain returns the index of the first byte from i on that is a quote, a backslash, a control byte
+// or a byte above ASCII, or len(b).
 func plain(b []byte, i int) int {
-	const (
-		ones  = 0x0101010101010101
-		highs = 0x80 * ones
-	)
-	for ; i+8 <= len(b); i += 8 {
-		x := binary.LittleEndian.Uint64(b[i:])
-		quote := x ^ '"'*ones
-		slash := x ^ '\\'*ones
-		// Each term sets the high bit of the bytes that it searches. A subtraction may borrow from
-		// a higher byte, but only above a byte that was found, and only the lowest one counts.
-		found := (x | (x - ' '*ones) | (quote-ones)&^quote | (slash-ones)&^slash) & highs
-		if found != 0 {
-			return i + bits.TrailingZeros64(found)/8
-		}
-	}
-	for ; i < len(b); i++ {
-		if c := b[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			return i
-		}
+	for i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' && b[i] < utf8.RuneSelf {
+		i++
 	}
 	return i
 }
@@ -108,92 +83,55 @@ func (s *scanner) str(dst []byte) ([]byte, error) {
 	}
 	for {
 		end := plain(s.data, s.pos)
-		if end == len(s.data) {
-			return dst, malformed("string without end")
-		}
 		dst = append(dst, s.data[s.pos:end]...)
 		s.pos = end
-		switch c := s.data[end]; {
+		var r rune
+		switch c := s.peek(); {
+		case end == len(s.data):
+			return dst, malformed("string without end")
 		case c == '"':
 			s.pos++
 			return dst, nil
-		case c == '\\':
-			r, err := s.escape()
-			if err != nil {
-				return dst, err
-			}
-			dst = utf8.AppendRune(dst, r)
 		case c < ' ':
 			return dst, malformed("control byte in a string")
+		case c == '\\':
+			var err error
+			if r, err = s.escape(); err != nil {
+				return dst, err
+			}
 		default:
-			size, ok := foreign(s.data[end:])
-			if !ok {
+			var size int
+			if r, size = utf8.DecodeRune(s.data[end:]); r == utf8.RuneError && size == 1 {
 				return dst, malformed("string is not UTF-8")
 			}
-			dst = append(dst, s.data[end:end+size]...)
 			s.pos += size
 		}
+		dst = utf8.AppendRune(dst, r)
 	}
-}
-
-// foreign returns the length of the run of characters above ASCII at the start of b, and whether it
-// is valid UTF-8.
-func foreign(b []byte) (size int, ok bool) {
-	for size < len(b) && b[size] >= utf8.RuneSelf {
-		r, n := utf8.DecodeRune(b[size:])
-		if r == utf8.RuneError && n == 1 {
-			return size, false
-		}
-		size += n
-	}
-	return size, true
 }
 
 // escape reads an escape sequence, beginning with the backslash.
 func (s *scanner) escape() (rune, error) {
-	if s.pos+1 >= len(s.data) {
-		return 0, malformed("string without end")
-	}
-	c := s.data[s.pos+1]
-	if c == 'u' {
-		return s.unicode()
-	}
-	s.pos += 2
-	switch c {
-	case '"', '\\', '/':
-		return rune(c), nil
-	case 'b':
-		return '\b', nil
-	case 'f':
-		return '\f', nil
-	case 'n':
-		return '\n', nil
-	case 'r':
-		return '\r', nil
-	case 't':
-		return '\t', nil
-	}
-	return 0, malformed("unknown escape in a string")
-}
-
-// unicode reads \uXXXX, or a surrogate pair of two.
-func (s *scanner) unicode() (rune, error) {
-	r, ok := hex4(s.data, s.pos)
-	if !ok {
-		return 0, malformed("unknown escape in a string")
-	}
-	s.pos += 6
-	if !utf16.IsSurrogate(r) {
-		return r, nil
-	}
-	low, ok := hex4(s.data, s.pos)
-	if ok {
-		if r := utf16.DecodeRune(r, low); r != utf8.RuneError {
-			s.pos += 6
+	const letters, values = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
+	if r, ok := hex4(s.data, s.pos); ok {
+		s.pos += 6
+		if !utf16.IsSurrogate(r) {
 			return r, nil
 		}
+		low, _ := hex4(s.data, s.pos)
+		if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+			return r, malformed("lone surrogate in a string")
+		}
+		s.pos += 6
+		return r, nil
 	}
-	return utf8.RuneError, malformed("lone surrogate in a string")
+	s.pos++
+	i := strings.IndexByte(letters, s.peek())
+	if i < 0 {
+		return 0, malformed("unknown escape in a string")
+	}
+	s.pos++
+	return rune(values[i]), nil
 }
 
 // hex4 reads \uXXXX at i.
@@ -201,97 +139,146 @@ func hex4(b []byte, i int) (rune, bool) {
 	if i+6 > len(b) || b[i] != '\\' || b[i+1] != 'u' {
 		return 0, false
 	}
-	var r rune
-	for _, c := range b[i+2 : i+6] {
-		d := rune(c)
-		switch {
-		case c-'0' < 10:
-			d -= '0'
-		case c-'a' < 6:
-			d -= 'a' - 10
-		case c-'A' < 6:
-			d -= 'A' - 10
-		default:
-			return 0, false
-		}
-		r = r<<4 | d
-	}
-	return r, true
-}
-
-// rawString reads a string and returns its value, which is a part of the text if possible and
-// otherwise a copy.
-func (s *scanner) rawString() ([]byte, error) {
-	if start := s.pos + 1; s.peek() == '"' {
-		if end := plain(s.data, start); end < len(s.data) && s.data[end] == '"' {
-			s.pos = end + 1
-			return s.data[start:end], nil
-		}
-	}
-	return s.str(nil)
+	n, err := strconv.ParseUint(string(b[i+2:i+6]), 16, 16)
+	return rune(n), err == nil
 }
 
 // text reads a string for people and returns at most its first most bytes, cut between characters.
-// Values that str rejects are replaced by U+FFFD, and control bytes are kept.
+// A string that is invalid is returned as written, with U+FFFD in place of invalid UTF-8.
 func (s *scanner) text(most int) (string, error) {
 	start := s.pos
 	if err := s.skipString(); err != nil {
 		return "", err
 	}
-	end := s.pos - 1
-	s.pos = start + 1
-	var b strings.Builder
-	for s.pos < end {
-		r := s.anyRune()
-		if b.Len()+utf8.RuneLen(r) > most {
-			break
-		}
-		b.WriteRune(r)
+	raw := s.data[start:s.pos]
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		text = strings.ToValidUTF8(string(raw[1:len(raw)-1]), "\uFFFD")
 	}
-	s.pos = end + 1
-	return b.String(), nil
-}
-
-// anyRune reads one character of a string, also an invalid one.
-func (s *scanner) anyRune() rune {
-	if s.data[s.pos] == '\\' {
-		start := s.pos
-		r, err := s.escape()
-		if err == nil {
-			return r
-		}
-		if s.pos == start { // \u without four digits
-			s.pos += 2
-		}
-		return utf8.RuneError
-	}
-	r, n := utf8.DecodeRune(s.data[s.pos:])
-	s.pos += n
-	return r
+	return graspsync.Clip(text, most), nil
 }
 
 // integer reads a whole number from 0 to most, without fraction or exponent.
 func (s *scanner) integer(most int64) (int64, error) {
 	start := s.pos
-	var n int64
-	for c := s.peek(); c-'0' < 10; c = s.peek() {
-		n = n*10 + int64(c-'0')
-		s.pos++
-		if n > most {
-			return 0, malformed("number out of range")
-		}
+	if err := s.skipNumber(); err != nil {
+		return 0, err
 	}
-	switch {
-	case s.pos == start:
-		return 0, malformed("no whole number where one is needed")
-	case s.data[start] == '0' && s.pos > start+1:
-		return 0, malformed("number with a leading zero")
+	n, err := strconv.ParseInt(string(s.data[start:s.pos]), 10, 64)
+	if err != nil || n < 0 || n > most {
+		return 0, malformed("no whole number within its range")
 	}
-	return n, s.numberEnd()
+	return n, nil
 }
 
-// toValid returns b as text, with U+FFFD in place of invalid UTF-8.
-func toValid(b []byte) string {
-	b = b[:min(len(b), graspsync.MaxText+utf8.UTFMax)]
-	return strings.ToValidUTF8(string(b), "\uFFFD")
+// skip moves past one value at nesting depth level.
+func (s *scanner) skip(level int) error {
+	switch c := s.peek(); {
+	case c == '"':
+		return s.skipString()
+	case c == '[':
+		return s.array(level, func() error { return s.skip(level + 1) })
+	case c == '{':
+		return s.object(level, func() error { return s.skip(level + 1) })
+	case c == '-' || c-'0' < 10:
+		return s.skipNumber()
+	case s.literal("true") || s.literal("false") || s.literal("null"):
+		return nil
+	}
+	return malformed("no value where one is needed")
+}
+
+// skipString moves past a string without decoding it.
+func (s *scanner) skipString() error {
+	if !s.accept('"') {
+		return malformed("no string where one is needed")
+	}
+	for {
+		i := bytes.IndexByte(s.data[s.pos:], '"')
+		if i < 0 {
+			s.pos = len(s.data)
+			return malformed("string without end")
+		}
+		s.pos += i + 1
+		before := s.data[:s.pos-1]
+		if (len(before)-len(bytes.TrimRight(before, `\`)))%2 == 0 {
+			return nil // the quote is not escaped
+		}
+	}
+}
+
+// skipNumber moves past a JSON number. No other character may follow it directly.
+func (s *scanner) skipNumber() error {
+	s.accept('-')
+	ok := s.accept('0') || s.digits()
+	if s.accept('.') {
+		ok = ok && s.digits()
+	}
+	if s.accept('e') || s.accept('E') {
+		if !s.accept('+') {
+			s.accept('-')
+		}
+		ok = ok && s.digits()
+	}
+	if c := s.peek(); !ok || s.pos == len(s.data) || isWord(c) || c == '.' || c == '-' || c == '+' {
+		return malformed("not a number")
+	}
+	return nil
+}
+
+// digits moves past digits and reports whether there was one.
+func (s *scanner) digits() bool {
+	start := s.pos
+	for s.peek()-'0' < 10 {
+		s.pos++
+	}
+	return s.pos > start
+}
+
+// array reads an array at nesting depth level, and calls element at the start of each value.
+func (s *scanner) array(level int, element func() error) error {
+	return s.each(level, '[', ']', element)
+}
+
+// object reads an object at nesting depth level, and calls member with s.key at the start of each
+// value.
+func (s *scanner) object(level int, member func() error) error {
+	return s.each(level, '{', '}', func() (err error) {
+		if s.key, err = s.str(s.key[:0]); err != nil {
+			return err
+		}
+		s.space()
+		if !s.accept(':') {
+			return malformed("no colon after a key")
+		}
+		s.space()
+		return member()
+	})
+}
+
+// each reads the values between start and end.
+func (s *scanner) each(level int, start, end byte, value func() error) error {
+	if !s.accept(start) {
+		return malformed("no array or object where one is needed")
+	}
+	if level >= maxDepth {
+		return malformed("nested too deep")
+	}
+	s.space()
+	if s.accept(end) {
+		return nil
+	}
+	for {
+		if err := value(); err != nil {
+			return err
+		}
+		s.space()
+		if s.accept(end) {
+			return nil
+		}
+		if !s.accept(',') {
+			return malformed("no comma or end after a value")
+		}
+		s.space()
+	}
 }

@@ -136,12 +136,12 @@ func (p phrase) say(t *testing.T) (wire.Refusal, []Action) {
 	}
 	switch p.label {
 	case "NOTICE":
-		return wire.ClassifyNotice(p.text), s.Receive(start, notice(p.text))
+		return wire.Classify(p.text), s.Receive(start, notice(p.text))
 	case "CLOSED":
 		if p.to == "NEG-OPEN" {
 			return wire.ClassifyNegErr(p.text, 0), s.Receive(start, closed(req.Sub, p.text))
 		}
-		return wire.ClassifyClosed(p.text), s.Receive(start, closed(req.Sub, p.text))
+		return wire.Classify(p.text), s.Receive(start, closed(req.Sub, p.text))
 	}
 	m := wire.Message{Type: wire.TypeNegErr, Sub: req.Sub, Text: p.text, Max: p.max}
 	return wire.ClassifyNegErr(p.text, p.max), s.Receive(start, m)

@@ -433,7 +433,7 @@ func (r *requests) probes() (out []*request) {
 // attribute returns the request to which a NOTICE belongs, or nil, and the meaning of the NOTICE.
 // It is the newest request, or a NEG-OPEN, without an answer.
 func (r *requests) attribute(notice string) (x *request, why wire.Refusal) {
-	why = wire.ClassifyNotice(notice)
+	why = wire.Classify(notice)
 	x = r.opening
 	neg := r.subs.unansweredNeg()
 	switch {

@@ -228,10 +228,10 @@ func (s *Session) onEOSE(now time.Time, m wire.Message) {
 func (s *Session) onClosed(now time.Time, m wire.Message) {
 	x, ok := s.requests.subs[m.Sub]
 	if !ok {
-		s.lateRefusal(now, m, wire.ClassifyClosed(m.Text))
+		s.lateRefusal(now, m, wire.Classify(m.Text))
 		return
 	}
-	why := wire.ClassifyClosed(m.Text)
+	why := wire.Classify(m.Text)
 	if x.kind == reqNeg {
 		why = wire.ClassifyNegErr(m.Text, 0)
 	}
