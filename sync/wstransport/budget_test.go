@@ -12,18 +12,16 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-const part = 2 << 20
-
 // A connection took 144 KiB before it asked for a part of the budget: 256 of them 36
 // MiB that nobody had counted.
 func TestPromiseP20_SmallUntilReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		b := limit.NewSlots(part, part)
-		_, err := b.Acquire(ctx, limit.Stranger{ID: "other"}, part)
+		b := limit.NewSlots(readLimit, readLimit)
+		_, err := b.Acquire(ctx, limit.Stranger{ID: "other"}, readLimit)
 		require.NoError(t, err)
-		c := &conn{t: &Transport{cfg: Config{fixed: constants{ReadLimit: part}}, reading: b}, ctx: ctx, signs: newSigns()}
+		c := &conn{t: &Transport{reading: b}, ctx: ctx, signs: newSigns()}
 		r := &endless{}
 		_, err = c.readAll(r)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -84,52 +84,31 @@ type conn struct {
 	known func(graspsync.EventID) bool // set before Receive is called; nil if no id is known
 
 	// owned by the reading goroutine
-	in      []byte
 	slot    *limit.Slot // of the read budget, nil if none is held
 	strikes strikes
 
-	waits  waits       // for the read budget
-	signs  *signs      // of life, from the relay
-	pulse  *pulse      // of life, from us
-	parked atomic.Bool // the reading goroutine waits for Receive
-	info   atomic.Pointer[wire.Info]
-	asked  chan struct{} // closed when info is final
-	stats  counters
-}
-
-// provenAfter is the time after which an open connection proves that the host is a relay.
-const provenAfter = time.Minute
-
-// proveHost reports to the dialer that the host is a relay, after provenAfter.
-func (c *conn) proveHost(u graspsync.URL) {
-	timer := time.NewTimer(c.t.proven)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		c.t.cfg.Dialer.Proven(u.HostPort.Host)
-	case <-c.ended:
-	}
+	waits    waits       // for the read budget
+	signs    *signs      // of life, from the relay
+	parked   atomic.Bool // the reading goroutine waits for Receive
+	answered atomic.Bool // the relay sent a valid message
+	dropped  atomic.Uint64
+	info     atomic.Pointer[wire.Info]
+	asked    chan struct{} // closed when info is final
 }
 
 // goDo runs f in a goroutine of the connection. A panic is a bug of ours, but a relay may be able
 // to cause it, so it ends only this connection.
 func (c *conn) goDo(f func()) {
-	c.wg.Go(func() { c.contain(f) })
-}
-
-// contain runs a function and turns its panic into the end of the connection.
-func (c *conn) contain(f func()) {
-	defer func() {
-		v := recover()
-		if v == nil {
-			return
-		}
-		c.stats.panics.Add(1)
-		c.t.stats.panics.Add(1)
-		_ = c.end(fmt.Errorf("internal error: %v", v)) // Receive returns the error
-		c.t.cfg.Logger.Error("panic in relay connection", keyRelay, c.relay, keyStack, string(debug.Stack()))
-	}()
-	f()
+	c.wg.Go(func() {
+		defer func() {
+			if v := recover(); v != nil {
+				c.t.panics.Add(1)
+				_ = c.end(fmt.Errorf("internal error: %v", v)) // Receive returns the error
+				c.t.cfg.Logger.Error("panic in relay connection", keyRelay, c.relay, keyStack, string(debug.Stack()))
+			}
+		}()
+		f()
+	})
 }
 
 // Receive returns the next message. See [relaysync.Conn].
@@ -210,7 +189,7 @@ func (c *conn) maxRequest() int {
 	if n := c.Info().MaxMessageLength; n > 0 {
 		return n
 	}
-	return c.t.cfg.fixed.MaxRequest
+	return defaultRequest
 }
 
 // Info returns the relay's NIP-11 document, or zero before it has arrived.
@@ -226,15 +205,12 @@ func (c *conn) InfoKnown() <-chan struct{} { return c.asked }
 
 // Traffic implements [relaysync.Conn].
 func (c *conn) Traffic() relaysync.Traffic {
-	return relaysync.Traffic{RemoteAddr: c.remote, DroppedBytes: c.stats.dropped.Load(), ReadWaited: c.waits.sum()}
+	return relaysync.Traffic{RemoteAddr: c.remote, DroppedBytes: c.dropped.Load(), ReadWaited: c.waits.sum()}
 }
-
-// Stats returns counts of this connection.
-func (c *conn) Stats() Stats { return c.stats.read() }
 
 // Close ends the connection and waits for its goroutines, but not for the relay.
 func (c *conn) Close() error {
-	if c.stats.messages.Load() > 0 {
+	if c.answered.Load() {
 		select {
 		case <-c.ended: // ended for another reason
 		default:
@@ -252,7 +228,6 @@ func (c *conn) end(cause error) error {
 	c.endOnce.Do(func() {
 		c.err = fmt.Errorf("%w: %w", relaysync.ErrClosed, inBounds(cause))
 		close(c.ended)
-		c.pulse.stop()
 		c.cancel()
 		_ = c.ws.CloseNow() // the connection is over in any case
 	})
@@ -275,11 +250,6 @@ const (
 	firstBuffer = 4 << 10
 	// chunk is the part of a message that counts as a sign of life.
 	chunk = 16 << 10
-	// maxMalformedBytes is the maximum number of bytes of consecutive malformed messages.
-	maxMalformedBytes = 8 << 20
-	// unknownEvery is the interval at which one message with an unknown label is not counted as
-	// malformed, because newer relays may send new messages.
-	unknownEvery = time.Second
 )
 
 // read is the goroutine that reads. It passes one message to Receive per request, and waits between
@@ -342,32 +312,24 @@ func (c *conn) park() bool {
 // connection must end.
 func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
 	data, err := c.readAll(r)
+	defer func() { c.t.buffers.give(data) }()
 	if err != nil {
 		return m, false, readError(err)
 	}
-	c.stats.bytes.Add(uint64(len(data)))
-	c.t.stats.bytes.Add(uint64(len(data)))
-	m, err = wire.ParseNew(data, c.known)
-	c.t.buffers.give(c.in)
-	c.in = nil
-	if err != nil {
+	if m, err = wire.ParseNew(data, c.known); err != nil {
 		return m, false, c.drop(err, len(data))
 	}
 	c.strikes = strikes{}
-	c.stats.messages.Add(1)
-	c.t.stats.messages.Add(1)
+	c.answered.Store(true)
 	return m, true, nil
 }
 
-// readAll reads a message into the connection's buffer. The buffer grows with the received data and
-// not with the announced length. Beyond keptBuffer it grows only within the read budget.
+// readAll reads a message into a buffer that grows with the received data and not with the announced
+// length. Beyond keptBuffer it grows only within the read budget.
 func (c *conn) readAll(r io.Reader) ([]byte, error) {
 	var moving *progress
 	defer func() { moving.stop() }()
-	if c.in == nil {
-		c.in = c.t.buffers.take()
-	}
-	buf := c.in[:0]
+	buf := c.t.buffers.take()
 	for {
 		if len(buf) == cap(buf) {
 			if c.slot == nil && len(buf) >= keptBuffer {
@@ -378,7 +340,7 @@ func (c *conn) readAll(r io.Reader) ([]byte, error) {
 			}
 			most := keptBuffer
 			if c.slot != nil {
-				most = max(keptBuffer+chunk, int(c.t.cfg.fixed.ReadLimit)+1)
+				most = readLimit + 1
 			}
 			buf = grow(buf, min(most, max(firstBuffer, 2*len(buf))))
 		}
@@ -386,19 +348,17 @@ func (c *conn) readAll(r io.Reader) ([]byte, error) {
 		buf = buf[:len(buf)+n]
 		c.signs.framing.text(n)
 		if err == io.EOF {
-			break
+			c.giveBack(int64(len(buf)))
+			return buf, nil
+		}
+		if err == nil {
+			err = moving.read(n)
 		}
 		if err != nil {
 			return nil, err
 		}
 		c.signs.heard.Add(1)
-		moving.read(n)
 	}
-	if cap(buf) <= keptBuffer { // otherwise keep the previous buffer
-		c.in = buf
-	}
-	c.giveBack(int64(len(buf)))
-	return buf, nil
 }
 
 // grow returns buf with room for exactly size bytes, because append might add bytes that are not
@@ -410,32 +370,18 @@ func grow(buf []byte, size int) []byte {
 }
 
 // strikes counts malformed messages since the last valid one.
-type strikes struct {
-	count, bytes int
-	unknown      time.Time // of the last message with an unknown label
-}
+type strikes struct{ count, bytes int }
 
 // drop counts a message that could not be parsed. It returns an error if there are too many.
 func (c *conn) drop(err error, size int) error {
-	c.stats.dropped.Add(uint64(size))
+	c.dropped.Add(uint64(size))
 	c.t.cfg.Logger.Debug("relay message dropped", keyRelay, c.relay, keyError, err, keySize, size)
-	if errors.Is(err, wire.ErrUnknown) {
-		c.stats.unknown.Add(1)
-		c.t.stats.unknown.Add(1)
-		now := time.Now()
-		seldom := now.Sub(c.strikes.unknown) >= unknownEvery
-		c.strikes.unknown = now
-		if seldom {
-			return nil
-		}
-	} else {
-		c.stats.malformed.Add(1)
-		c.t.stats.malformed.Add(1)
+	if !errors.Is(err, wire.ErrUnknown) {
+		c.strikes.count++
 	}
-	c.strikes.count++
 	c.strikes.bytes += size
-	if c.strikes.count >= c.t.cfg.fixed.MaxMalformed || c.strikes.bytes >= maxMalformedBytes {
-		return fmt.Errorf("%w: %d in a row, the last one: %w", errMalformed, c.strikes.count, err)
+	if c.strikes.count >= maxMalformed || c.strikes.bytes >= maxMalformedBytes {
+		return fmt.Errorf("%w, the last one: %w", errMalformed, err)
 	}
 	return nil
 }
@@ -447,7 +393,7 @@ func (c *conn) reserve() error {
 	c.signs.heard.Add(1)
 	defer c.parked.Store(false)
 	defer c.waits.during()()
-	slot, err := c.t.reading.Acquire(c.ctx, limit.Stranger{ID: c.host}, c.t.cfg.fixed.ReadLimit)
+	slot, err := c.t.reading.Acquire(c.ctx, limit.Stranger{ID: c.host}, readLimit)
 	c.slot = slot
 	return err
 }
@@ -463,22 +409,13 @@ func (c *conn) giveBack(keep int64) {
 	}
 }
 
-func (c *conn) expectProgress() *progress {
-	now := time.Now()
-	p := &progress{c: c, slot: c.slot, began: now, last: now}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.timer = time.AfterFunc(p.every(), p.look)
-	return p
-}
-
 // beat writes a ping or a pong. An error is final.
 func (c *conn) beat(ping bool) error {
 	frame := pongFrame
 	if ping {
 		frame = pingFrame
 	}
-	ctx := context.Background()
+	ctx := context.Background() // WriteTimeout ends the wait
 	if err := c.acquire(ctx); err != nil {
 		return err
 	}
@@ -489,40 +426,3 @@ func (c *conn) beat(ping bool) error {
 	}
 	return nil
 }
-
-const (
-	// maxEmpty is the maximum number of received bytes without content: frames without payload, or
-	// compressed blocks without text. The websocket library skips them without limit and does not
-	// report them.
-	maxEmpty = 128 << 10
-	// perMessage is the overhead of frames and compression for a short message, and perControl the
-	// size of the largest ping.
-	perMessage, perControl = 64, 2 + 125
-)
-
-// framing counts the bytes below the websocket library, and fails if too many of them have no
-// content. The goroutine that reads owns it.
-type framing struct {
-	io.ReadWriteCloser
-	empty int
-}
-
-// Read implements [io.Reader].
-func (f *framing) Read(p []byte) (int, error) {
-	n, err := f.ReadWriteCloser.Read(p)
-	if f.empty += n; f.empty > maxEmpty {
-		return 0, errEmpty
-	}
-	return n, err
-}
-
-// message records the beginning of a message.
-func (f *framing) message() { f.came(perMessage) }
-
-// text records received content. Incompressible text has additional frames and blocks.
-func (f *framing) text(n int) { f.came(2 * n) }
-
-// control records a ping or pong.
-func (f *framing) control() { f.came(perControl) }
-
-func (f *framing) came(n int) { f.empty = max(0, f.empty-n) }

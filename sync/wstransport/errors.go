@@ -27,10 +27,12 @@ var (
 // StatusError is the error of a relay that answered the upgrade with another status than 101.
 type StatusError struct {
 	Status int
-	// RetryAfter is the header of that name, at most a day. It is 0 if the header is missing or
-	// invalid.
-	RetryAfter time.Duration
+	// After is the header Retry-After, at most a day. It is 0 if the header is missing or invalid.
+	After time.Duration
 }
+
+// RetryAfter returns the time after which the relay may be dialed again.
+func (e *StatusError) RetryAfter() time.Duration { return e.After }
 
 // Error returns the status as text.
 func (e *StatusError) Error() string {
@@ -39,8 +41,8 @@ func (e *StatusError) Error() string {
 
 func statusError(resp *http.Response) *StatusError {
 	return &StatusError{
-		Status:     resp.StatusCode,
-		RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now()),
+		Status: resp.StatusCode,
+		After:  retryAfter(resp.Header.Get("Retry-After"), time.Now()),
 	}
 }
 

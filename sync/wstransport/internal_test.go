@@ -67,6 +67,5 @@ func TestPanicCostsOneConnection(t *testing.T) {
 	_, err := c.Receive(t.Context())
 	assert.ErrorIs(t, err, relaysync.ErrClosed)
 	assert.ErrorContains(t, err, "a bug")
-	assert.Equal(t, uint64(1), c.Stats().Panics)
-	assert.Equal(t, uint64(1), c.t.Stats().Panics)
+	assert.Equal(t, uint64(1), c.t.Panics())
 }

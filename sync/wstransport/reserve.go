@@ -2,10 +2,7 @@ package wstransport
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/graspsync/graspsync/limit"
 )
 
 const (
@@ -49,64 +46,40 @@ func (w *waits) sum() time.Duration {
 	return w.total + time.Since(w.since)
 }
 
-// progress ends a connection whose relay stalls while it holds a part of the read budget. A nil
-// progress does nothing.
+// progress ends a connection whose relay stalls or sends slowly while it holds a part of the read
+// budget. A nil progress does nothing.
 type progress struct {
-	c     *conn
-	slot  *limit.Slot
-	got   atomic.Int64
-	began time.Time
-
-	mu sync.Mutex
-	// guarded by mu
-	timer  *time.Timer // nil if stopped
-	chunks int64       // value of got at the last complete chunk
-	last   time.Time   // time of the last complete chunk
+	c          *conn
+	began      time.Time
+	got, moved int         // bytes; moved is got at the last complete chunk
+	stalled    *time.Timer // ends the connection without a further chunk
 }
 
-// every is the interval of checks.
-func (p *progress) every() time.Duration {
-	return min(500*time.Millisecond, p.c.t.cfg.fixed.PingTimeout/4+1)
+func (c *conn) expectProgress() *progress {
+	return &progress{c: c, began: time.Now(), stalled: time.AfterFunc(c.t.cfg.fixed.PingTimeout, func() {
+		_ = c.end(errStalled) // Receive returns the error
+	})}
 }
 
-// look ends the connection if too few bytes have arrived.
-func (p *progress) look() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.timer == nil {
-		return
+// read records that n bytes have arrived, and returns an error if they are too few.
+func (p *progress) read(n int) error {
+	if p == nil {
+		return nil
 	}
-	if p.stalls(time.Now()) {
-		_ = p.c.end(errStalled) // Receive returns the error
-		return
+	if p.got += n; p.got-p.moved >= chunk {
+		p.moved = p.got
+		p.stalled.Reset(p.c.t.cfg.fixed.PingTimeout)
 	}
-	p.timer.Reset(p.every())
-}
-
-// stalls reports whether too few bytes have arrived. p.mu must be held.
-func (p *progress) stalls(now time.Time) bool {
-	got := p.got.Load()
-	if got-p.chunks >= chunk {
-		p.chunks, p.last = got, now
+	held := time.Since(p.began)
+	slow := held > leastGrace && float64(p.got) < leastRate*(held-leastGrace).Seconds()
+	if held >= mostHeld || slow && p.c.slot.Wanted() {
+		return errStalled
 	}
-	held := now.Sub(p.began)
-	slow := held > leastGrace && float64(got) < leastRate*(held-leastGrace).Seconds()
-	return now.Sub(p.last) >= p.c.t.cfg.fixed.PingTimeout || held >= mostHeld || slow && p.slot.Wanted()
-}
-
-// read records that n bytes have arrived.
-func (p *progress) read(n int) {
-	if p != nil {
-		p.got.Add(int64(n))
-	}
+	return nil
 }
 
 func (p *progress) stop() {
-	if p == nil {
-		return
+	if p != nil {
+		p.stalled.Stop()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.timer.Stop()
-	p.timer = nil
 }

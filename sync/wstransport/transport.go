@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,6 +25,9 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
+// userAgent is the HTTP header of that name.
+const userAgent = "graspsync"
+
 // Transport opens websocket connections to relays. [New] makes it. It needs no closing and may be
 // used concurrently.
 type Transport struct {
@@ -31,33 +35,13 @@ type Transport struct {
 	reading *limit.Slots // bytes of large messages that are being read
 	buffers buffers
 	proven  time.Duration // provenAfter except in tests
-	stats   counters
+	panics  atomic.Uint64
 }
 
 var _ relaysync.Transport = (*Transport)(nil)
 
-// Stats contains counts of received messages.
-type Stats struct {
-	Messages  uint64 // passed to Receive
-	Bytes     uint64 // of all messages, after decompression
-	Malformed uint64 // messages that were dropped as malformed
-	Unknown   uint64 // messages that were dropped for an unknown label
-	Panics    uint64 // connections that ended by a panic, which is always a bug
-}
-
-type counters struct {
-	messages, bytes, malformed, unknown, dropped, panics atomic.Uint64
-}
-
-func (c *counters) read() Stats {
-	return Stats{
-		Messages:  c.messages.Load(),
-		Bytes:     c.bytes.Load(),
-		Malformed: c.malformed.Load(),
-		Unknown:   c.unknown.Load(),
-		Panics:    c.panics.Load(),
-	}
-}
+// Panics returns the number of connections that ended by a panic, which is always a bug.
+func (t *Transport) Panics() uint64 { return t.panics.Load() }
 
 // New returns a Transport. The error names every invalid field of c.
 func New(c Config) (*Transport, error) {
@@ -66,13 +50,9 @@ func New(c Config) (*Transport, error) {
 	}
 	c = c.withDefaults()
 	return &Transport{
-		cfg: c, reading: limit.NewSlots(c.ReadBudget, messagesPerHost*c.fixed.ReadLimit), buffers: make(buffers, mostBuffers), proven: provenAfter,
+		cfg: c, reading: limit.NewSlots(c.ReadBudget, messagesPerHost*readLimit), buffers: make(buffers, mostBuffers), proven: provenAfter,
 	}, nil
 }
-
-// Stats returns the sums over all connections, including closed ones. A connection implements
-// interface{ Stats() Stats } too.
-func (t *Transport) Stats() Stats { return t.stats.read() }
 
 // Dial connects to a relay. The error wraps [relaysync.ErrForbidden] if the dialer refuses the
 // address or plaintext, and [relaysync.ErrNotDialed] if its budget does or this host has no route.
@@ -82,7 +62,7 @@ func (t *Transport) Stats() Stats { return t.stats.read() }
 func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, t.cfg.fixed.DialTimeout)
+		ctx, cancel = context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
 	}
 	u, err := graspsync.ParseURL(relay.URL().Written(), graspsync.RelaySchemes)
@@ -108,17 +88,9 @@ func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysy
 
 // notDialed reports whether an attempt failed before a packet could reach the relay.
 func notDialed(err error) bool {
-	if errors.Is(err, egress.ErrBudget) {
-		return true
-	}
-	for _, local := range []error{
-		syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS,
-	} {
-		if errors.Is(err, local) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{
+		egress.ErrBudget, syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS,
+	}, func(local error) bool { return errors.Is(err, local) })
 }
 
 func (t *Transport) dial(ctx context.Context, u graspsync.URL) (*conn, error) {
@@ -148,7 +120,7 @@ func (t *Transport) dial(ctx context.Context, u graspsync.URL) (*conn, error) {
 		}
 		return nil, err
 	}
-	ws.SetReadLimit(t.cfg.fixed.ReadLimit)
+	ws.SetReadLimit(readLimit)
 	return t.start(ws, upgrade.raw, remote, u, s), nil
 }
 
@@ -168,9 +140,9 @@ func cause(err error) error {
 }
 
 func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOptions {
-	o := &websocket.DialOptions{
+	return &websocket.DialOptions{
 		HTTPClient: client,
-		HTTPHeader: http.Header{"User-Agent": {t.cfg.UserAgent}},
+		HTTPHeader: http.Header{"User-Agent": {userAgent}},
 		// A relay may compress with a window across messages. We do not, because that would take
 		// 1.2 MB per connection for small requests.
 		CompressionMode:      websocket.CompressionContextTakeover,
@@ -178,10 +150,6 @@ func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOp
 		OnPingReceived:       func(context.Context, []byte) bool { return s.control() },
 		OnPongReceived:       func(context.Context, []byte) { s.control() },
 	}
-	if t.cfg.NoCompression {
-		o.CompressionMode = websocket.CompressionDisabled
-	}
-	return o
 }
 
 // upgradeTransport keeps the connection that an upgrade leaves behind.
@@ -230,12 +198,9 @@ func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, 
 		asked:   make(chan struct{}),
 		signs:   s,
 	}
-	c.pulse = newPulse(c)
-	s.pulse = c.pulse
-	c.pulse.start()
 	c.goDo(c.read)
 	c.goDo(func() { c.fetchInfo(ctx, u) })
-	c.goDo(func() { c.proveHost(u) })
+	c.goDo(func() { c.keepAlive(u) })
 	return c
 }
 
@@ -252,8 +217,8 @@ func (t *Transport) getInfo(ctx context.Context, u graspsync.URL) (wire.Info, er
 		return wire.Info{}, fmt.Errorf("asking for a NIP-11 document: %w", err)
 	}
 	req.Header.Set("Accept", "application/nostr+json")
-	req.Header.Set("User-Agent", t.cfg.UserAgent)
-	client := t.cfg.Dialer.HTTPClient(t.cfg.fixed.InfoTimeout)
+	req.Header.Set("User-Agent", userAgent)
+	client := t.cfg.Dialer.HTTPClient(infoTimeout)
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if err != nil {

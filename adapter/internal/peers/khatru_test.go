@@ -187,11 +187,11 @@ func TestKhatruRefusals(t *testing.T) {
 	require.NoError(t, c.Send(testContext(t), negOpen))
 	m := receive(t, c)
 	assert.Equal(t, wire.TypeNotice, m.Type)
-	assert.Equal(t, wire.RefusalNoNegentropy, wire.ClassifyNotice(m.Text), m.Text)
+	assert.Equal(t, wire.RefusalNoNegentropy, wire.Classify(m.Text), m.Text)
 	assert.True(t, wire.RefusesNegentropy(m.Text), m.Text)
 
 	require.NoError(t, c.Send(testContext(t), wire.Request{Type: wire.TypeReq, Sub: "x", Filters: []nostr.Filter{{Kinds: []int{1}}}}))
 	m = receive(t, c)
 	assert.Equal(t, wire.TypeClosed, m.Type)
-	assert.Equal(t, wire.RefusalRateLimited, wire.ClassifyClosed(m.Text), m.Text)
+	assert.Equal(t, wire.RefusalRateLimited, wire.Classify(m.Text), m.Text)
 }
