@@ -148,15 +148,9 @@ func ByID(ids []graspsync.EventID, size int) []nostr.Filter {
 	return fs
 }
 
-// Live returns a copy of f that matches only events to come. It has limit 0, no since and no until.
+// Live returns f so that it matches only events to come. It has limit 0, no since and no until, and
+// shares the lists of f.
 func Live(f nostr.Filter) nostr.Filter {
-	f = Between(f, nil, nil, 0)
-	f.LimitZero = true
-	return f
-}
-
-// LiveShared is [Live] for a filter that is never changed. The result shares the lists of f.
-func LiveShared(f nostr.Filter) nostr.Filter {
 	f.Since, f.Until, f.Limit, f.LimitZero = nil, nil, 0, true
 	return f
 }

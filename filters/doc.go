@@ -16,15 +16,15 @@
 //	for i := range fs {
 //		fs[i] = filters.Live(fs[i])
 //	}
-//	reqs, tooLarge := filters.Pack(fs, maxMessageLength, maxFilters)
+//	reqs, _, tooLarge := filters.Pack(fs, maxMessageLength, maxFilters)
 //
 // A [Walk] reads the history of one filter. Its caller reports each received event, and gets the
 // filter of the next page:
 //
 //	w := filters.NewWalk(f, filters.WalkStart{})
-//	for step := filters.StepMore; step == filters.StepMore; {
+//	for !w.Done() {
 //		// send w.Next(), call w.Saw for every EVENT, until EOSE
-//		step = w.End(finish, more)
+//		w.End(finish, more)
 //	}
 //	// w.Gaps() are the seconds that may hold more than the relay gave
 //

@@ -20,7 +20,7 @@ func ExamplePack() {
 	for _, f := range filters.Repos(refs) {
 		live = append(live, filters.Live(f))
 	}
-	reqs, tooLarge := filters.Pack(live, 64<<10, 10)
+	reqs, _, tooLarge := filters.Pack(live, 64<<10, 10)
 	for _, req := range reqs {
 		fmt.Println(len(req), "filters")
 	}
@@ -44,14 +44,14 @@ func ExampleWalk() {
 		return ids, times
 	}
 	w := filters.NewWalk(nostr.Filter{Kinds: []int{graspsync.KindIssue}}, filters.WalkStart{})
-	for step := filters.StepMore; step == filters.StepMore; {
+	for !w.Done() {
 		ids, times := page(w.Next())
 		for i, id := range ids {
 			if w.Saw(id, times[i]) {
 				fmt.Print(times[i], " ")
 			}
 		}
-		step = w.End(false, false) // EOSE
+		w.End(false, false) // EOSE
 	}
 	fmt.Println(w.Complete(), w.Gaps())
 	// Output: 105 104 103 102 101 true []

@@ -109,12 +109,11 @@ func checkMatcher(t *testing.T, data []byte) (matched bool) {
 	for range s.intn(5) {
 		fs = append(fs, s.filter())
 	}
-	m, shared := filters.Compile(fs), filters.CompileShared(fs)
+	m := filters.Compile(fs)
 	for range 3 {
 		ev := s.event()
 		want := naiveMatch(fs, ev)
 		require.Equal(t, want, m.Match(ev), "filters %v event %v", fs, ev)
-		require.Equal(t, want, shared.Match(ev), "filters %v event %v, shared", fs, ev)
 		matched = matched || want
 	}
 	return matched

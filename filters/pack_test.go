@@ -26,6 +26,8 @@ func FuzzSize(f *testing.F) {
 			IDs: []string{a}, Authors: []string{b, a}, Kinds: []int{k, 1}, Since: ts(n),
 			Limit: k, Search: b, Tags: nostr.TagMap{a: {b, a + b}},
 		}
+		require.LessOrEqual(t, len(fi.String()), filters.Size(fi))
+		fi.IDs, fi.Authors, fi.Search, fi.Tags = []string{"aé"}, nil, "", nostr.TagMap{"a": {"b", ""}}
 		require.Equal(t, len(fi.String()), filters.Size(fi))
 	})
 }
@@ -62,7 +64,7 @@ func TestPackAgreesWithNaiveTwin(t *testing.T) {
 			fs = append(fs, nostr.Filter{Tags: nostr.TagMap{"e": {strings.Repeat("x", rng.IntN(100)), "y"}}})
 		}
 		maxBytes, maxFilters := 200+rng.IntN(400), 1+rng.IntN(8)
-		reqs, tooLarge := filters.Pack(fs, maxBytes, maxFilters)
+		reqs, _, tooLarge := filters.Pack(fs, maxBytes, maxFilters)
 		require.Empty(t, tooLarge)
 		require.Equal(t, requests(naivePack(fs, maxBytes, maxFilters)), requests(reqs), "seed %d", seed)
 		for _, r := range requests(reqs) {
@@ -74,7 +76,7 @@ func TestPackAgreesWithNaiveTwin(t *testing.T) {
 func TestPackTooLarge(t *testing.T) {
 	huge := strings.Repeat("x", 500)
 	f := nostr.Filter{Kinds: []int{5}, Tags: nostr.TagMap{"a": {"small", huge, "tiny"}}}
-	reqs, tooLarge := filters.Pack([]nostr.Filter{f, filters.Layer1()}, 300, 20)
+	reqs, _, tooLarge := filters.Pack([]nostr.Filter{f, filters.Layer1()}, 300, 20)
 	require.Len(t, tooLarge, 1)
 	assert.Equal(t, nostr.Filter{Kinds: []int{5}, Tags: nostr.TagMap{"a": {huge}}}, tooLarge[0])
 	assert.Equal(t, [][]nostr.Filter{{
@@ -84,7 +86,7 @@ func TestPackTooLarge(t *testing.T) {
 	}}, reqs)
 	assert.Equal(t, []string{"small", huge, "tiny"}, f.Tags["a"], "the filter given is unchanged")
 
-	reqs, tooLarge = filters.Pack([]nostr.Filter{f}, 1, 1)
+	reqs, _, tooLarge = filters.Pack([]nostr.Filter{f}, 1, 1)
 	assert.Empty(t, reqs)
 	assert.Len(t, tooLarge, 3)
 }

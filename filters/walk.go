@@ -35,28 +35,6 @@ type WalkStart struct {
 	Until int64
 }
 
-// Step is the next step of a [Walk].
-type Step uint8
-
-// The steps after a page.
-const (
-	// StepMore means that the next page must be requested ([Walk.Next]).
-	StepMore Step = iota + 1
-	// StepDone means that the walk is over.
-	StepDone
-)
-
-// String returns the name of the step.
-func (s Step) String() string {
-	switch s {
-	case StepMore:
-		return "more"
-	case StepDone:
-		return "done"
-	}
-	return "invalid"
-}
-
 // Walk reads the history of one filter from one relay, page by page, the newest events first.
 //
 // A relay answers a REQ with its newest events, up to a maximum that it may not publish. The next
@@ -227,9 +205,9 @@ func remember(ids map[graspsync.EventID]struct{}, id graspsync.EventID) (isNew, 
 // End ends the page after EOSE. complete and more are the flags "finish" and "more" of NIP-67, both
 // false if the relay sent none. Do not call End for a page that was interrupted by CLOSED, a
 // timeout or a lost connection.
-func (w *Walk) End(complete, more bool) Step {
+func (w *Walk) End(complete, more bool) {
 	if w.done {
-		return StepDone
+		return
 	}
 	p := w.page
 	w.page = page{ids: p.ids}
@@ -239,43 +217,41 @@ func (w *Walk) End(complete, more bool) Step {
 
 	switch {
 	case complete:
-		return w.finish()
+		w.finish()
 	case p.size == 0:
-		return w.endEmpty(p, more)
+		w.endEmpty(p, more)
 	case p.edge < w.until:
 		w.idle = 0
 		w.known, w.page.ids = p.ids, make(map[graspsync.EventID]struct{})
 		w.until = p.edge
-		return StepMore
 	case p.atUntil > 0:
 		// The whole page is of this second. The next page may bring the rest.
 		w.idle = 0
-		return StepMore
+	default:
+		w.idle++
+		w.judgeSecond(p, more)
+		w.below()
 	}
-	w.idle++
-	w.judgeSecond(p, more)
-	return w.below()
 }
 
 // endEmpty ends the walk after an empty page. If the relay claims to have more events, the page is
 // requested once more.
-func (w *Walk) endEmpty(p page, more bool) Step {
-	w.idle++
-	if more && w.idle < 2 {
-		if w.until == noUntil {
-			return StepMore
+func (w *Walk) endEmpty(p page, more bool) {
+	if w.idle++; more && w.idle < 2 {
+		if w.until != noUntil {
+			w.below()
 		}
-		return w.below()
+		return
 	}
 	if more || p.above > 0 {
 		// The relay withholds events, or ignores until.
 		w.unfinished = true
 		known := slices.ContainsFunc(w.gaps, func(t nostr.Timestamp) bool { return t == w.until || t == w.until+1 })
 		if w.until != noUntil && !known {
-			w.addGap(w.until)
+			w.gaps = append(w.gaps, w.until)
 		}
 	}
-	return w.finish()
+	w.finish()
 }
 
 // judgeSecond decides whether the second until may contain more events than a page, after a full
@@ -285,7 +261,7 @@ func (w *Walk) endEmpty(p page, more bool) Step {
 func (w *Walk) judgeSecond(p page, more bool) {
 	switch {
 	case more, p.above > 0, p.size >= min(w.limit, w.PageSize()):
-		w.addGap(w.until)
+		w.gaps = append(w.gaps, w.until)
 	case p.below == 0, p.size >= min(w.limit, w.largest):
 		w.suspect, w.suspectSize = w.until, p.size
 	}
@@ -296,7 +272,7 @@ func (w *Walk) judgeSuspect(p page) {
 	switch {
 	case w.suspectSize == 0:
 	case p.size > 0:
-		w.addGap(w.suspect)
+		w.gaps = append(w.gaps, w.suspect)
 	case w.suspectSize >= min(w.limit, w.largest):
 		// All events are of one second. The page was cut, or these are all events.
 		w.doubt, w.doubtSize = w.suspect, w.suspectSize
@@ -305,23 +281,20 @@ func (w *Walk) judgeSuspect(p page) {
 }
 
 // below continues below the second until.
-func (w *Walk) below() Step {
+func (w *Walk) below() {
 	if w.until <= w.floor {
 		w.judgeSuspect(page{})
-		return w.finish()
+		w.finish()
+		return
 	}
 	w.until--
 	w.known = make(map[graspsync.EventID]struct{})
-	return StepMore
 }
 
-func (w *Walk) finish() Step {
+func (w *Walk) finish() {
 	w.done = true
 	w.known, w.page.ids = nil, nil
-	return StepDone
 }
-
-func (w *Walk) addGap(t nostr.Timestamp) { w.gaps = append(w.gaps, t) }
 
 // Gaps returns the seconds that may contain more events than were received, the newest first. The
 // caller owns the slice.

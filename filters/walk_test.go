@@ -20,7 +20,7 @@ func TestTrapH1_CountedAtTheWire(t *testing.T) {
 	wanted := func(ev stamp) bool { return ev.at%7 == 0 }
 	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
 	kept := 0
-	for step := filters.StepMore; step == filters.StepMore; {
+	for !w.Done() {
 		page, complete, more := r.answer(w.Next())
 		for _, ev := range page {
 			// The walk is told of each, whatever becomes of it afterwards.
@@ -28,7 +28,7 @@ func TestTrapH1_CountedAtTheWire(t *testing.T) {
 				kept++
 			}
 		}
-		step = w.End(complete, more)
+		w.End(complete, more)
 	}
 	assert.Equal(t, 14, kept)
 	assert.Equal(t, 10, w.PageSize(), "the size of the relay's page, not of what was kept")

@@ -250,7 +250,7 @@ var errStopped = errors.New("stopped")
 func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsync.Event) bool) (complete bool, err error) {
 	match := filters.Compile([]nostr.Filter{filter})
 	walk := filters.NewWalk(filter, filters.WalkStart{Limit: s.cfg.fixed.pageLimit, PageSize: s.cfg.fixed.pageLimit})
-	for more := !walk.Done(); more; {
+	for !walk.Done() {
 		p, err := s.page(ctx, walk.Next())
 		if err != nil {
 			return false, err
@@ -261,7 +261,7 @@ func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsy
 				fresh = append(fresh, ev)
 			}
 		}
-		more = walk.End(p.finish, p.more) == filters.StepMore
+		walk.End(p.finish, p.more)
 		for _, ev := range fresh {
 			if !give(ev) {
 				return false, errStopped

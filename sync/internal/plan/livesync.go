@@ -471,7 +471,7 @@ func (lv *liveSync) pack(r *relayState, items []Item, kinds bool) (requests, int
 func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
 	for _, g := range lv.repos.groups(items, nil) {
 		for _, f := range lv.repos.itemFilters(g.items) {
-			fs = append(fs, fit(r.limits, filters.LiveShared(f))...)
+			fs = append(fs, fit(r.limits, filters.Live(f))...)
 		}
 	}
 	return r.live.withoutResting(fs)

@@ -52,7 +52,7 @@ type requests []request
 // packed packs filters into requests that the relay accepts. It returns the number of filters that
 // are too large.
 func packed(l relaylimits.Requests, fs []nostr.Filter) (requests, int) {
-	reqs, sizes, tooLarge := filters.PackSized(fs, l.MaxMessage, l.MaxFilters)
+	reqs, sizes, tooLarge := filters.Pack(fs, l.MaxMessage, l.MaxFilters)
 	out := make(requests, len(reqs))
 	for i := range reqs {
 		out[i] = request{reqs[i], sizes[i]}

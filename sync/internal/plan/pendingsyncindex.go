@@ -130,7 +130,7 @@ type pendingBatches struct {
 func (bs *pendingSyncIndex) queries(r *relayState, fs []nostr.Filter, since nostr.Timestamp, resume *batchProgress) ([]Query, []filterRole) {
 	var out []Query
 	var roles []filterRole
-	each, tooLarge := filters.Pack(fs, r.limits.MaxMessage/2, 1)
+	each, _, tooLarge := filters.Pack(fs, r.limits.MaxMessage/2, 1)
 	if len(tooLarge) > 0 {
 		bs.emit(Dropped{Reason: "filters", Count: len(tooLarge)})
 	}

@@ -211,7 +211,7 @@ func (ds *threads) follow(r *relayState, now time.Time) {
 		}
 		var fs []nostr.Filter
 		for _, f := range ds.repos.itemFilters(g.items) {
-			fs = append(fs, fit(r.limits, filters.LiveShared(f))...)
+			fs = append(fs, fit(r.limits, filters.Live(f))...)
 		}
 		reqs, tooLarge := packed(r.limits, fs)
 		if tooLarge > 0 {

@@ -108,7 +108,7 @@ func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
 		q := &query{
 			id: QueryID(h.requests.number()), b: b, index: index,
 			less: less, cursor: plan.Cursor(from.Until), pages: from.NoNegentropy,
-			filter: f, match: filters.CompileShared([]nostr.Filter{f}),
+			filter: f, match: filters.Compile([]nostr.Filter{f}),
 		}
 		if b.Kind == plan.Audit {
 			q.audit = &audit{}
@@ -352,7 +352,7 @@ func (h *history) startPages(q *query, until int64) {
 
 func (h *history) nextPage(q *query) {
 	f := q.walk.Next()
-	h.requests.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.CompileShared([]nostr.Filter{f})})
+	h.requests.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.Compile([]nostr.Filter{f})})
 }
 
 func (h *history) endPage(x *request, hint wire.Hint) {
@@ -423,7 +423,7 @@ func (h *history) moreIDs(q *query) {
 		}
 		fs := []nostr.Filter{h.caps.byID(q.filter, ids)}
 		h.requests.enqueue(&request{
-			kind: reqIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.CompileShared(fs),
+			kind: reqIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.Compile(fs),
 		})
 	}
 }

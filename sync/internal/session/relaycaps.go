@@ -89,7 +89,7 @@ func (t *relayCaps) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less 
 	if filters.Empty(f) {
 		return nil, less
 	}
-	reqs, tooLarge := filters.Pack(filters.AtMost(f, to.values), to.room, 1)
+	reqs, _, tooLarge := filters.Pack(filters.AtMost(f, to.values), to.room, 1)
 	for _, r := range reqs {
 		fs = append(fs, r...)
 	}
@@ -126,7 +126,7 @@ func (t *relayCaps) pack(fs []nostr.Filter) []livePart {
 		part, _ := t.reshape(f, t.liveBounds())
 		out = append(out, part...)
 	}
-	reqs, sizes, _ := filters.PackSized(out, t.MaxMessage, t.MaxFilters)
+	reqs, sizes, _ := filters.Pack(out, t.MaxMessage, t.MaxFilters)
 	parts := make([]livePart, len(reqs))
 	for i, req := range reqs {
 		parts[i] = livePart{req, sizes[i] - filters.RequestOverhead + requestOverhead}

@@ -390,7 +390,7 @@ func (p *repair) conclude() {
 		x.filters = slices.DeleteFunc(slices.Clone(x.filters), func(f nostr.Filter) bool {
 			return slices.ContainsFunc(b.badFilters, func(g nostr.Filter) bool { return nostr.FilterEqual(f, g) })
 		})
-		x.match, x.forms = filters.CompileShared(x.filters), nil
+		x.match, x.forms = filters.Compile(x.filters), nil
 	}
 	changed := x.kind == reqLive && len(b.badFilters) > 0 && len(x.filters) > 0 || b.learned || p.outdated(x)
 	switch {

@@ -206,7 +206,7 @@ func (r *requests) divide(x *request) []*request {
 	var out []*request
 	for _, part := range r.caps.pack(x.filters) {
 		out = append(out, &request{
-			kind: reqLive, filters: part.filters, match: filters.CompileShared(part.filters), bytes: part.size, live: x.live, order: x.order,
+			kind: reqLive, filters: part.filters, match: filters.Compile(part.filters), bytes: part.size, live: x.live, order: x.order,
 		})
 	}
 	if n := r.caps.MaxSubscriptions; len(out) > 1 && n > 0 {

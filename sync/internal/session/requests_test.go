@@ -96,7 +96,7 @@ func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 		return f
 	}
 	fs := []nostr.Filter{long(100), long(52), long(40)}
-	reqs, tooLarge := filters.Pack(fs, c.Limits.MaxMessage, c.Limits.MaxFilters)
+	reqs, _, tooLarge := filters.Pack(fs, c.Limits.MaxMessage, c.Limits.MaxFilters)
 	require.Len(t, reqs, 1, "it is planned as one")
 	require.Empty(t, tooLarge)
 	require.Greater(t, filters.Size(fs[0]), c.Limits.MaxMessage/2)
