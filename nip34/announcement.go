@@ -3,6 +3,7 @@ package nip34
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -37,15 +38,13 @@ type Announcement struct {
 	CreatedAt nostr.Timestamp // seconds, Unix time
 	Name      string          // as written, may be empty
 	// The first distinct valid values. There are at most [MaxListed] relays and clone URLs, and
-	// [MaxMaintainers] maintainers and roles. Maintainers are the keys of active M and m tags.
+	// [MaxMaintainers] maintainers. Maintainers are the keys of active M and m tags.
 	// Without any role tag, they are the keys of the tag `maintainers`.
 	Relays      []graspsync.RelayURL
 	Clones      []graspsync.CloneURL
 	Maintainers []graspsync.PubKey
-	Roles       []Role             // one per letter and key, with the strongest status
 	Leads       []graspsync.PubKey // keys of active M tags, at most two
-	// Own is the status of the author in the role tags. See [Announcement.HasSay].
-	Own RoleStatus
+	own         ownRole            // see HasSay
 	// Dropped values exceeded the list. Unusable values were invalid and preceded the dropped ones.
 	// [UnusableURLs] returns the reasons.
 	DroppedRelays, DroppedClones, DroppedMaintainers    int
@@ -58,18 +57,17 @@ func (a *Announcement) Key() graspsync.EventKey {
 }
 
 // Sizes in bytes: of an announcement without its event, of a listed key with its entry in an
-// [AnnouncementSet], of a role, and of a URL without its text, which the event contains.
+// [AnnouncementSet], and of a URL without its text, which the event contains.
 const (
 	bytesBase    = 320
 	bytesListing = 160
-	bytesRole    = 36
 	bytesAddress = 128
 )
 
 // Size returns the approximate memory of an announcement in bytes, without its event but with its
 // entries in an [AnnouncementSet].
 func (a *Announcement) Size() int {
-	return bytesBase + bytesListing*len(a.Maintainers) + bytesRole*len(a.Roles) + bytesAddress*(len(a.Relays)+len(a.Clones))
+	return bytesBase + bytesListing*len(a.Maintainers) + bytesAddress*(len(a.Relays)+len(a.Clones))
 }
 
 // ParseAnnouncement reads a repository announcement. A tag with several values may be repeated, and
@@ -143,4 +141,35 @@ func listed[T comparable](ev *nostr.Event, name string, most int, parse func(str
 		}
 	}
 	return list, unusable, dropped
+}
+
+// Unusable is a relay or clone URL of an event to which this server never connects.
+type Unusable struct {
+	List  string // name of the tag, "relays" or "clone"
+	Value string // as written; remote text that may be long
+	Err   error  // reason; wraps [graspsync.ErrURL]
+}
+
+// UnusableURLs yields the relays and clone URLs of an announcement, or the clone URLs of a pull
+// request, to which this server never connects, for example because of their scheme or port.
+func UnusableURLs(ev *nostr.Event) iter.Seq[Unusable] {
+	return func(yield func(Unusable) bool) {
+		for _, tag := range ev.Tags {
+			if len(tag) == 0 {
+				continue
+			}
+			for _, value := range tag[1:] {
+				var err error
+				switch tag[0] {
+				case "relays":
+					_, err = graspsync.ParseRelayURL(value)
+				case "clone":
+					_, err = graspsync.ParseCloneURL(value)
+				}
+				if err != nil && !yield(Unusable{tag[0], value, err}) {
+					return
+				}
+			}
+		}
+	}
 }

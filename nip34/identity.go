@@ -164,12 +164,18 @@ func (id Identity) IsClone(u graspsync.CloneURL) bool {
 	})
 }
 
-// Lists reports whether the announcement lists this service: one of its relays is a relay of this
-// service with the same path, and one of its clone URLs is "<base>/<npub of the
+// Lists reports whether the announcement lists this service in both lists of [Identity.ListedIn].
+func (id Identity) Lists(a *Announcement) bool {
+	relays, clones := id.ListedIn(a)
+	return relays && clones
+}
+
+// ListedIn reports which lists of the announcement contain this service: one of its relays is a relay
+// of this service with the same path, and one of its clone URLs is "<base>/<npub of the
 // owner>/<identifier>.git" of this service. The identifier may be percent-encoded. The first
 // [MaxListed] of each list are checked.
-func (id Identity) Lists(a *Announcement) bool {
-	return slices.ContainsFunc(a.Relays, id.served) &&
+func (id Identity) ListedIn(a *Announcement) (relays, clones bool) {
+	return slices.ContainsFunc(a.Relays, id.served),
 		slices.ContainsFunc(a.Clones, func(u graspsync.CloneURL) bool { return id.serves(u, a.Ref) })
 }
 
@@ -194,6 +200,49 @@ func (id Identity) at(a graspsync.HostPort, path []string) bool {
 	return slices.ContainsFunc(id.bases, func(b base) bool {
 		return b.authority == a && slices.Equal(b.path, path)
 	})
+}
+
+// RelayURL returns the relay URL that announcements must list, made from the first address of the
+// service. It is a ws:// URL for localhost and private networks. It is "" for the zero Identity.
+func (id Identity) RelayURL() string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.bases[0].url(graspsync.RelaySchemes)
+}
+
+// CloneBase returns the beginning of the clone URLs of the service, and "" for the zero Identity.
+func (id Identity) CloneBase() string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.bases[0].url(graspsync.HTTPSchemes)
+}
+
+// CloneURL returns the clone URL that announcements of a repository must list. See
+// [Identity.RelayURL].
+func (id Identity) CloneURL(ref graspsync.RepoRef) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.CloneBase() + "/" + NPub(ref.Owner) + "/" + url.PathEscape(ref.Identifier) + ".git"
+}
+
+// url formats a base with the first of two schemes, or with the second if the base is without TLS.
+func (b base) url(schemes []graspsync.Scheme) string {
+	scheme := schemes[0]
+	if b.authority.Port == schemes[1].DefaultPort || b.authority.Port != scheme.DefaultPort && isLocal(b.authority.Host) {
+		scheme = schemes[1]
+	}
+	return graspsync.URL{Scheme: scheme.Name, HostPort: b.authority, Path: b.escaped()}.String()
+}
+
+// isLocal reports whether a host is this machine or not public.
+func isLocal(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
+	}
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || !strings.Contains(host, ".")
 }
 
 // segments splits the path of a [graspsync.URL] and decodes its segments one by one, so that an

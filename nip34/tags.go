@@ -37,16 +37,6 @@ func EventRefs(ev *nostr.Event) []graspsync.EventID {
 	return references(ev, "eEq", 0, graspsync.ParseEventID)
 }
 
-// ParseDeletion returns the distinct ids of the e tags and addresses of the a tags of a deletion
-// (NIP-09, kind 5), in order. The caller must check that they belong to the author. It returns
-// nothing for other kinds.
-func ParseDeletion(ev *nostr.Event) (ids []graspsync.EventID, addresses []graspsync.Address) {
-	if ev.Kind != graspsync.KindDeletion {
-		return nil, nil
-	}
-	return references(ev, "e", 0, graspsync.ParseEventID), references(ev, "a", 0, graspsync.ParseAddress)
-}
-
 // IsRoot reports whether the kind is a patch, pull request or issue. An event of such a kind is a
 // root event only if [RootRefs] returns a repository.
 func IsRoot(kind int) bool {

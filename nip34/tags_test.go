@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 func repo(n int, identifier string) graspsync.RepoRef {
@@ -51,7 +52,7 @@ func TestTrapD4_WholeIdentifiersAndAllTags(t *testing.T) {
 	assert.Equal(t, want, RepoRefs(ev))
 	assert.Equal(t, want, RootRefs(ev))
 	ev.Kind = graspsync.KindDeletion
-	_, addresses := ParseDeletion(ev)
+	_, addresses := Deletes(eventtest.Of(ev))
 	assert.Equal(t, "a:b:c", addresses[0].Identifier)
 }
 
@@ -72,17 +73,17 @@ func TestRootRefs(t *testing.T) {
 	assert.Len(t, RepoRefs(ev), 100)
 }
 
-func TestParseDeletion(t *testing.T) {
+func TestDeletes(t *testing.T) {
 	ev := event(graspsync.KindDeletion, key(1),
 		nostr.Tag{"e", eventID(1).String()}, nostr.Tag{"e", eventID(1).String()}, nostr.Tag{"e"}, nostr.Tag{"e", "x"},
 		nostr.Tag{"E", eventID(2).String()}, nostr.Tag{"q", eventID(3).String()},
 		nostr.Tag{"a", repo(1, "x").String()}, nostr.Tag{"A", repo(1, "y").String()}, nostr.Tag{"a", repo(2, "z").Address(30618)},
 	)
-	ids, addresses := ParseDeletion(ev)
+	ids, addresses := Deletes(eventtest.Of(ev))
 	assert.Equal(t, []graspsync.EventID{eventID(1)}, ids)
-	assert.Equal(t, []graspsync.Address{{Kind: 30617, Author: key(1), Identifier: "x"}, {Kind: 30618, Author: key(2), Identifier: "z"}}, addresses)
+	assert.Equal(t, []graspsync.Address{{Kind: 30617, Author: key(1), Identifier: "x"}}, addresses, "that of another author stays")
 	ev.Kind = 1
-	ids, addresses = ParseDeletion(ev)
+	ids, addresses = Deletes(eventtest.Of(ev))
 	assert.Empty(t, ids)
 	assert.Empty(t, addresses)
 }

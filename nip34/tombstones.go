@@ -8,29 +8,16 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Deletes returns the ids and addresses that a deletion (NIP-09, kind 5) may delete: the ids of its
-// e tags, whose authors are unknown, and the addresses of its a tags that belong to its author. It
-// returns nothing for other kinds.
+// Deletes returns the distinct ids and addresses that a deletion (NIP-09, kind 5) may delete: the ids
+// of its e tags, whose authors are unknown, and the addresses of its a tags that belong to its author.
+// It returns nothing for other kinds.
 func Deletes(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Address) {
 	if ev.Kind != graspsync.KindDeletion {
 		return nil, nil
 	}
-	for _, t := range ev.Tags {
-		if len(t) < 2 {
-			continue
-		}
-		switch t[0] {
-		case "e":
-			if id, err := graspsync.ParseEventID(t[1]); err == nil {
-				ids = append(ids, id)
-			}
-		case "a":
-			if a, err := graspsync.ParseAddress(t[1]); err == nil && a.Author == ev.PubKey {
-				at = append(at, a)
-			}
-		}
-	}
-	return ids, at
+	at = references(ev.Event, "a", 0, graspsync.ParseAddress)
+	return references(ev.Event, "e", 0, graspsync.ParseEventID),
+		slices.DeleteFunc(at, func(a graspsync.Address) bool { return a.Author != ev.PubKey })
 }
 
 // allRelays is the value of the relay tag of a vanish request that means all relays.

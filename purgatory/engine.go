@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/limit"
@@ -185,7 +183,7 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	if !waits {
 		e.arrivedPull(ctx, msg.event)
 	}
-	e.left(author, msg.event.Event)
+	e.left(msg.event)
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
 		e.p.table.touch(a.Ref)
 		e.survey(a.Ref.Identifier, refplan.Reasons{
@@ -412,12 +410,13 @@ func (msg expiryEnd) handle(ctx context.Context, e *engine) {
 }
 
 // left surveys the repositories that a deletion names by address.
-func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
-	_, addresses := nip34.ParseDeletion(deletion)
+func (e *engine) left(deletion graspsync.Event) {
+	author := deletion.PubKey
+	_, addresses := nip34.Deletes(deletion)
 	for _, a := range addresses {
 		ref, ok := a.Repo()
 		switch {
-		case !ok || a.Author != author:
+		case !ok:
 		case a.Kind == graspsync.KindState:
 			e.survey(ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{author: true}})
 		default:

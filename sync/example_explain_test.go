@@ -60,7 +60,7 @@ func ExampleSyncManager_EventState() {
 	<-ended
 	// Output:
 	// rejected from wss://hub.example
-	// blocked: announcement's clone URL at this service has another identifier
-	// want wss://grasp.example in relays and https://grasp.example/npub1d026lwm7lmx3ls8k4sq230790nvqk95h4mp4qgat66pf0hslcxfqvaw5az/demo.git in clone, found https://grasp.example/npub1d026lwm7lmx3ls8k4sq230790nvqk95h4mp4qgat66pf0hslcxfqvaw5az/dmeo.git; it lists relays wss://grasp.example wss://hub.example, clone https://grasp.example/npub1d026lwm7lmx3ls8k4sq230790nvqk95h4mp4qgat66pf0hslcxfqvaw5az/dmeo.git
+	// blocked: announcement does not list this service in clone
+	// want wss://grasp.example in relays and https://grasp.example/npub1d026lwm7lmx3ls8k4sq230790nvqk95h4mp4qgat66pf0hslcxfqvaw5az/demo.git in clone; it lists relays wss://grasp.example wss://hub.example, clone https://grasp.example/npub1d026lwm7lmx3ls8k4sq230790nvqk95h4mp4qgat66pf0hslcxfqvaw5az/dmeo.git
 	// rejected
 }

@@ -76,17 +76,8 @@ const (
 	reasonUnhosted  = "blocked: this service does not host this repository"
 	reasonLong      = "invalid: list of GRASP servers is too long"
 	reasonUnrelated = "blocked: not related to a repository of this service"
+	reasonUnlisted  = "blocked: announcement does not list this service"
 )
-
-// reasonsUnlisted are the reasons why an announcement does not make its repository hosted.
-var reasonsUnlisted = map[nip34.ListingProblem]string{
-	nip34.OmitsService:    "blocked: announcement does not list this service",
-	nip34.OmitsRelay:      "blocked: announcement does not list this service in relays",
-	nip34.OmitsClone:      "blocked: announcement does not list this service in clone",
-	nip34.OmitsPath:       "blocked: announcement's clone URL at this service is not <npub>/<identifier>.git",
-	nip34.OmitsIdentifier: "blocked: announcement's clone URL at this service has another identifier",
-	nip34.OmitsOwner:      "blocked: announcement's clone URL at this service has the npub of another owner",
-}
 
 // unlisted rejects an announcement that does not make its repository hosted, and names the missing
 // entries.
@@ -95,19 +86,20 @@ func unlisted(identity nip34.Identity, a *nip34.Announcement) (v graspsync.Verdi
 		v.DependsOn = []graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}
 	}()
 	if identity.IsZero() {
-		return reject(reasonsUnlisted[nip34.OmitsService])
+		return reject(reasonUnlisted)
 	}
-	why, found := identity.Omits(a)
-	if why == nip34.OmitsNothing {
+	switch relay, clone := identity.ListedIn(a); {
+	case relay && clone:
 		return reject(reasonUnhosted)
+	case relay:
+		v = reject(reasonUnlisted + " in clone")
+	case clone:
+		v = reject(reasonUnlisted + " in relays")
+	default:
+		v = reject(reasonUnlisted)
 	}
-	v = reject(reasonsUnlisted[why])
-	v.Detail = "want " + identity.RelayURL() + " in relays and " + identity.CloneURL(a.Ref) + " in clone"
-	if found != "" {
-		v.Detail += ", found " + graspsync.PrintableAtMost(found, mostOfURL)
-	}
-	relays, clones := identity.Nearest(a)
-	v.Detail += "; it lists relays " + some(relays) + ", clone " + some(clones)
+	v.Detail = "want " + identity.RelayURL() + " in relays and " + identity.CloneURL(a.Ref) + " in clone; it lists relays " +
+		some(a.Relays) + ", clone " + some(a.Clones)
 	return v
 }
 
@@ -261,13 +253,12 @@ func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev graspsync.Event, view 
 
 func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
 	author := ev.PubKey
-	ids, addresses := nip34.ParseDeletion(ev.Event)
-	_, at := nip34.Deletes(ev)
+	ids, at := nip34.Deletes(ev)
 	var wait waitingFor
-	for _, a := range addresses {
+	for _, a := range at {
 		ref, ok := a.Repo()
 		switch {
-		case !ok || a.Author != author:
+		case !ok:
 			continue
 		case a.Kind == graspsync.KindAnnouncement && view.Announced(ref):
 			return accept(), nil

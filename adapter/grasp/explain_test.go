@@ -78,12 +78,12 @@ func TestExplain(t *testing.T) {
 	}
 	alice.Sign(wrong)
 	err = client.Publish(t.Context(), *wrong)
-	for _, want := range []string{"blocked: ", "npub of another owner", "ws://" + r.addr, "http://" + r.addr + "/" + alice.Npub() + "/wrong.git", relaytest.NewKey("bob").Npub()} {
+	for _, want := range []string{"blocked: ", "does not list this service in clone", "ws://" + r.addr, "http://" + r.addr + "/" + alice.Npub() + "/wrong.git", relaytest.NewKey("bob").Npub()} {
 		require.ErrorContains(t, err, want)
 	}
 	x = explain(alice.Npub() + "/wrong")
 	require.Equal(t, "rejected", x.Is)
-	require.Contains(t, x.String(), "npub of another owner")
+	require.Contains(t, x.String(), "does not list this service in clone")
 	issue := alice.Issue(nostr.Now(), alice.Ref("nowhere"), "x")
 	err = client.Publish(t.Context(), *issue)
 	require.ErrorContains(t, err, "/nowhere.git")

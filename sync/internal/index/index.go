@@ -314,16 +314,16 @@ func storingVanish(ev graspsync.Event) update {
 }
 
 func storingDeletion(ev graspsync.Event) update {
-	ids, addresses := nip34.ParseDeletion(ev.Event)
+	ids, addresses := nip34.Deletes(ev)
 	author, until := ev.PubKey, ev.CreatedAt
 	return func(t *tables, c *Change) {
 		for _, id := range ids {
 			t.erase(id, author, c)
 		}
 		for _, a := range addresses {
-			if a.Kind == graspsync.KindAnnouncement && a.Author == author {
+			if a.Kind == graspsync.KindAnnouncement {
 				t.end(graspsync.RepoRef{Owner: author, Identifier: a.Identifier}, until, c)
-			} else if a.Author == author {
+			} else {
 				t.threads.end(a, until, c)
 			}
 		}
