@@ -24,57 +24,50 @@ const (
 )
 
 type event struct {
-	kind kind
-	text string        // failed, lost, hung, hostile, refused: the error, escaped
-	wait time.Duration // failed: the wait that the relay requested, or 0
-
-	until time.Time // rateLimited: end of the pause
+	kind  kind
+	text  string        // failed, lost, hung, hostile, refused: the error, escaped
+	wait  time.Duration // failed: the wait that the relay requested, or 0
+	until time.Time     // rateLimited: end of the pause
 }
 
 // step returns the record after an event. It contains all rules. jitter is a random value in [0,
 // 1). All functions in this file are pure.
 func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
-	r = c.settle(r, now).countTo(now)
+	r = r.settle(now).countTo(now)
 	switch e.kind {
 	case attempt:
 		return c.attempt(r, now, jitter)
 	case connected:
-		return c.connect(c.reached(r), now, jitter)
+		return c.connect(r, now, jitter)
 	case failed:
-		return c.failAttempt(c.reached(r), e, now, jitter)
+		return c.failAttempt(r, e, now, jitter)
 	case refused:
-		return c.refuse(r, e, now, jitter)
+		r.Dialing, r.LastError = false, e.text
+		r.NextAttempt = now.Add(c.rules().Lengthen(refusedPause, jitter))
 	case lost:
 		return c.end(r, e.text, now, jitter)
 	case hung:
 		return c.hang(r, e.text, now, jitter)
-	case closed:
-		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
-	case stopped:
-		if r.connected() {
+	case closed, stopped:
+		if e.kind == stopped && r.connected() {
 			r.StoppedAt = now
 		}
 		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
 	case rateLimited:
-		r.RateLimitedUntil = backoff.Later(backoff.Earlier(e.until, now.Add(c.mostRateLimit())), now.Add(c.fixed.RateLimit))
+		r.RateLimitedUntil = backoff.Later(backoff.Earlier(e.until, now.Add(maxRateLimit)), now.Add(RateLimitPause))
 	case forgiven:
 		r.NextAttempt, r.RateLimitedUntil = time.Time{}, time.Time{}
-		if r.before != nil {
-			was := *r.before
-			was.failing.Next = time.Time{}
-			r.before = &was
-		}
 	case hostile:
-		r = c.fail(c.reached(r).disconnect(), e.text, now, jitter)
-		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(c.fixed.HostileBackoff, jitter)))
+		r = c.fail(r.disconnect(), e.text, now, jitter)
+		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(hostileBackoff, jitter)))
 	}
 	return r
 }
 
 // settle marks a connection that has held long enough as a success. No timer is needed, because
 // each event and each read calls settle first.
-func (c Config) settle(r Record, now time.Time) Record {
-	held := r.ConnectedAt.Add(c.fixed.HeldFor)
+func (r Record) settle(now time.Time) Record {
+	held := r.ConnectedAt.Add(heldFor)
 	if !r.connected() || r.Held || now.Before(held) {
 		return r
 	}
@@ -92,9 +85,6 @@ func (c Config) settle(r Record, now time.Time) Record {
 // no outcome, and processes that crash during the attempt.
 func (c Config) attempt(r Record, now time.Time, jitter float64) Record {
 	r = c.end(r, "", now, jitter)
-	if r.before == nil || !r.before.refused {
-		r.before = &before{failing: r.failing(), lastError: r.LastError}
-	}
 	r = c.begin(r, now)
 	return r.with(c.rules().PutOff(r.failing(), r.Failures+1, now, jitter))
 }
@@ -137,33 +127,7 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 		r = c.begin(r, now)
 	}
 	r = c.end(r, e.text, now, jitter)
-	r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(min(e.wait, c.fixed.MaxBackoff), jitter)))
-	return r
-}
-
-// refuse delays the next attempt like after a failure, because repeated name lookups cost
-// resources. It is not a failure of the relay. The record from before is saved, because the next
-// process may have other settings.
-func (c Config) refuse(r Record, e event, now time.Time, jitter float64) Record {
-	if !r.inUse() || r.before == nil { // no attempt was reported
-		r = c.attempt(r, now, jitter)
-	}
-	own := *r.before
-	own.refused = true
-	r.before, r.Dialing = &own, false // the attempt ended by us
-	return c.fail(r, e.text, now, jitter)
-}
-
-// reached undoes refusals after an attempt reached the relay.
-func (c Config) reached(r Record) Record {
-	if r.before != nil && r.before.refused {
-		failing := r.before.failing
-		if r.inUse() {
-			failing = c.rules().Begin(failing, r.LastAttempt)
-		}
-		r, r.LastError = r.with(failing), r.before.lastError
-	}
-	r.before = nil
+	r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(min(e.wait, backoff.Max), jitter)))
 	return r
 }
 
@@ -172,7 +136,7 @@ func (c Config) end(r Record, text string, now time.Time, jitter float64) Record
 	switch {
 	case r.connected() && r.Held:
 		r = r.disconnect()
-		r.NextAttempt = now.Add(time.Duration(jitter * float64(c.fixed.RedialWithin)))
+		r.NextAttempt = now.Add(time.Duration(jitter * float64(redialWithin)))
 		return r
 	case r.inUse():
 		return c.fail(r.disconnect(), text, now, jitter)
@@ -221,8 +185,8 @@ func (r Record) remember(now time.Time) bool {
 
 func (c Config) rules() backoff.Rules {
 	return backoff.Rules{
-		Base: c.BaseBackoff, Max: c.fixed.MaxBackoff, DeadAfter: c.fixed.DeadAfter, DeadInterval: c.fixed.DeadInterval,
-		RestartPause: c.RestartPause, Jitter: c.fixed.Jitter,
+		Base: c.BaseBackoff, Max: backoff.Max, DeadAfter: backoff.DeadAfter, DeadInterval: backoff.DeadInterval,
+		RestartPause: c.RestartPause, Jitter: backoff.Jitter,
 	}
 }
 
@@ -251,7 +215,7 @@ func (c Config) state(r Record, now time.Time) State {
 	case now.Before(r.RateLimitedUntil) && (r.connected() || r.Failures == 0):
 		return RateLimited
 	case r.connected():
-		if r.Failures > 0 || !r.RecoveredAt.IsZero() && now.Before(r.RecoveredAt.Add(c.fixed.DegradedFor)) {
+		if r.Failures > 0 || !r.RecoveredAt.IsZero() && now.Before(r.RecoveredAt.Add(degradedFor)) {
 			return Degraded
 		}
 		return Healthy
@@ -317,7 +281,7 @@ func (c Config) restart(r Record, now time.Time) (Record, bool) {
 
 func (c Config) longestWait(r Record) time.Duration {
 	rules := c.rules()
-	return max(rules.LongestWait(r.failing()), rules.Lengthen(c.fixed.HostileBackoff, 1))
+	return max(rules.LongestWait(r.failing()), rules.Lengthen(hostileBackoff, 1))
 }
 
 // sanitise limits all fields to values that the rules can produce.
@@ -336,7 +300,7 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 	} {
 		*t = backoff.Past(*t, now)
 	}
-	r.RateLimitedUntil = backoff.Earlier(backoff.Plausible(r.RateLimitedUntil), now.Add(c.mostRateLimit()))
+	r.RateLimitedUntil = backoff.Earlier(backoff.Plausible(r.RateLimitedUntil), now.Add(maxRateLimit))
 	r.Restarts = backoff.Count(r.Restarts)
 	r.Held = r.Held && r.connected()
 	r.Up = min(max(r.Up, 0), backoff.Longest)
@@ -346,14 +310,7 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 }
 
 func (r Record) saved() Record {
-	if b := r.before; b != nil && b.refused {
-		failing := b.failing
-		if r.inUse() { // delays a process that crashes during the attempt
-			failing.LastAttempt = r.LastAttempt
-		}
-		r, r.LastError = r.with(failing), b.lastError
-	}
-	r.before, r.cleared = nil, backoff.Record{}
+	r.cleared = backoff.Record{}
 	for _, t := range []*time.Time{
 		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt, &r.LastAttempt,
 		&r.NextAttempt, &r.RateLimitedUntil, &r.ConnectedAt, &r.CountedTo,
@@ -365,7 +322,7 @@ func (r Record) saved() Record {
 }
 
 func (c Config) status(r Record, now time.Time) Status {
-	r = c.settle(r, now).countTo(now)
+	r = r.settle(now).countTo(now)
 	s := Status{
 		State:            c.state(r, now),
 		Connected:        r.connected(),

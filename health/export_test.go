@@ -2,15 +2,11 @@ package health
 
 import "time"
 
-// Fixed contains limits that only tests change.
-type Fixed = constants
-
-// Fixed returns the limits of a configuration.
-func (c *Config) Fixed() *Fixed { return &c.fixed }
-
-// With returns a copy with other limits.
-func (c Config) With(f Fixed) Config {
-	c.fixed = f
+// WithRandom returns a copy with another source of random numbers.
+func (c Config) WithRandom(random func() float64) Config {
+	if c.random == nil {
+		c.random = random
+	}
 	return c
 }
 
@@ -19,24 +15,24 @@ func (c Config) With(f Fixed) Config {
 func (t *RelayHealthTracker) HostNext(host string) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, _ := t.hosts.table.get(host)
-	if r = t.config.settle(r, time.Now()); r.Proven {
+	h, _ := t.hosts.Get(host)
+	if h.Record = h.settle(time.Now()); h.Proven {
 		return time.Time{}
 	}
-	return r.NextAttempt
+	return h.NextAttempt
 }
 
 // HostProven reports whether a relay at the host has ever held a connection for a minute.
 func (t *RelayHealthTracker) HostProven(host string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, _ := t.hosts.table.get(host)
-	return t.config.settle(r, time.Now()).Proven
+	h, _ := t.hosts.Get(host)
+	return h.settle(time.Now()).Proven
 }
 
 // Len returns the number of records, including forgotten relays.
 func (t *RelayHealthTracker) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.records.slots)
+	return t.records.Len()
 }

@@ -150,7 +150,7 @@ func importAll(tr *health.RelayHealthTracker, t *testing.T, urls []graspsync.Rel
 // Every wait is extended randomly, also a wait that the relay requested.
 func TestPromiseP19_EveryWaitIsLengthened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := tracker(t, health.Config{}.With(health.Fixed{Rand: func() float64 { return 0.999 }}))
+		tr := tracker(t, health.Config{}.WithRandom(func() float64 { return 0.999 }))
 		u := relay(t, "wss://relay.example")
 		tr.Attempt(u)
 		tr.Failed(u, tooMany{wait: 10 * time.Minute})
@@ -158,7 +158,7 @@ func TestPromiseP19_EveryWaitIsLengthened(t *testing.T) {
 		tr.Attempt(u)
 		tr.Failed(u, tooMany{wait: 24 * time.Hour})
 		assert.InDelta(t, 66*time.Minute, time.Until(tr.NextAttempt(u)), float64(5*time.Second), "and it is bounded")
-		next := tracker(t, health.Config{}.With(health.Fixed{Rand: func() float64 { return 0.999 }}))
+		next := tracker(t, health.Config{}.WithRandom(func() float64 { return 0.999 }))
 		next.Import(u, health.Record{LastAttempt: time.Now()})
 		assert.InDelta(t, 66*time.Second, time.Until(next.NextAttempt(u)), float64(time.Second))
 	})

@@ -67,16 +67,6 @@ type Record struct {
 	CountedTo time.Time     `json:"counted_to,omitzero"`
 
 	cleared backoff.Record // failures that the current connection reset
-
-	before *before // nil: no attempt is running, and our settings did not refuse the last one
-}
-
-// before contains the failures before an attempt, or before the first of several refusals by our
-// settings. It is immutable.
-type before struct {
-	failing   backoff.Record
-	lastError string
-	refused   bool // the relay has not failed since
 }
 
 func (r Record) failing() backoff.Record {

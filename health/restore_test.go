@@ -2,6 +2,7 @@ package health
 
 import (
 	"encoding/json"
+	"math"
 	"testing"
 	"time"
 
@@ -33,8 +34,9 @@ func FuzzImport(f *testing.F) {
 		if json.Unmarshal(data, &r) != nil {
 			return
 		}
-		c.fixed.Rand = func() float64 { return jitter }
-		jitter = c.random()
+		if jitter = min(max(jitter, 0), 1-1e-9); math.IsNaN(jitter) {
+			return
+		}
 		now := start
 		stopped := !r.StoppedAt.IsZero()
 		r = c.restore(r, now, jitter)

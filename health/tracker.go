@@ -8,6 +8,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // RelayHealthTracker contains a [Record] for each relay and applies the rules. It is safe for
@@ -21,8 +22,8 @@ type RelayHealthTracker struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	records table[graspsync.RelayURL]
-	hosts   hosts
+	records *limit.Table[graspsync.RelayURL, Record]
+	hosts   *limit.Table[string, host]
 }
 
 // NewTracker returns a tracker without records. The error names every invalid field.
@@ -31,7 +32,9 @@ func NewTracker(c Config) (*RelayHealthTracker, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("health: Config: %w", err)
 	}
-	return &RelayHealthTracker{config: c, records: newTable[graspsync.RelayURL](c.MaxRecords), hosts: newHosts(c.fixed.MaxHosts)}, nil
+	return &RelayHealthTracker{
+		config: c, records: limit.NewTable[graspsync.RelayURL, Record](c.MaxRecords, 0), hosts: limit.NewTable[string, host](maxHosts, 0),
+	}, nil
 }
 
 // Attempt records the start of a dial. The caller must then report exactly one of Connected,
@@ -53,8 +56,8 @@ func (t *RelayHealthTracker) Failed(u graspsync.RelayURL, err error) {
 	t.apply(u, e)
 }
 
-// Refused records a dial that our own settings forbid. It counts as a failure in Status and for the
-// next attempt. Export does not include it, because another process may have other settings.
+// Refused records a dial that our own settings forbid. It is no failure of the relay, and the next
+// attempt is due after a minute.
 func (t *RelayHealthTracker) Refused(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: refused, text: text(err)})
 }
@@ -103,22 +106,22 @@ func (t *RelayHealthTracker) Forgive(u graspsync.RelayURL) { t.apply(u, event{ki
 func (t *RelayHealthTracker) Forget(u graspsync.RelayURL) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, ok := t.records.get(u)
+	r, ok := t.records.Get(u)
 	if !ok {
 		return
 	}
 	now := time.Now()
 	if r.inUse() {
-		t.hosts.apply(t.config, u, event{kind: closed}, now, 0)
+		t.applyToHost(u, event{kind: closed}, now, 0)
 	}
 	r = t.config.step(r, event{kind: closed}, now, 0)
 	if r.remember(now) {
 		r.CountedTo = time.Time{} // neither up nor down while unwanted
 		// Callers that sum the counters have added them already.
 		r.Attempts, r.Connections, r.FailedAttempts, r.Disconnects, r.Reconnects = 0, 0, 0, 0, 0
-		t.records.put(u, r, forgotten)
+		t.set(u, r)
 	} else {
-		t.records.remove(u)
+		t.records.Delete(u)
 	}
 }
 
@@ -133,27 +136,27 @@ func (t *RelayHealthTracker) NextAttempt(u graspsync.RelayURL) time.Time {
 
 // nextAttempt is NextAttempt. The caller holds mu.
 func (t *RelayHealthTracker) nextAttempt(u graspsync.RelayURL, now time.Time) time.Time {
-	r, _ := t.records.get(u)
-	r = t.config.settle(r, now)
+	r, _ := t.records.Get(u)
+	r = r.settle(now)
 	if r.connected() {
 		return time.Time{}
 	}
-	return backoff.Later(r.next(), t.hosts.next(t.config, u, r, now))
+	return backoff.Later(r.next(), t.nextOfHost(u, r, now))
 }
 
 // KnownGood reports whether the relay has ever held a connection for a minute.
 func (t *RelayHealthTracker) KnownGood(u graspsync.RelayURL) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, _ := t.records.get(u)
-	return t.config.settle(r, time.Now()).Proven
+	r, _ := t.records.Get(u)
+	return r.settle(time.Now()).Proven
 }
 
 // Status returns the current status of the relay, Disconnected without a record.
 func (t *RelayHealthTracker) Status(u graspsync.RelayURL) Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, _ := t.records.get(u)
+	r, _ := t.records.Get(u)
 	now := time.Now()
 	s := t.config.status(r, now)
 	s.NextAttempt = t.nextAttempt(u, now)
@@ -165,7 +168,7 @@ func (t *RelayHealthTracker) Status(u graspsync.RelayURL) Status {
 func (t *RelayHealthTracker) Dropped() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.records.dropped + t.hosts.table.dropped
+	return t.records.Evicted() + t.hosts.Evicted()
 }
 
 // Export returns the record of a relay for saving, or false. Save it after Attempt and before the
@@ -174,8 +177,8 @@ func (t *RelayHealthTracker) Export(u graspsync.RelayURL) (Record, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	r, ok := t.records.get(u)
-	return t.config.settle(r, now).countTo(now).saved(), ok
+	r, ok := t.records.Get(u)
+	return r.settle(now).countTo(now).saved(), ok
 }
 
 // Import restores a record of an earlier process. A connection of that process counts as a success
@@ -185,13 +188,13 @@ func (t *RelayHealthTracker) Export(u graspsync.RelayURL) (Record, bool) {
 func (t *RelayHealthTracker) Import(u graspsync.RelayURL, r Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := t.records.get(u); ok || u.IsZero() {
+	if _, ok := t.records.Get(u); ok || u.IsZero() {
 		return
 	}
 	now := time.Now()
-	r = t.config.restore(r, now, t.config.random())
-	t.records.set(u, r)
-	t.hosts.restored(u, r)
+	r = t.config.restore(r, now, t.random())
+	t.set(u, r)
+	t.restoredToHost(u, r)
 }
 
 // apply applies an event to the records of a relay and its host.
@@ -201,17 +204,30 @@ func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, ok := t.records.get(u)
-	if !ok && (e.kind == lost || e.kind == hung || e.kind == closed || e.kind == stopped || e.kind == forgiven) {
+	r, ok := t.records.Get(u)
+	if !ok && e.kind.endsOnly() {
 		return // the record was dropped, and these events create none
 	}
-	now, jitter := time.Now(), t.config.random()
-	t.hosts.apply(t.config, u, e, now, jitter)
+	now, jitter := time.Now(), t.random()
+	t.applyToHost(u, e, now, jitter)
 	r = t.config.step(r, e, now, jitter)
-	t.records.set(u, r)
+	t.set(u, r)
 	if r.Proven {
-		t.hosts.prove(u)
+		t.prove(u)
 	}
+}
+
+// set stores a record. Records in use are not evicted.
+func (t *RelayHealthTracker) set(u graspsync.RelayURL, r Record) {
+	t.records.PutKeeping(u, limit.Stranger{}, 0, r, func(u graspsync.RelayURL) bool {
+		r, _ := t.records.Get(u)
+		return r.inUse()
+	})
+}
+
+// random returns a number in [0, 1).
+func (t *RelayHealthTracker) random() float64 {
+	return min(max(t.config.random(), 0), 1-1e-9)
 }
 
 func text(err error) string {
