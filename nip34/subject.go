@@ -24,32 +24,16 @@ const (
 	SubjectRelay
 )
 
+var subjectKinds = []string{"", "event", "repository", "relay"}
+
 // String returns "event", "repository" or "relay".
-func (k SubjectKind) String() string {
-	switch k {
-	case SubjectEvent:
-		return "event"
-	case SubjectRepo:
-		return "repository"
-	case SubjectRelay:
-		return "relay"
-	}
-	return fmt.Sprintf("subject(%d)", uint8(k))
-}
+func (k SubjectKind) String() string { return subjectKinds[k] }
 
 // MarshalText returns the text of String.
 func (k SubjectKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // UnmarshalText reads the text of MarshalText.
-func (k *SubjectKind) UnmarshalText(text []byte) error {
-	for _, is := range []SubjectKind{SubjectEvent, SubjectRepo, SubjectRelay} {
-		if is.String() == string(text) {
-			*k = is
-			return nil
-		}
-	}
-	return fmt.Errorf("%w: %q", ErrSubject, graspsync.Clip(string(text), 20))
-}
+func (k *SubjectKind) UnmarshalText(text []byte) error { return unmarshal(k, subjectKinds, text) }
 
 // Subject is an event, a repository or a relay that an operator names. The field of its Kind is
 // set, and Author may be set with an event. Comparable. [ParseSubject] makes it.
@@ -84,13 +68,10 @@ func (s Subject) String() string {
 //     nostr://<npub>/<relay>/<identifier>,
 //   - a relay: ws://, wss://, or a host alone.
 //
-// A NIP-19 text may have the prefix nostr: or be in the path of a web address. Relay hints are
-// skipped in nostr: URLs only. In other URLs <npub>/my.repo/issues may mean my.repo or a relay hint
-// my.repo with the identifier issues, and is an error that names both. The error wraps [ErrSubject]
-// and names the kind of the text if it is known. It quotes the text only in that case of two names.
+// A NIP-19 text may have the prefix nostr: or be in the path of a web address. The error wraps
+// [ErrSubject] and names the kind of the text if it is known.
 func ParseSubject(s string) (Subject, error) {
-	s = strings.TrimSpace(s)
-	sub, err := parseSubject(s)
+	sub, err := parseSubject(strings.TrimSpace(s))
 	if err != nil {
 		return Subject{}, fmt.Errorf("%w: %w", ErrSubject, err)
 	}
@@ -98,76 +79,49 @@ func ParseSubject(s string) (Subject, error) {
 }
 
 var (
-	errEmpty  = errors.New("empty question")
 	errLong   = fmt.Errorf("more than %d bytes", graspsync.MaxURLLength)
+	errWant   = errors.New("want an event's id, note or nevent, a repository's naddr, npub/identifier or clone URL, or the URL of a relay")
 	errAuthor = errors.New("a key alone: add the identifier, as in npub/identifier")
+	errHint   = errors.New("the name after the key may be a relay: ask for npub/identifier")
 	errSecret = errors.New("this is a secret key: keep it private, and replace it if it was shown")
-	errWeb    = errors.New("a web address without an npub and an identifier in its path; that of a relay begins with wss://")
-	errName   = errors.New("the owner is not a key: use the npub instead of the name")
 )
 
 func parseSubject(s string) (Subject, error) {
-	switch {
-	case s == "":
-		return Subject{}, errEmpty
-	case len(s) > graspsync.MaxURLLength:
+	if len(s) > graspsync.MaxURLLength {
 		return Subject{}, errLong
 	}
-	if scheme, rest, ok := strings.Cut(s, ":"); ok {
-		switch strings.ToLower(scheme) {
-		case "ws", "wss":
-			return relaySubject(s)
-		case "http", "https":
-			return webSubject(s)
-		case "nostr":
-			return pathSubject(rest, true, errAuthor)
+	_, rest, _ := strings.Cut(s, ":")
+	switch strings.ToLower(s[:len(s)-len(rest)]) {
+	case "ws:", "wss:":
+		return relaySubject(s)
+	case "http:", "https:":
+		u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
+		if err != nil {
+			return Subject{}, err
 		}
+		return pathSubject(u.Path, false)
+	case "nostr:":
+		return pathSubject(rest, true)
 	}
-	if a, err := graspsync.ParseAddress(lowerKey(s)); err == nil {
+	if a, err := graspsync.ParseAddress(strings.ToLower(s[:min(len(s), addressHead)]) + s[min(len(s), addressHead):]); err == nil {
 		return addressSubject(a)
 	}
 	if id, err := graspsync.ParseEventID(strings.ToLower(s)); err == nil {
 		return Subject{Kind: SubjectEvent, Event: id}, nil
 	}
-	if isCode(s) {
-		return codeSubject(s)
+	sub, err := pathSubject(s, false)
+	if host, _, _ := strings.Cut(s, "/"); err == nil || isCode(host) || isKey(host) || !strings.ContainsAny(host, ".:") {
+		return sub, err
 	}
-	first, rest, several := strings.Cut(s, "/")
-	if several && isKey(first) {
-		return pathSubject(s, false, errAuthor)
-	}
-	if strings.ContainsAny(first, ".:") && !strings.Contains(first, "@") {
-		if hasSubject(rest) {
-			return pathSubject(rest, false, errAuthor)
-		}
-		return relaySubject(s)
-	}
-	return Subject{}, errors.New("want an event's id, note or nevent, a repository's naddr, npub/identifier or clone URL, or the URL of a relay")
+	return relaySubject(s)
 }
 
-// lowerKey returns an address with the key in lower case.
-func lowerKey(s string) string {
-	parts := strings.SplitN(s, ":", 3)
-	if len(parts) == 3 {
-		parts[1] = strings.ToLower(parts[1])
-	}
-	return strings.Join(parts, ":")
-}
-
-// hasSubject reports whether a path below a host names an event or a repository. A key alone does
-// not, because it may be part of a relay URL.
-func hasSubject(path string) bool {
-	parts := strings.Split(path, "/")
-	at := slices.IndexFunc(parts, func(p string) bool { return isCode(p) || isKey(p) })
-	return at >= 0 && (!isKey(parts[at]) || at+1 < len(parts) && parts[at+1] != "")
-}
+// addressHead is the length of the kind and the author in an address of a repository.
+const addressHead = len("30617:") + 64
 
 func relaySubject(s string) (Subject, error) {
 	u, err := graspsync.ParseRelayURL(s)
-	if err != nil {
-		return Subject{}, err
-	}
-	return Subject{Kind: SubjectRelay, Relay: u}, nil
+	return Subject{Kind: SubjectRelay, Relay: u}, err
 }
 
 func addressSubject(a graspsync.Address) (Subject, error) {
@@ -179,72 +133,37 @@ func addressSubject(a graspsync.Address) (Subject, error) {
 	return Subject{Kind: SubjectRepo, Repo: ref}, nil
 }
 
-// webSubject reads a clone URL or the URL of a page about a subject.
-func webSubject(s string) (Subject, error) {
-	u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
-	if err != nil {
-		return Subject{}, err
-	}
-	return pathSubject(u.Path, false, errWeb)
-}
-
 // pathSubject reads a path that contains a NIP-19 text of a subject, or a key followed by an
-// identifier. If hints is true, a relay may stand between key and identifier. without is the error
-// for other paths.
-func pathSubject(path string, hints bool, without error) (Subject, error) {
+// identifier. If hint is true, a relay may stand between key and identifier.
+func pathSubject(path string, hint bool) (Subject, error) {
 	path, _, _ = strings.Cut(path, "?")
-	parts := strings.Split(strings.Trim(path, "/"), "/")
+	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 	at := slices.IndexFunc(parts, func(p string) bool { return isCode(p) || isKey(p) })
 	if at < 0 {
-		if strings.ContainsAny(path, "@") {
-			return Subject{}, errName
-		}
-		return Subject{}, without
+		return Subject{}, errWant
 	}
-	if !isKey(parts[at]) {
-		return codeSubject(parts[at])
+	code, rest := parts[at], parts[at+1:]
+	switch {
+	case !isKey(code):
+		return codeSubject(code)
+	case len(rest) == 0:
+		return Subject{}, errAuthor
+	case hint:
+		rest = rest[len(rest)-1:]
 	}
-	identifier, err := identifierIn(parts[at+1:], hints)
-	if err != nil {
+	identifier := rest[0]
+	if plain, err := url.PathUnescape(identifier); err == nil {
+		identifier = plain
+	}
+	if !hint && len(rest) > 1 && !strings.HasSuffix(identifier, ".git") && strings.ContainsAny(identifier, ".:") {
+		return Subject{}, errHint
+	}
+	ref := graspsync.RepoRef{Identifier: strings.TrimSuffix(identifier, ".git")}
+	var err error
+	if ref.Owner, err = ParsePubKey(code); err != nil {
 		return Subject{}, err
 	}
-	owner, err := ParsePubKey(parts[at])
-	if err != nil {
-		return Subject{}, err
-	}
-	ref := graspsync.RepoRef{Owner: owner, Identifier: identifier}
-	if err := graspsync.CheckIdentifier(ref.Identifier); err != nil {
-		return Subject{}, err
-	}
-	return Subject{Kind: SubjectRepo, Repo: ref}, nil
-}
-
-// identifierIn returns the identifier in the path after the key.
-func identifierIn(parts []string, hints bool) (string, error) {
-	if len(parts) == 0 || parts[0] == "" {
-		return "", errAuthor
-	}
-	first := plainIdentifier(parts[0])
-	switch scheme := strings.ToLower(parts[0]); {
-	case hints && len(parts) > 3 && (scheme == "ws:" || scheme == "wss:") && parts[1] == "":
-		return plainIdentifier(parts[len(parts)-1]), nil
-	case len(parts) == 1 || strings.HasSuffix(parts[0], ".git"):
-	case hints && (first == "localhost" || strings.ContainsAny(first, ".:")):
-		return plainIdentifier(parts[1]), nil
-	case strings.ContainsAny(first, ".:"):
-		show := func(s string) string { return graspsync.PrintableAtMost(s, 60) }
-		return "", fmt.Errorf("it may be the repository %s, or %s with a hint at a relay: ask for npub/%s or npub/%[2]s",
-			show(first), show(plainIdentifier(parts[1])), show(first))
-	}
-	return first, nil
-}
-
-// plainIdentifier decodes percent-encoding. Text with invalid encoding is returned unchanged.
-func plainIdentifier(s string) string {
-	if plain, err := url.PathUnescape(s); err == nil {
-		s = plain
-	}
-	return strings.TrimSuffix(s, ".git")
+	return Subject{Kind: SubjectRepo, Repo: ref}, graspsync.CheckIdentifier(ref.Identifier)
 }
 
 // isKey reports whether a text has the form of a public key.

@@ -75,7 +75,7 @@ func TestSubject(t *testing.T) {
 	npub := nip34.NPub(graspsync.PubKey{1})
 	for s, want := range map[string]string{
 		npub + "/a%20b%2fc.git": "a b/c", npub + "/my.repo/": "my.repo", "nostr://" + npub + "/my.repo/": "my.repo", npub + "/100%": "100%",
-		npub + "/my.repo.git/issues": "my.repo", "nostr://" + npub + "/repo/tree": "repo", "https://a.example/" + npub + "/100%25.git": "100%",
+		npub + "/my.repo.git/issues": "my.repo", "https://a.example/" + npub + "/100%25.git": "100%",
 	} {
 		got, err := nip34.ParseSubject(s)
 		require.NoError(t, err, s)
@@ -96,10 +96,10 @@ func TestNoSubject(t *testing.T) {
 	other, err := nip19.EncodeEntity(someKey, 30023, "post", nil)
 	require.NoError(t, err)
 	for s, want := range map[string]string{
-		"": "empty question", "what": "want an event's id", secret: "secret key", "nostr:" + secret: "secret key",
-		npub: "key alone", npub + "/": "key alone", profile: "key alone", other: "kind 30023", "https://example.com/x": "without an npub",
-		"nostr://user@example.com/demo": "not a key", "note1qqqq": "checksum", npub[:62] + "q/demo": "checksum",
-		npub + "/my.repo/issues": "npub/my.repo or npub/issues", "https://page.example/" + npub + "/relay.example.com/demo": "npub/relay.example.com or npub/demo",
+		"": "want an event's id", "what": "want an event's id", secret: "secret key", "nostr:" + secret: "secret key",
+		npub: "key alone", npub + "/": "key alone", profile: "key alone", other: "kind 30023", "https://example.com/x": "want an event's id",
+		"nostr://user@example.com/demo": "want an event's id", "note1qqqq": "checksum", npub[:62] + "q/demo": "checksum",
+		npub + "/my.repo/issues": "may be a relay", "https://page.example/" + npub + "/relay.example.com/demo": "may be a relay",
 		"ws": "want an event's id", "wss": "want an event's id", "https": "want an event's id",
 		"wss://user:pw@example.com": "user-info", strings.Repeat("x", 3000): "more than", "1:" + someKey + ":x": "kind 1",
 	} {

@@ -1,7 +1,6 @@
 package nip34
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -68,41 +67,22 @@ func Expiration(ev *nostr.Event) (nostr.Timestamp, bool) {
 // in names, in order. It returns at most most values, or all if most is 0.
 func references[T comparable](ev *nostr.Event, names string, most int, parse func(string) (T, error)) []T {
 	var list []T
-	var seen map[T]struct{} // used once the list is long
-	known := func(v T) bool {
-		if len(list) < longList {
-			return slices.Contains(list, v)
-		}
-		if seen == nil {
-			seen = make(map[T]struct{}, 2*longList)
-			for _, v := range list {
-				seen[v] = struct{}{}
-			}
-		}
-		_, ok := seen[v]
-		seen[v] = struct{}{}
-		return ok
-	}
+	seen := make(map[T]struct{})
 	for _, tag := range ev.Tags {
 		if len(tag) < 2 || len(tag[0]) != 1 || !strings.Contains(names, tag[0]) {
 			continue
 		}
 		v, err := parse(tag[1])
-		if err != nil {
+		if _, again := seen[v]; err != nil || again {
 			continue
 		}
-		if known(v) {
-			continue
-		}
+		seen[v] = struct{}{}
 		if list = append(list, v); len(list) == most {
 			break
 		}
 	}
 	return list
 }
-
-// longList is the number of values from which a map is used instead of a scan.
-const longList = 16
 
 // firstValue returns the value of the first tag of a name. It returns false if there is no such tag
 // or it has no value.
