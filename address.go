@@ -8,7 +8,7 @@ import (
 )
 
 // Address is the address of an addressable or replaceable event (NIP-01), as an `a` tag contains
-// it. All versions of the event share it. Comparable.
+// it. Comparable.
 type Address struct {
 	Kind       int // 0 to 65,535
 	Author     PubKey
@@ -18,9 +18,8 @@ type Address struct {
 // ErrAddress is wrapped by the error of [ParseAddress].
 var ErrAddress = errors.New("not an address")
 
-// ParseAddress reads "<kind>:<author>:<identifier>". The identifier is
-// everything after the second colon and is not checked. The kind must have no sign and no leading
-// zero, because tag filters compare text. Errors wrap [ErrAddress].
+// ParseAddress reads "<kind>:<author>:<identifier>". The identifier is not checked. The kind must
+// have no sign and no leading zero, because tag filters compare text. Errors wrap [ErrAddress].
 func ParseAddress(s string) (Address, error) {
 	kind, rest, _ := strings.Cut(s, ":")
 	author, identifier, ok := strings.Cut(rest, ":")
@@ -40,8 +39,8 @@ func (a Address) String() string {
 	return strconv.Itoa(a.Kind) + ":" + a.Author.String() + ":" + a.Identifier
 }
 
-// Repo returns the repository whose announcement or state has address a. Its owner is the author of
-// a. It returns false for other kinds, and for an identifier that [CheckIdentifier] rejects.
+// Repo returns the repository whose announcement or state has address a. It returns false for other
+// kinds, and for an identifier that [CheckIdentifier] rejects.
 func (a Address) Repo() (RepoRef, bool) {
 	if a.Kind != KindAnnouncement && a.Kind != KindState || CheckIdentifier(a.Identifier) != nil {
 		return RepoRef{}, false

@@ -2,14 +2,13 @@ package graspsync
 
 import "strings"
 
-// CloneURL is the smart HTTP URL of a repository in canonical spelling, so CloneURL works as a map
-// key. Only [ParseCloneURL] makes one. The zero value stands for a missing URL.
+// CloneURL is the smart HTTP URL of a repository in canonical spelling. [ParseCloneURL] makes it.
+// Comparable. The zero value stands for a missing URL.
 type CloneURL struct {
 	url URL
 }
 
-// ParseCloneURL reads a clone URL of an announcement. Only http and https are allowed; [ParseURL]
-// documents the canonical spelling. All errors wrap [ErrURL].
+// ParseCloneURL reads an http or https URL with the rules of [ParseURL]. All errors wrap [ErrURL].
 func ParseCloneURL(s string) (CloneURL, error) {
 	u, err := ParseURL(s, HTTPSchemes)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// Dependency is an event, or an act of the operator, after which another event is judged again.
-// Functions On... make it. Comparable.
+// Dependency is an event, or an act of the operator, after which another event is judged again. The
+// functions On... make it. Comparable.
 type Dependency struct {
 	Await  DependencyKind
 	ID     EventID // of AwaitEvent and AwaitMention
@@ -18,34 +18,23 @@ type Dependency struct {
 // DependencyKind is the kind of a [Dependency].
 type DependencyKind uint8
 
-// The kinds of dependencies. Their numbers are stored in records that survive restarts.
+// The kinds of dependencies, as the functions On... describe them. Their numbers are stored in
+// records that survive restarts.
 const (
-	// AwaitEvent is the event with an id.
 	AwaitEvent DependencyKind = iota + 1
-	// AwaitMention is an event that tags an event id.
 	AwaitMention
-	// AwaitRepo is the announcement of a repository.
 	AwaitRepo
 	_ // in records of earlier versions
-	// AwaitMaintainer is an announcement with an identifier, by an author or listing them.
 	AwaitMaintainer
-	// AwaitAuthor is any event of an author.
 	AwaitAuthor
 	_ // in records of earlier versions
 	_ // in records of earlier versions
-	// AwaitVersion is any version of the event at an address.
 	AwaitVersion
-	// AwaitHeldBy is any event of an author that the Policy holds ([Hold]).
 	AwaitHeldBy
-	// AwaitVersionMention is an event that tags an address.
 	AwaitVersionMention
-	// AwaitSay is an announcement that makes an author a maintainer under an identifier.
 	AwaitBecomesMaintainer
-	// AwaitWanted is an announcement because of which that of an author is wanted too.
 	AwaitBecomesListed
-	// AwaitLifted is the removal of a rule of the operator.
 	AwaitRuleRemoved
-	// AwaitAsked is an order of the operator to request the event again.
 	AwaitOperatorRequest
 )
 
@@ -99,10 +88,9 @@ func OnMaintainer(identifier string, author PubKey) Dependency {
 	return Dependency{Await: AwaitMaintainer, Author: author, Text: identifier}
 }
 
-// OnBecomesMaintainer is fulfilled by an announcement with this identifier that may make the author a maintainer,
-// so that states of the author count. The Policy decides whether it may. If the Policy cannot, any
-// announcement with this identifier fulfills it that lists the author or is by the author, or beside
-// which such an announcement is stored.
+// OnBecomesMaintainer is fulfilled by an announcement with this identifier because of which states
+// of the author may count. The Policy decides whether they may. If it cannot, any announcement with
+// this identifier that is by the author or lists the author fulfills it.
 func OnBecomesMaintainer(identifier string, author PubKey) Dependency {
 	return Dependency{Await: AwaitBecomesMaintainer, Author: author, Text: identifier}
 }
@@ -120,8 +108,8 @@ func OnAuthor(author PubKey) Dependency {
 // OnVersion is fulfilled by any version of a replaceable or addressable event.
 func OnVersion(c Address) Dependency { return Dependency{Await: AwaitVersion, Text: c.String()} }
 
-// OnVersionMention is fulfilled by an event that tags the address (a, A or q) of a replaceable
-// or addressable event, other than an announcement or a state.
+// OnVersionMention is fulfilled by an event that tags the address (a, A or q) of an event other
+// than an announcement or a state.
 func OnVersionMention(c Address) Dependency {
 	return Dependency{Await: AwaitVersionMention, Text: c.String()}
 }
@@ -131,8 +119,8 @@ func OnRuleRemoved(subject string) Dependency {
 	return Dependency{Await: AwaitRuleRemoved, Text: subject}
 }
 
-// OnOperatorRequest is fulfilled when the operator orders that this event, which was removed or given up, be
-// requested again. No event fulfills it.
+// OnOperatorRequest is fulfilled when the operator orders that this event be requested again. No
+// event fulfills it.
 func OnOperatorRequest(id EventID) Dependency { return Dependency{Await: AwaitOperatorRequest, ID: id} }
 
 // OnHeldBy is fulfilled by any event of this author that the Policy holds.

@@ -5,7 +5,7 @@
 //	[EventID], [PubKey]      the id of an event; the public key of its author
 //	[RepoRef], [Address]     a repository; any addressable event (NIP-01)
 //	[RelayURL], [CloneURL]   a relay; a Git server; [URL] and [HostPort] are their parts
-//	[EventKey]                  creation time and id, the order of versions and of NIP-77
+//	[EventKey]               creation time and id, the order of versions and of NIP-77
 //	[Source]                 the way by which an event came
 //	[Outcome], [Result]      the answer of a Store
 //	[Verdict], [Dependency]  the answer of a Policy; a reason to judge an event again
@@ -34,12 +34,6 @@
 //	adapter/khatru, adapter/eventstore, adapter/remote  relays and event stores
 //	adapter/purgatory, adapter/gate, adapter/grasp      purgatory for sync; limits for clients; a whole server
 //	adapter/control, adapter/admin                      commands of the operator; the same over HTTP
-//
-// Test helpers:
-//
-//	sync/relaytest, sync/storetest, sync/syncmock
-//	purgatory/fetchtest, purgatory/purgatorymock
-//	state/statetest
 //
 // Start with adapter/grasp, a GRASP server in one call, or with package sync beside a relay of
 // your own. The examples folder shows both.

@@ -8,24 +8,22 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// ErrEvent is wrapped by the errors of [ParseEvent], and by errors about an [Event] that ParseEvent
-// did not make.
+// ErrEvent is wrapped by errors about an [Event] that is not valid.
 var ErrEvent = errors.New("malformed event")
 
-// Event is a signed event with its id and author parsed by [ParseEvent]. The id and the signature are
-// not verified; functions that need verified events say so in their documentation. An Event and the
-// data it points to are never changed, so goroutines may share it.
+// Event is a signed event with its id and author parsed by [ParseEvent]. The id and the signature
+// are not verified. An Event and the data it points to are never changed, so goroutines may share
+// it.
 //
-// The fields ID and PubKey hide the texts Event.Event.ID and Event.Event.PubKey. The zero Event is
-// not an event ([Event.IsZero]).
+// The fields ID and PubKey hide the texts Event.Event.ID and Event.Event.PubKey.
 type Event struct {
 	*nostr.Event
 	ID     EventID
 	PubKey PubKey
 }
 
-// ParseEvent reads the id and the author of an event. The caller must not change the event later. The
-// error wraps [ErrEvent], and also [ErrID] if the id or the author is not 64 hex digits.
+// ParseEvent reads the id and the author of an event. The error wraps [ErrEvent], and also [ErrID]
+// if one of them is not 64 hex digits.
 func ParseEvent(ev *nostr.Event) (Event, error) {
 	if ev == nil {
 		return Event{}, fmt.Errorf("%w: nil", ErrEvent)
@@ -44,16 +42,14 @@ func ParseEvent(ev *nostr.Event) (Event, error) {
 	return Event{Event: ev, ID: id, PubKey: author}, nil
 }
 
-// IsZero reports whether e is not a parsed event. A literal without an id counts as zero, because all
-// such events would share one id.
+// IsZero reports whether e is not a parsed event.
 func (e Event) IsZero() bool { return e.Event == nil || e.ID == (EventID{}) }
 
 // Key returns the creation time and id of e, which order its versions.
 func (e Event) Key() EventKey { return EventKey{CreatedAt: e.CreatedAt, ID: e.ID} }
 
-// Address returns the address of e. It returns false if the kind is neither replaceable nor
-// addressable. The identifier is the value of the first d tag with a value, or empty. It is not
-// checked, because a store compares identifiers as they are written.
+// Address returns the address of e, or false if the kind is neither replaceable nor addressable.
+// The identifier is not checked, because a store compares identifiers as they are written.
 func (e Event) Address() (Address, bool) {
 	switch {
 	case nostr.IsAddressableKind(e.Kind):

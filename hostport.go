@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// HostPort is the host and port of a URL. URLs with equal HostPorts reach the same server. Host is
-// lower-case ASCII without a trailing dot, and an IPv6 address has no brackets. Comparable.
+// HostPort is the host and port of a server. Host is lower-case ASCII without a trailing dot, and
+// an IPv6 address has no brackets. Comparable.
 type HostPort struct {
 	Host string
 	Port uint16
@@ -31,8 +31,8 @@ func bracket(host string) string {
 	return host
 }
 
-// Resolvable reports whether public DNS may know the host. Hosts below onion (RFC 7686), alt
-// (RFC 9476) and i2p are not in public DNS, and are not looked up.
+// Resolvable reports whether public DNS may know the host. Hosts below onion (RFC 7686), alt (RFC
+// 9476) and i2p are not looked up.
 func (h HostPort) Resolvable() bool {
 	return !slices.Contains([]string{"onion", "alt", "i2p"}, h.Host[strings.LastIndexByte(h.Host, '.')+1:])
 }
@@ -43,8 +43,7 @@ func (h HostPort) Canonical() (HostPort, error) {
 	return HostPort{Host: host, Port: h.Port}, err
 }
 
-// ParseHostPort reads "host:port" and applies the rules of [ParseURL] to both. The error wraps
-// [ErrURL].
+// ParseHostPort reads "host:port" with the rules of [ParseURL]. The error wraps [ErrURL].
 func ParseHostPort(s string) (HostPort, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -102,9 +101,8 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// DialablePort reports whether a URL of an event may name the port. Ports 80, 443 and 1024 to 65,535
-// are allowed. Other ports below 1024 belong to mail, SSH and similar servers, to which an event
-// must not direct requests.
+// DialablePort reports whether a URL of an event may name the port. Ports below 1024 other than 80
+// and 443 belong to mail, SSH and similar servers, to which an event must not direct requests.
 func DialablePort(p uint16) bool { return p >= 1024 || p == 80 || p == 443 }
 
 // canonicalHost returns the canonical spelling of a host name or an address.
@@ -125,8 +123,8 @@ func canonicalHost(h string, bracketed bool) (string, error) {
 		return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, mostQuoted))
 	}
 	if numeric(ascii[strings.LastIndexByte(ascii, '.')+1:]) {
-		// Some resolvers read a name that ends in a number as an IPv4 address, in several historic
-		// spellings. Only the dotted decimal spelling is allowed.
+		// Some resolvers read a name that ends in a number as an IPv4 address in historic
+		// spellings.
 		if _, err := netip.ParseAddr(ascii); err != nil {
 			return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, mostQuoted))
 		}
@@ -134,8 +132,7 @@ func canonicalHost(h string, bracketed bool) (string, error) {
 	return ascii, nil
 }
 
-// wellFormed checks the sizes and bytes of a DNS name. The IDNA lookup profile does not check sizes,
-// and which bytes it rejects depends on its version.
+// wellFormed checks the sizes and bytes of a DNS name, which the IDNA lookup profile does not.
 func wellFormed(host string) bool {
 	if len(host) > 253 {
 		return false

@@ -13,8 +13,7 @@ var ErrID = errors.New("not 64 lower-case hex digits")
 // EventID is the id of an event, the SHA-256 of its NIP-01 serialization.
 type EventID [32]byte
 
-// ParseEventID reads exactly 64 lower-case hex digits, the only spelling that NIP-01 allows. The error
-// wraps [ErrID].
+// ParseEventID reads exactly 64 lower-case hex digits, as NIP-01 requires. The error wraps [ErrID].
 func ParseEventID(s string) (EventID, error) {
 	b, err := parseHex32(s)
 	return EventID(b), err
@@ -32,14 +31,14 @@ func (id *EventID) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Compare orders ids by their bytes, which is also the order of their texts.
+// Compare orders ids by their bytes.
 func (id EventID) Compare(other EventID) int { return bytes.Compare(id[:], other[:]) }
 
 // PubKey is the x-only public key (BIP-340) of an event's author.
 type PubKey [32]byte
 
-// ParsePubKey reads exactly 64 lower-case hex digits. It does not check whether they are a point of
-// the curve. The error wraps [ErrID].
+// ParsePubKey reads exactly 64 lower-case hex digits, which may be no point of the curve. The error
+// wraps [ErrID].
 func ParsePubKey(s string) (PubKey, error) {
 	b, err := parseHex32(s)
 	return PubKey(b), err
@@ -57,7 +56,7 @@ func (k *PubKey) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Compare orders keys by their bytes, which is also the order of their texts.
+// Compare orders keys by their bytes.
 func (k PubKey) Compare(other PubKey) int { return bytes.Compare(k[:], other[:]) }
 
 func parseHex32(s string) (b [32]byte, err error) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// Incoming is an event that is to be saved in a Store (package sync), with its source.
+// Incoming is an event to be saved in a Store (package sync), with its source.
 type Incoming struct {
 	Event  Event
 	Source Source

@@ -4,17 +4,14 @@ import (
 	"strings"
 )
 
-// RelayURL is the URL of a relay in canonical spelling. All spellings of a URL give the same value,
-// so RelayURL works as a map key. Only [ParseRelayURL] makes one. The zero value stands for a
-// missing relay.
+// RelayURL is the URL of a relay in canonical spelling. [ParseRelayURL] makes it. Comparable. The
+// zero value stands for a missing relay.
 type RelayURL struct {
 	url URL
 }
 
-// ParseRelayURL reads a relay URL as people write it. Only ws and wss are allowed, and a URL without
-// a scheme is wss. [ParseURL] documents the canonical spelling. Dial [URL.Written], because a relay
-// may accept only the spelling with the trailing slash of the path, or only the one without. All
-// errors wrap [ErrURL].
+// ParseRelayURL reads a ws or wss URL with the rules of [ParseURL]. A URL without a scheme is wss.
+// Dial [URL.Written]. All errors wrap [ErrURL].
 func ParseRelayURL(s string) (RelayURL, error) {
 	u, err := ParseURL(s, RelaySchemes)
 	if err != nil {

@@ -11,19 +11,19 @@ import (
 // ErrRepoRef is wrapped by the errors of [ParseRepoRef] and [CheckIdentifier].
 var ErrRepoRef = errors.New("not a repository address")
 
-// MaxIdentifier is the maximum length of a repository identifier, in bytes. A longer identifier makes
-// an `a` value of more than 255 bytes, for which common relays refuse the whole request.
+// MaxIdentifier is the maximum length of a repository identifier, in bytes. Common relays refuse
+// requests with an `a` value of more than 255 bytes.
 const MaxIdentifier = 255 - len("30617:") - 64 - len(":")
 
-// RepoRef identifies a repository by the address of its announcement (NIP-34, kind 30617). Comparable.
-// The zero value stands for a missing repository.
+// RepoRef identifies a repository by the address of its announcement (kind 30617). Comparable. The
+// zero value stands for a missing repository.
 type RepoRef struct {
 	Owner      PubKey
 	Identifier string // the announcement's d tag; may contain ":"
 }
 
-// ParseRepoRef reads "30617:<owner>:<identifier>". The identifier may contain colons. It must pass
-// [CheckIdentifier]. The error wraps [ErrRepoRef].
+// ParseRepoRef reads "30617:<owner>:<identifier>". The identifier must pass [CheckIdentifier]. The
+// error wraps [ErrRepoRef].
 func ParseRepoRef(s string) (RepoRef, error) {
 	a, err := ParseAddress(s)
 	if err != nil {

@@ -4,16 +4,15 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// EventKey is the creation time and id of an event. Reconciliation (NIP-77) compares stamps, and they
-// order the versions of an event.
+// EventKey is the creation time and id of an event, by which NIP-77 and the versions of an event
+// are ordered.
 type EventKey struct {
 	CreatedAt nostr.Timestamp // seconds, Unix time
 	ID        EventID
 }
 
-// Newer reports whether version s of a replaceable or addressable event replaces version other
-// (NIP-01). The later version wins, and in the same second the version with the lower id. A stamp is
-// not newer than itself.
+// Newer reports whether version s of an event replaces version other (NIP-01): the later version
+// wins, and in the same second the version with the lower id.
 func (s EventKey) Newer(other EventKey) bool {
 	if s.CreatedAt != other.CreatedAt {
 		return s.CreatedAt > other.CreatedAt

@@ -13,9 +13,9 @@ import (
 // MaxText is the maximum length of remote text in logs, errors and pages, in bytes.
 const MaxText = 300
 
-// Printable makes remote text safe for a log, an error, a page and a terminal. It returns one line of
-// valid UTF-8 of at most [MaxText] bytes. Characters that are not [IsPrintable] are escaped as in Go,
-// because they may move a cursor, change a color or reverse the direction of the text after them.
+// Printable makes remote text safe for a log, an error, a page and a terminal. It returns one line
+// of valid UTF-8 of at most [MaxText] bytes. Characters that are not [IsPrintable] are escaped as
+// in Go.
 func Printable(s string) string { return PrintableAtMost(s, MaxText) }
 
 // PrintableAtMost is [Printable] with a maximum of most bytes.
@@ -39,15 +39,14 @@ func PrintableAtMost(s string, most int) string {
 	return b.String()
 }
 
-// IsPrintable reports whether a character is visible or a space, and does not affect the text around
-// it. It also rejects letters and marks that [unicode.IsPrint] accepts but fonts show as nothing, such
-// as U+3164 and U+FE0F.
+// IsPrintable reports whether a character is visible or a space, and does not affect the text
+// around it. It also rejects characters that fonts show as nothing, such as U+3164 and U+FE0F.
 func IsPrintable(r rune) bool {
 	return unicode.IsPrint(r) && r != '\u2800' && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// PrintableJSON returns an equivalent JSON text in which all characters except line feeds are escaped
-// that are not [IsPrintable].
+// PrintableJSON returns an equivalent JSON text in which characters that are not [IsPrintable] are
+// escaped, except line feeds.
 func PrintableJSON(text []byte) []byte {
 	var out []byte
 	for _, r := range string(text) {
@@ -73,8 +72,8 @@ func Clip(s string, most int) string {
 	return s[:most]
 }
 
-// TimeText formats t in UTC for a reader at time now. The date is left out if t is less than 12 hours
-// from now.
+// TimeText formats t in UTC for a reader at time now, without the date if t is within 12 hours of
+// now.
 func TimeText(t, now time.Time) string {
 	if d := t.Sub(now).Abs(); d < 12*time.Hour {
 		return t.UTC().Format("15:04:05 UTC")

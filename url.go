@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// MaxURLLength is the maximum length of a URL, in bytes, both of the text that is parsed and of its
-// canonical spelling.
+// MaxURLLength is the maximum length of a URL, as written and in canonical spelling, in bytes.
 const MaxURLLength = 2048
 
 // mostQuoted is the maximum length of a quoted part of a URL in an error, in bytes.
@@ -19,15 +18,15 @@ const mostQuoted = 100
 // ErrURL is wrapped by all errors of [ParseURL].
 var ErrURL = errors.New("unusable URL")
 
-// URL is a URL in canonical spelling. [ParseURL] makes it. It never contains a user name or a
-// password. Comparable. The zero value stands for a missing URL.
+// URL is a URL in canonical spelling, without user name and password. [ParseURL] makes it.
+// Comparable. The zero value stands for a missing URL.
 type URL struct {
 	Scheme   string // as given to ParseURL, lower-case
 	HostPort HostPort
 	Path     string // "" or starts with "/"; never ends in "/"; ASCII, percent-encoded where needed
 	Query    string // without "?"; ASCII, percent-encoded where needed
-	// slash is -0 if the path was written with a trailing slash, and 0 otherwise. Operator == and maps
-	// treat both as equal, because URLs are compared without the trailing slash but dialed with it.
+	// slash is -0 if the path was written with a trailing slash, and 0 otherwise, so that == and
+	// maps treat both as equal.
 	slash float64
 }
 
@@ -43,12 +42,11 @@ var (
 	HTTPSchemes  = []Scheme{{"https", 443}, {"http", 80}}
 )
 
-// String returns the canonical spelling. It contains the port only if it is not the default port of
-// the scheme.
+// String returns the canonical spelling.
 func (u URL) String() string { return u.text("") }
 
-// Written returns the spelling to dial, which is String with the trailing slash of the path if the URL
-// was written with one. Some servers accept only one of the two spellings.
+// Written returns the spelling to dial, with the trailing slash of the path if the URL was written
+// with one. Some servers accept only one of the two spellings.
 func (u URL) Written() string {
 	if math.Signbit(u.slash) {
 		return u.text("/")
@@ -92,19 +90,16 @@ func defaultPort(scheme string) uint16 {
 	return 443
 }
 
-// ParseURL reads s as a URL of one of schemes ([RelaySchemes] or [HTTPSchemes]). If s has no scheme,
-// the first of schemes is used.
+// ParseURL reads s as a URL of one of schemes ([RelaySchemes] or [HTTPSchemes]). The first is used
+// if s has none.
 //
-// The canonical spelling has a lower-case scheme and host, an international host name in ASCII, and an
-// IPv4-mapped IPv6 address as IPv4. It has no default port, trailing slash, dot segment, needless
-// percent-encoding, trailing dot of the host, or fragment. Only [URL.Written] keeps the trailing slash
-// of a path.
+// The canonical spelling has a lower-case scheme, a lower-case ASCII host, and an IPv4-mapped IPv6
+// address as IPv4. It has no default port, trailing slash ([URL.Written] keeps it), dot segment,
+// needless percent-encoding, trailing dot of the host, or fragment.
 //
 // ParseURL rejects user information, control bytes (also percent-encoded), backslashes, ports that
-// [DialablePort] does not allow, numeric hosts other than dotted IPv4 addresses, and URLs longer than
-// [MaxURLLength].
-//
-// All errors wrap [ErrURL]. They are short, and do not quote a part that may be a password.
+// [DialablePort] does not allow, numeric hosts other than dotted IPv4 addresses, and URLs longer
+// than [MaxURLLength]. All errors wrap [ErrURL], and quote no part that may be a password.
 func ParseURL(s string, schemes []Scheme) (URL, error) {
 	if len(s) > MaxURLLength {
 		return URL{}, fmt.Errorf("%w: %d bytes, more than %d", ErrURL, len(s), MaxURLLength)
@@ -189,8 +184,8 @@ func byteName(b byte) string {
 	return fmt.Sprintf("byte %#02x", b)
 }
 
-// canonicalPath returns the canonical spelling of a path (RFC 3986, 6.2.2). p is "" or starts with a
-// slash.
+// canonicalPath returns the canonical spelling of a path (RFC 3986, 6.2.2), which is "" or starts
+// with a slash.
 func canonicalPath(p string) (string, error) {
 	p, err := canonicalEscapes(p)
 	if err != nil {

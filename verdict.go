@@ -6,21 +6,20 @@ import "fmt"
 type Verdict struct {
 	Decision Decision
 	// Reason of Reject and Later as an OK message (NIP-01), such as "blocked: not a repository of
-	// ours". It must be a constant, because it is logged and counted.
+	// ours". It must be a constant, because it is counted.
 	Reason string
-	// Detail describes this event for its author and the operator: the expected and the actual value.
-	// At most [MaxDetail] bytes are kept. With Depend it is shown instead of DependsOn.
+	// Detail describes the expected and the actual value, for the author and the operator. At most
+	// [MaxDetail] bytes are kept. With Depend it is shown instead of DependsOn.
 	Detail string
-	// DependsOn lists the dependencies of Depend. The event is judged again when any of them is
-	// fulfilled. A rejected event may list dependencies too. At most 10,000 are used.
+	// DependsOn lists the dependencies of Depend, at most 10,000. The event is judged again when
+	// any of them is fulfilled. A rejected event may list dependencies too.
 	DependsOn []Dependency
 }
 
 // MaxDetail is the maximum length of a [Verdict.Detail], in bytes. Longer details are cut.
 const MaxDetail = 1200
 
-// Message returns the text for a client, which is the Reason followed by the Detail. It is one line of
-// printable characters of at most 1,500 bytes.
+// Message returns Reason and Detail for a client, one printable line of at most 1,500 bytes.
 func (v Verdict) Message() string {
 	detail := PrintableAtMost(v.Detail, MaxDetail)
 	if v.Reason == "" || detail == "" {
@@ -36,17 +35,17 @@ type Decision uint8
 const (
 	// Accept means that the event is saved.
 	Accept Decision = iota + 1
-	// Hold means that the Policy keeps the event durably until its data has arrived. The event is
-	// not saved now, and not requested again.
+	// Hold means that the Policy keeps the event durably until its data has arrived.
 	Hold
 	// Reject means that this server does not store the event.
 	Reject
-	// Depend means that the event cannot be judged before one of DependsOn is fulfilled. It waits, and
-	// is judged again then. If it was evicted meanwhile, it is requested again.
+	// Depend means that the event waits until one of DependsOn is fulfilled, and is judged again
+	// then. If it was evicted, it is requested again.
 	Depend
-	// Later means that there is no room for the event now. It waits, and is judged again each minute
-	// or less often, and soon after an event was accepted that had waited too. If it was evicted, its
-	// id stays: it is requested again a few times within a day, and by the next daily comparison.
+	// Later means that there is no room for the event now. It waits, and is judged again each
+	// minute or less often, and soon after an event was accepted that had waited too. If it was
+	// evicted, its id is requested again a few times within a day, and by the next daily
+	// comparison.
 	Later
 )
 

@@ -14,22 +14,22 @@ import (
 // MaxValues is the maximum number of tag values, authors or ids in one filter of a builder.
 const MaxValues = 100
 
-// Layer1 returns the filter of all announcements and states. Its JSON is the same for every relay
-// and every server, {"kinds":[30617,30618]}, so a relay can keep one index for all of them.
+// Layer1 returns the filter of all announcements and states. Its JSON is the same for every server,
+// {"kinds":[30617,30618]}, so a relay can keep one index for all of them.
 func Layer1() nostr.Filter {
 	return nostr.Filter{Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}}
 }
 
-// Announcements returns the filter of all announcements, {"kinds":[30617]}, a narrower layer 1.
-// Request the states with [States] then.
+// Announcements returns a narrower layer 1, {"kinds":[30617]}. Request the states with [States]
+// then.
 func Announcements() nostr.Filter {
 	return nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}
 }
 
-// Repos returns the filters of layer 2, which match events that tag one of the repositories. The
-// tags are `a`, `A` and `q` with the address of the announcement. Deletions of the announcement or
-// of the state match too. Repositories that [graspsync.CheckIdentifier] rejects are omitted,
-// because relays refuse their addresses. Without repositories it returns no filters.
+// Repos returns the filters of layer 2, which match events that tag (`a`, `A` or `q`) the
+// announcement of one of the repositories, and deletions of the announcement or the state.
+// Repositories that [graspsync.CheckIdentifier] rejects are omitted, because relays refuse their
+// addresses.
 func Repos(refs []graspsync.RepoRef) []nostr.Filter {
 	refs = slices.DeleteFunc(slices.Clone(refs), func(r graspsync.RepoRef) bool {
 		return graspsync.CheckIdentifier(r.Identifier) != nil
@@ -53,8 +53,8 @@ func Repos(refs []graspsync.RepoRef) []nostr.Filter {
 	return fs
 }
 
-// Roots returns the filters of layer 3, which match events that tag one of the events with `e`, `E`
-// or `q`. Without ids it returns no filters.
+// Roots returns the filters of layer 3, which match events that tag one of the events (`e`, `E` or
+// `q`).
 func Roots(ids []graspsync.EventID) []nostr.Filter {
 	var fs []nostr.Filter
 	for chunk := range slices.Chunk(hexes(sorted(ids, graspsync.EventID.Compare)), MaxValues) {
@@ -64,7 +64,7 @@ func Roots(ids []graspsync.EventID) []nostr.Filter {
 }
 
 // Descendant is an event that refers to a repository only through other events, such as a comment
-// on an issue and an answer to that comment.
+// on an issue.
 type Descendant struct {
 	ID      graspsync.EventID // the id, or zero if Address is set
 	Address string            // the address of a replaceable or addressable event, "<kind>:<pubkey>:<identifier>"
@@ -75,9 +75,8 @@ func (d Descendant) Compare(other Descendant) int {
 	return cmp.Or(cmp.Compare(d.Address, other.Address), d.ID.Compare(other.ID))
 }
 
-// Descendants returns the filters of layer 4, which match events that tag the id of one of the
-// events with `e`, `E` or `q`, or its address with `a`, `A` or `q`. Without events it returns no
-// filters.
+// Descendants returns the filters of layer 4, which match events that tag the id (`e`, `E` or `q`)
+// or the address (`a`, `A` or `q`) of one of the events.
 func Descendants(of []Descendant) []nostr.Filter {
 	var ids []graspsync.EventID
 	var at []string
@@ -96,7 +95,6 @@ func Descendants(of []Descendant) []nostr.Filter {
 }
 
 // Deletions returns the filters of all deletions and requests to vanish (NIP-62) by the authors.
-// Without authors it returns no filters.
 func Deletions(authors []graspsync.PubKey) []nostr.Filter {
 	var fs []nostr.Filter
 	for chunk := range slices.Chunk(hexes(sorted(authors, graspsync.PubKey.Compare)), MaxValues) {
@@ -105,9 +103,9 @@ func Deletions(authors []graspsync.PubKey) []nostr.Filter {
 	return fs
 }
 
-// States returns the filters of all states of the repositories by identifier. They do not name
-// authors, because each maintainer may sign states. Use them if layer 1 is narrowed to
-// [Announcements]. Identifiers that [graspsync.CheckIdentifier] rejects are omitted.
+// States returns the filters of all states of the repositories by identifier, of any author,
+// because each maintainer may sign states. Identifiers that [graspsync.CheckIdentifier] rejects are
+// omitted.
 func States(refs []graspsync.RepoRef) []nostr.Filter {
 	identifiers := make([]string, 0, len(refs))
 	for _, r := range refs {
@@ -126,9 +124,9 @@ func States(refs []graspsync.RepoRef) []nostr.Filter {
 	return fs
 }
 
-// ByID returns filters of the events with these ids, with size ids in each filter, in the given
-// order and without repetitions. The limit of each filter is the number of its ids, because some
-// relays apply a small default limit. A size below 1 means [MaxValues].
+// ByID returns filters of the events with these ids, size of them in each filter, in the given
+// order and without repetitions. Each has a limit, because some relays apply a small default limit.
+// A size below 1 means [MaxValues].
 func ByID(ids []graspsync.EventID, size int) []nostr.Filter {
 	if size < 1 {
 		size = MaxValues
@@ -156,7 +154,7 @@ func Live(f nostr.Filter) nostr.Filter {
 }
 
 // Between returns a copy of f with the given since and until, both inclusive. A nil since or until
-// is no bound. A limit below 1 is no limit.
+// is no bound, and a limit below 1 no limit.
 func Between(f nostr.Filter, since, until *nostr.Timestamp, limit int) nostr.Filter {
 	f.Since, f.Until = since, until
 	f.Limit, f.LimitZero = max(limit, 0), false
@@ -174,9 +172,8 @@ func WithKinds(f nostr.Filter) nostr.Filter {
 }
 
 // WithoutNotes returns a copy of f without kind 1, unless f names authors. If f names no kinds, the
-// copy names [RelatedKinds] without kind 1. Some relays refuse requests for kind 1 without authors,
-// also if a filter names no kinds (policies.AntiSyncBots of khatru). If kind 1 is the only kind of
-// f, the result matches nothing.
+// copy names [RelatedKinds] without kind 1, because some relays (policies.AntiSyncBots of khatru)
+// refuse such requests too. If kind 1 is the only kind of f, the result matches nothing.
 func WithoutNotes(f nostr.Filter) nostr.Filter {
 	if f.Authors != nil {
 		return f.Clone()
@@ -186,9 +183,8 @@ func WithoutNotes(f nostr.Filter) nostr.Filter {
 	return f
 }
 
-// Kinds returns the kinds that always belong to a repository, in ascending order: those of NIP-34,
-// comments (NIP-22), cover notes, CI results and deletions. They can be requested without naming a
-// repository. The caller owns the slice.
+// Kinds returns the kinds that always belong to a repository, in ascending order. They can be
+// requested without naming a repository. The caller owns the slice.
 func Kinds() []int {
 	return []int{
 		graspsync.KindDeletion,
@@ -204,8 +200,8 @@ func Kinds() []int {
 }
 
 // RelatedKinds returns [Kinds] and the kinds that may refer to repositories but are mostly about
-// other subjects, in ascending order. A relay has too many events of these kinds to request them
-// without naming a repository. The caller owns the slice.
+// other subjects, of which a relay has too many to request them without naming a repository. In
+// ascending order. The caller owns the slice.
 func RelatedKinds() []int {
 	kinds := append(Kinds(),
 		graspsync.KindNote, 7, 9735, // note, reaction, zap
@@ -217,8 +213,8 @@ func RelatedKinds() []int {
 	return kinds
 }
 
-// Empty reports whether f contains an empty list of values. No event matches such a filter. It must
-// not be sent, because the encoder omits an empty list, and the filter then matches everything.
+// Empty reports whether f contains an empty list of values. No event matches it. It must not be
+// sent, because the encoder omits an empty list, and the filter then matches everything.
 func Empty(f nostr.Filter) bool {
 	if f.IDs != nil && len(f.IDs) == 0 ||
 		f.Kinds != nil && len(f.Kinds) == 0 ||

@@ -7,10 +7,8 @@
 //	layer 4   [Descendants] events that tag an event of layers 2, 3 and 4
 //	          [Deletions]   deletions by the authors of stored events
 //
-// Layer 1 may be narrowed to [Announcements]. [States] then requests states by identifier.
-//
-// Builders accept sets in any order, with repetitions. They return the same filters for the same
-// set, with at most [MaxValues] tag values in each filter:
+// Layer 1 may be narrowed to [Announcements]. [States] then requests states by identifier. Builders
+// return the same filters for the same set in any order, with at most [MaxValues] tag values in each:
 //
 //	fs := append(filters.Repos(refs), filters.Roots(ids)...)
 //	for i := range fs {
@@ -28,16 +26,10 @@
 //	}
 //	// w.Gaps() are the seconds that may hold more than the relay gave
 //
-// # Empty lists of values
+// An empty list of values matches no event, but relays disagree about it. Builders therefore never
+// return one. [Pack] and [Matcher] ignore such filters, and a [Walk] over one is done from the start.
+// [Empty] detects one.
 //
-// An empty list of values matches no event. Relays disagree about it: some treat it as everything,
-// some as nothing, some as an error. Builders therefore never return one. [Pack] leaves such
-// filters out, a [Walk] over one is done from the start, and a [Matcher] ignores it. [Empty]
-// detects one.
-//
-// # Concurrency
-//
-// The package has no clock, network or goroutine. Functions and immutable values such as [Matcher]
-// may be used concurrently. A [Walk] belongs to one goroutine at a time. Filters of builders share
-// lists of values, so copy a filter before you change it.
+// The package has no clock, network or goroutine. A [Walk] belongs to one goroutine at a time.
+// Filters of builders share lists of values, so copy a filter before you change it.
 package filters

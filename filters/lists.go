@@ -4,8 +4,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// Names of the lists of a filter that are not tags. Lists of tags have the one-letter name of the
-// tag.
+// Names of the lists of a filter that are not tags.
 const (
 	ListIDs     = "ids"
 	ListAuthors = "authors"
@@ -36,8 +35,8 @@ func AtMost(f nostr.Filter, n int) []nostr.Filter {
 	return out
 }
 
-// Longest returns the name of the list of f with the most values. Of equally long lists it returns
-// the first name in order.
+// Longest returns the list of f with the most values, and of equally long lists the first name in
+// order.
 func Longest(f nostr.Filter, kinds bool) (list string, size int) {
 	consider := func(name string, n int) {
 		if n > size || n == size && n > 0 && name < list {

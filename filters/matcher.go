@@ -6,15 +6,13 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// Matcher reports whether an event matches at least one of a set of filters (NIP-01). All
-// conditions of a filter count, including since and until. Only the first value of a tag counts.
-// Limit and search are ignored, because a limit does not depend on the event and the meaning of
-// search depends on the relay. A Matcher is immutable and may be used concurrently.
+// Matcher reports whether an event matches at least one of a set of filters (NIP-01). Only the
+// first value of a tag counts. Limit and search are ignored. A Matcher is immutable and may be used
+// concurrently.
 type Matcher struct{ filters []nostr.Filter }
 
-// Compile returns a Matcher of the filters. Without filters it matches nothing. It shares sorted
-// lists with the filters, such as those of builders, to save memory. The filters must not be changed
-// later.
+// Compile returns a Matcher of the filters. It shares sorted lists with them, such as those of
+// builders, to save memory, so the filters must not be changed later.
 func Compile(fs []nostr.Filter) *Matcher {
 	m := &Matcher{filters: make([]nostr.Filter, 0, len(fs))}
 	for _, f := range fs {
@@ -32,8 +30,7 @@ func Compile(fs []nostr.Filter) *Matcher {
 	return m
 }
 
-// Match reports whether ev matches one of the filters. It returns false for nil. The id and the
-// author of ev are not verified.
+// Match reports whether ev matches one of the filters. It returns false for nil.
 func (m *Matcher) Match(ev *nostr.Event) bool {
 	return ev != nil && slices.ContainsFunc(m.filters, func(f nostr.Filter) bool {
 		return (f.Since == nil || ev.CreatedAt >= *f.Since) && (f.Until == nil || ev.CreatedAt <= *f.Until) &&

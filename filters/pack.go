@@ -16,18 +16,17 @@ const (
 	DefaultMaxFilters = 20
 )
 
-// RequestOverhead is the size of a REQ without filters, in bytes. It includes a subscription id of
-// 64 bytes. Each filter adds a comma.
+// RequestOverhead is the size of a REQ without filters and with a subscription id of 64 bytes. Each
+// filter adds a comma.
 const RequestOverhead = len(`["REQ",""]`) + 64
 
-// Pack distributes filters over REQs by first fit. Each filter, in the given order, goes into the
-// first REQ that has room. maxBytes limits the whole REQ message with a subscription id of 64
-// bytes, and maxFilters the number of its filters. Values below 1 mean [DefaultMaxBytes] and
-// [DefaultMaxFilters]. sizes are the sizes of the REQs in bytes.
+// Pack distributes filters over REQs by first fit, in the given order. maxBytes limits the whole
+// REQ with a subscription id of 64 bytes, and maxFilters the number of its filters. Values below 1
+// mean [DefaultMaxBytes] and [DefaultMaxFilters]. sizes are the sizes of the REQs in bytes.
 //
-// A filter that is too large for one REQ is halved at its longest list of values until the parts
-// fit. Parts that cannot be halved further are returned in tooLarge. Filters that are [Empty] are
-// left out. The returned filters share lists with the given ones.
+// A filter that is too large is halved at its longest list of values until the parts fit. Parts
+// that cannot be halved are returned in tooLarge. [Empty] filters are left out. The returned
+// filters share lists with the given ones.
 func Pack(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, sizes []int, tooLarge []nostr.Filter) {
 	if maxBytes < 1 {
 		maxBytes = DefaultMaxBytes
@@ -92,9 +91,8 @@ func fitting(fs []nostr.Filter, room int) (items []sized, tooLarge []nostr.Filte
 	return items, tooLarge
 }
 
-// halve splits f at its longest list of values into two filters that together match the same events.
-// Since, until and limit do not change. It returns false if no list has two values. The halves share
-// lists with f.
+// halve splits f at its longest list of values into two filters that together match the same
+// events. It returns false if no list has two values.
 func halve(f nostr.Filter) (a, b nostr.Filter, ok bool) {
 	list, n := Longest(f, true)
 	if n < 2 {

@@ -22,16 +22,14 @@ const noUntil nostr.Timestamp = math.MaxInt64
 // WalkStart contains the starting point of a [Walk] and known properties of the relay. The zero
 // value is valid.
 type WalkStart struct {
-	// Limit is the requested page size in events. If it is larger than the maximum of the relay, an
-	// old event that is published just before EOSE is mistaken for the end of the page, and events
-	// are missed. Defaults to DefaultLimit.
+	// Limit is the requested page size in events. Above the maximum of the relay, an old event that
+	// is published just before EOSE is mistaken for the end of the page. Defaults to DefaultLimit.
 	Limit int
-	// PageSize is the largest page that the relay has returned, or its published limit, in events.
-	// If it is too small, complete seconds are reported as gaps. Defaults to 0, which means
-	// unknown.
+	// PageSize is the largest page that the relay has returned, or its published limit. If it is
+	// too small, complete seconds are reported as gaps. Defaults to 0, which means unknown.
 	PageSize int
-	// Until is the position of an earlier walk of the same filter ([Walk.Until]), in Unix seconds.
-	// All newer events were fetched. Defaults to 0, which means none.
+	// Until is the position of an earlier walk of the same filter ([Walk.Until]). Defaults to 0,
+	// which means none.
 	Until int64
 }
 
@@ -40,23 +38,15 @@ type WalkStart struct {
 // A relay answers a REQ with its newest events, up to a maximum that it may not publish. The next
 // page therefore begins at the second of the last received event, inclusive, because more events of
 // that second may have been cut off. The walk ends when the relay declares the answer complete
-// (NIP-67), or when nothing below the last second is left. The size of a page never ends it.
+// (NIP-67), or when nothing below the last second is left. The size of a page never ends it. A
+// second that contains more events than a page is reported in Gaps.
 //
-// A Walk cannot read a second that contains more events than a page. It reports such a second in
-// Gaps and continues below it.
+// While a page is sent, some relays send newly published events on the same subscription. Therefore
+// the page ends at the last received event and not at the oldest. A relay that omits newer events
+// from a page, as badger (eventstore) sometimes does, is not detected. NIP-77 finds these events.
 //
-// A Walk cannot detect that a relay omits newer events from a page. Relays on badger (eventstore)
-// sometimes do so if a filter has several values and reaches its limit. NIP-77 finds the missing
-// events.
-//
-// While a page is sent, some relays send newly published events on the same subscription,
-// regardless of their age. Therefore the page ends at the last received event and not at the
-// oldest. A new event is mistaken for the end only if it comes after the last event of a page, and
-// only if the maximum of the relay is below the requested limit.
-//
-// Each page except the last two brings a new id or lowers until. So a walk of finitely many events
-// ends, whatever the relay sends. It remembers the ids of one second, at most 65,536. A Walk must
-// not be used concurrently. Times before 1970 are not requested.
+// Each page except the last two brings a new id or lowers until, so a walk of finitely many events
+// ends, whatever the relay sends. A Walk must not be used concurrently.
 type Walk struct {
 	filter nostr.Filter // private copy, without until and limit
 	limit  int
@@ -93,8 +83,8 @@ type page struct {
 	ids     map[graspsync.EventID]struct{} // of second edge, while it is below until
 }
 
-// NewWalk returns a walk of the events that match f. It keeps the since and until of f and replaces
-// the limit. The Walk shares nothing with f.
+// NewWalk returns a walk of the events that match f. It keeps the since and until of f, and shares
+// nothing with f.
 func NewWalk(f nostr.Filter, opt WalkStart) *Walk {
 	w := &Walk{
 		filter:   f.Clone(),
@@ -121,8 +111,7 @@ func NewWalk(f nostr.Filter, opt WalkStart) *Walk {
 }
 
 // Next begins a page and returns its filter. Until End is called it returns the same filter, so a
-// failed page is repeated by calling Next again. The counts of the failed page are discarded, and
-// its events may be reported as new again. When the walk is over, Next returns a filter that
+// failed page is repeated by calling Next again. When the walk is over, Next returns a filter that
 // matches no event.
 func (w *Walk) Next() nostr.Filter {
 	if w.done {
@@ -136,9 +125,8 @@ func (w *Walk) Next() nostr.Filter {
 	return Between(w.filter, w.filter.Since, until, w.limit)
 }
 
-// Saw counts an event of the page and reports whether it is new to this walk, as far as the walk
-// remembers. Call it for each received EVENT, before deduplication and whether or not the event is
-// wanted. An event outside the bounds of the page is never new and does not advance the walk.
+// Saw counts an event of the page and reports whether it is new to this walk. Call it for each
+// received EVENT, before deduplication. An event outside the bounds of the page is never new.
 func (w *Walk) Saw(id graspsync.EventID, createdAt nostr.Timestamp) (isNew bool) {
 	p := &w.page
 	if w.done || createdAt < w.floor {
@@ -172,9 +160,8 @@ func (w *Walk) Saw(id graspsync.EventID, createdAt nostr.Timestamp) (isNew bool)
 }
 
 // moveEdge sets the beginning of the next page to t, the second of the last received event. If more
-// events came than requested, some were published just now, and the real end of the page is among
-// the events from number limit on. The newest of these is used, which misses nothing. A relay that
-// sends twice the limit ignores limits.
+// events came than requested, some were published just now, and the real end is the newest of the
+// events from number limit on. A relay that sends twice the limit ignores limits.
 func (w *Walk) moveEdge(t nostr.Timestamp) {
 	p := &w.page
 	if p.size > 1 && t == p.edge || p.size > w.limit && p.size/2 < w.limit && t < p.edge {
@@ -202,9 +189,8 @@ func remember(ids map[graspsync.EventID]struct{}, id graspsync.EventID) (isNew, 
 	return true, true
 }
 
-// End ends the page after EOSE. complete and more are the flags "finish" and "more" of NIP-67, both
-// false if the relay sent none. Do not call End for a page that was interrupted by CLOSED, a
-// timeout or a lost connection.
+// End ends the page after EOSE. complete and more are the flags "finish" and "more" of NIP-67. Do
+// not call End for an interrupted page.
 func (w *Walk) End(complete, more bool) {
 	if w.done {
 		return
@@ -255,9 +241,8 @@ func (w *Walk) endEmpty(p page, more bool) {
 }
 
 // judgeSecond decides whether the second until may contain more events than a page, after a full
-// page of that second contained nothing new. If the relay returned larger pages, the next page
-// decides, because a page that was not cut would contain older events. Some relays have a maximum
-// per filter, and it may change.
+// page of that second without news. If the relay returned larger pages, the next page decides,
+// because a page that was not cut would contain older events.
 func (w *Walk) judgeSecond(p page, more bool) {
 	switch {
 	case more, p.above > 0, p.size >= min(w.limit, w.PageSize()):
@@ -300,9 +285,9 @@ func (w *Walk) finish() {
 // caller owns the slice.
 func (w *Walk) Gaps() []nostr.Timestamp { return slices.Clone(w.gaps) }
 
-// Doubt returns a last second that may have been cut although the relay returned larger pages for
-// other filters, and the number of its events. It is the largest page of this walk, and no older
-// event exists that could prove its end. The size is 0 if there is no such second.
+// Doubt returns a last second that is the largest page of this walk, and the number of its events.
+// It may have been cut although the relay returned larger pages for other filters, and no older
+// event can prove its end. The size is 0 if there is none.
 func (w *Walk) Doubt() (at nostr.Timestamp, size int) { return w.doubt, w.doubtSize }
 
 // Ended reports whether the walk is over and the relay has nothing more, except for gaps.
@@ -314,9 +299,8 @@ func (w *Walk) Done() bool { return w.done }
 // Complete reports whether the walk is over without gaps or doubt.
 func (w *Walk) Complete() bool { return w.done && !w.unfinished && len(w.gaps) == 0 }
 
-// Until returns the cursor for [WalkStart]. All events newer than this second were fetched, except
-// for gaps. It is 0 before the first page has ended. Only End changes it, so it may be stored while
-// a page is interrupted.
+// Until returns the cursor for [WalkStart]: newer events were fetched, except for gaps. It is 0
+// before the first page has ended, and only End changes it.
 func (w *Walk) Until() int64 {
 	if w.until == noUntil {
 		return 0
