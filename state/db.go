@@ -308,7 +308,7 @@ func (d *DB) Put(ctx context.Context, records ...Record) error {
 	return nil
 }
 
-// footprint returns the size of a record for MaxBytes, 0 if encoded is nil.
+// Delete implements [Store]. If ctx ends during the write, the records may be deleted.
 func (d *DB) Delete(ctx context.Context, keys ...string) error {
 	err := check(ctx, keys, nil)
 	if err == nil {
