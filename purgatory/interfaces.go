@@ -83,8 +83,9 @@ type Upload struct {
 }
 
 var (
-	// ErrFull is wrapped if the limit of repositories is reached, ErrNoRepository for a missing one.
-	ErrFull         = errors.New("no room for more data")
+	// ErrFull is wrapped by errors of [Repositories] if their limit is reached.
+	ErrFull = errors.New("no room for more data")
+	// ErrNoRepository is wrapped by errors of [Repositories] for a missing one.
 	ErrNoRepository = errors.New("no such repository")
 	// ErrInUse is wrapped by errors for a repository that cannot be removed or maintained now.
 	ErrInUse = errors.New("repository is in use")
