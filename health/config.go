@@ -11,16 +11,16 @@ import (
 
 // Config contains the times and limits of the backoff. The zero value is usable.
 type Config struct {
-	// BaseBackoff is the wait after the first failure. Each further consecutive failure doubles the
-	// wait, up to 1 h. Small values send many requests to relays that are down. Defaults to 5 s, at
-	// most 1 h.
+	// BaseBackoff is the wait after the first failure. Each further consecutive failure doubles it,
+	// up to 1 h. Small values send many requests to relays that are down. Defaults to 5 s, at most
+	// 1 h.
 	BaseBackoff time.Duration
 	// RestartPause is the minimum time between two attempts at a relay with a restart of the
 	// process in between. Defaults to 1 min.
 	RestartPause time.Duration
-	// MaxRecords is the maximum number of relay records. A further relay evicts the record that
-	// changed least recently and is not in use. The evicted relay loses its place in the backoff. A
-	// record takes about 1 KiB. Defaults to 50,000.
+	// MaxRecords is the maximum number of relay records. A further relay evicts the least recently
+	// changed record that is not in use, with its place in the backoff. A record takes about 1 KiB.
+	// Defaults to 50,000.
 	MaxRecords int
 
 	random func() float64 // in [0, 1); only tests change it
@@ -35,7 +35,7 @@ const (
 	redialWithin   = time.Second     // maximum random wait before a held connection is redialed
 	degradedFor    = 5 * time.Minute // time for which a recovered relay counts as degraded
 	hostileBackoff = time.Hour       // minimum wait after a relay sent forged data
-	refusedPause   = time.Minute     // wait after our own settings forbade a dial
+	refusedPause   = time.Minute     // wait after our own settings forbade a dial, doubled up to backoff.Max
 	maxHosts       = 50_000
 )
 

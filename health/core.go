@@ -30,20 +30,23 @@ type event struct {
 	until time.Time     // rateLimited: end of the pause
 }
 
-// step returns the record after an event. It contains all rules. jitter is a random value in [0,
-// 1). All functions in this file are pure.
+// step returns the record after an event. jitter is a random value in [0, 1). All functions in this
+// file are pure.
 func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 	r = r.settle(now).countTo(now)
 	switch e.kind {
 	case attempt:
 		return c.attempt(r, now, jitter)
 	case connected:
+		r.refused = 0
 		return c.connect(r, now, jitter)
 	case failed:
+		r.refused = 0
 		return c.failAttempt(r, e, now, jitter)
 	case refused:
 		r.Dialing, r.LastError = false, e.text
-		r.NextAttempt = now.Add(c.rules().Lengthen(refusedPause, jitter))
+		r.refused++
+		r.NextAttempt = now.Add(c.rules().Lengthen(backoff.Doubled(refusedPause, backoff.Max, r.refused), jitter))
 	case lost:
 		return c.end(r, e.text, now, jitter)
 	case hung:
@@ -64,8 +67,8 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 	return r
 }
 
-// settle marks a connection that has held long enough as a success. No timer is needed, because
-// each event and each read calls settle first.
+// settle marks a connection that has held long enough as a success. Each event and each read calls
+// it first, so no timer is needed.
 func (r Record) settle(now time.Time) Record {
 	held := r.ConnectedAt.Add(heldFor)
 	if !r.connected() || r.Held || now.Before(held) {
@@ -81,8 +84,8 @@ func (r Record) settle(now time.Time) Record {
 	return r
 }
 
-// attempt schedules the next attempt as if this attempt fails. This also delays callers that report
-// no outcome, and processes that crash during the attempt.
+// attempt schedules the next attempt as if this one fails, for callers that report no outcome and
+// processes that crash.
 func (c Config) attempt(r Record, now time.Time, jitter float64) Record {
 	r = c.end(r, "", now, jitter)
 	r = c.begin(r, now)
@@ -120,8 +123,8 @@ func (c Config) connect(r Record, now time.Time, jitter float64) Record {
 	return r
 }
 
-// failAttempt counts failures without a reported attempt too, because otherwise a caller that does
-// not report attempts would dial without limit.
+// failAttempt counts failures without a reported attempt too, because such a caller would dial
+// without limit.
 func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Record {
 	if !r.inUse() {
 		r = c.begin(r, now)
@@ -144,8 +147,8 @@ func (c Config) end(r Record, text string, now time.Time, jitter float64) Record
 	return r
 }
 
-// hungAtOnce is the minimum time after which a connection that hangs was useful. A connection that
-// hangs earlier adds to the failures before it, even if it had held.
+// hungAtOnce is the time below which a connection that hangs adds to the failures before it, even
+// if it had held.
 const hungAtOnce = time.Hour
 
 // hang ends a connection that hangs. It counts a failure.
@@ -230,8 +233,8 @@ func (c Config) state(r Record, now time.Time) State {
 // diedWith is the error of an attempt or connection during which our process ended.
 const diedWith = "our process ended before it was known whether the connection holds"
 
-// restore converts a record of an earlier process. All connections are closed. Damaged records and
-// wrong clocks neither delay the relay longer than the rules do, nor allow an earlier attempt.
+// restore converts a record of an earlier process. Damaged records and wrong clocks neither delay
+// the relay longer than the rules do, nor allow an earlier attempt.
 func (c Config) restore(r Record, now time.Time, jitter float64) Record {
 	r = c.sanitise(r, now)
 	if !r.Held && r.inUse() {
@@ -254,9 +257,8 @@ func (c Config) restore(r Record, now time.Time, jitter float64) Record {
 	return r
 }
 
-// A process that is stopped and started manually, such as for an update, is not in a crash loop. A
-// working relay may be dialed immediately after each of up to cleanRestarts clean restarts within
-// cleanWithin.
+// A working relay may be dialed immediately after each of up to cleanRestarts clean restarts within
+// cleanWithin, which are no crash loop.
 const (
 	cleanRestarts = 3
 	cleanWithin   = 10 * time.Minute
@@ -310,7 +312,10 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 }
 
 func (r Record) saved() Record {
-	r.cleared = backoff.Record{}
+	if r.refused > 0 { // another process may have other settings
+		r.NextAttempt = time.Time{}
+	}
+	r.cleared, r.refused = backoff.Record{}, 0
 	for _, t := range []*time.Time{
 		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt, &r.LastAttempt,
 		&r.NextAttempt, &r.RateLimitedUntil, &r.ConnectedAt, &r.CountedTo,

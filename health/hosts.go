@@ -9,17 +9,17 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// host is the record of a host, made from the events of all its relay URLs as if they were one relay.
-// A user who lists a thousand paths and ports of a host thus causes the attempts of one. When one URL
-// has held a connection for a minute, the host is proven. Then each URL has only its own backoff.
+// host is the record of a host, made from the events of all its relay URLs as if they were one
+// relay. When one URL has held a connection for a minute, the host is proven, and each URL has only
+// its own backoff.
 type host struct {
 	Record
 	by graspsync.RelayURL // of the current attempt or connection
 }
 
-// Host returns the host of a relay, as a name or address without port, for ExportHost. It returns
-// "" for localhost and for loopback, private and link-local addresses. Only an operator can allow
-// these addresses, and many relays may run on them, so they share no backoff.
+// Host returns the host of a relay, as a name or address without port. It returns "" for localhost
+// and for loopback, private and link-local addresses, which share no backoff, because only an
+// operator can allow them and many relays may run on them.
 func Host(u graspsync.RelayURL) string {
 	name := u.HostPort().Host
 	if name == "localhost" {
@@ -115,8 +115,7 @@ func (t *RelayHealthTracker) nextOfHost(u graspsync.RelayURL, r Record, now time
 	return h.NextAttempt
 }
 
-// ExportHost returns the record of a host, named by [Host], for saving. It returns false if none
-// exists. The record changes with the records of its relays until the host is proven.
+// ExportHost returns the record of a [Host] for saving, or false.
 func (t *RelayHealthTracker) ExportHost(name string) (Record, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,9 +124,8 @@ func (t *RelayHealthTracker) ExportHost(name string) (Record, bool) {
 	return h.settle(now).countTo(now).saved(), ok
 }
 
-// ImportHost restores a host's record of an earlier process, with the rules of Import. Call it
-// before the first attempt, before or after Import. The stricter record wins. It does nothing for
-// an empty name, or if an attempt at the host was made.
+// ImportHost restores a host's record of an earlier process, with the rules of Import, before or
+// after Import. The stricter record wins.
 func (t *RelayHealthTracker) ImportHost(name string, r Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

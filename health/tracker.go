@@ -12,11 +12,10 @@ import (
 )
 
 // RelayHealthTracker contains a [Record] for each relay and applies the rules. It is safe for
-// concurrent use. Make one with [NewTracker].
+// concurrent use.
 //
-// Events may be reported in any order and repeatedly. Contradictory events are read in the way that
-// causes fewer attempts. An attempt or connection without a reported end ends in a failure when the
-// next begins. Lost without a connection does nothing. The tracker ignores the zero RelayURL.
+// Events may be reported in any order. Contradictory events are read in the way that causes fewer
+// attempts. An attempt or connection without a reported end ends in a failure when the next begins.
 type RelayHealthTracker struct {
 	config Config // set by New, read-only
 
@@ -46,7 +45,7 @@ func (t *RelayHealthTracker) Attempt(u graspsync.RelayURL) { t.apply(u, event{ki
 func (t *RelayHealthTracker) Connected(u graspsync.RelayURL) { t.apply(u, event{kind: connected}) }
 
 // Failed records a failed dial. If an error in the chain of err has a method RetryAfter()
-// time.Duration, for the HTTP header of that name, the wait is at least its result, up to 1 h.
+// time.Duration, the wait is at least its result, up to 1 h.
 func (t *RelayHealthTracker) Failed(u graspsync.RelayURL, err error) {
 	e := event{kind: failed, text: text(err)}
 	var asked interface{ RetryAfter() time.Duration }
@@ -56,53 +55,50 @@ func (t *RelayHealthTracker) Failed(u graspsync.RelayURL, err error) {
 	t.apply(u, e)
 }
 
-// Refused records a dial that our own settings forbid. It is no failure of the relay, and the next
-// attempt is due after a minute.
+// Refused records a dial that our own settings forbid. It is no failure of the relay. The next
+// attempt is due after 1 min, doubling to 1 h, and immediately after Import.
 func (t *RelayHealthTracker) Refused(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: refused, text: text(err)})
 }
 
-// Lost records that a connection ended because of the relay or the network, or because a ping was
-// not answered. It is a failure only if the connection had not held for a minute.
+// Lost records that a connection ended because of the relay or the network. It is a failure if the
+// connection had not held for a minute.
 func (t *RelayHealthTracker) Lost(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: lost, text: text(err)})
 }
 
-// Hung records that we ended a connection without answers. It is always a failure. If the
-// connection had held for less than an hour, the failure adds to the failures before the
-// connection.
+// Hung records that we ended a connection without answers. It is a failure, which adds to the
+// failures before the connection if that had held for less than an hour.
 func (t *RelayHealthTracker) Hung(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: hung, text: text(err)})
 }
 
-// Closed records that we ended a connection or dial for our own reasons, such as a shutdown. It is
-// neither a success nor a failure, and a relay in backoff keeps its place.
+// Closed records that we ended a connection or dial. It is neither a success nor a failure, and a
+// relay in backoff keeps its place.
 func (t *RelayHealthTracker) Closed(u graspsync.RelayURL) { t.apply(u, event{kind: closed}) }
 
-// Stopped is Closed because our process stops, for a working relay. After Import the relay may be
-// dialed immediately, up to three times in ten minutes, while a crash causes a pause.
+// Stopped is Closed because our process stops. After Import a working relay may then be dialed
+// immediately, up to three times in ten minutes.
 func (t *RelayHealthTracker) Stopped(u graspsync.RelayURL) { t.apply(u, event{kind: stopped}) }
 
 // RateLimited records that the relay complained about too many requests. The pause lasts until the
-// given time, but at least [RateLimitPause] and at most an hour or [RateLimitPause]. Callers should
-// send no requests before Status(u).RateLimitedUntil. The connection stays open.
+// given time, but at least [RateLimitPause] and at most an hour. The connection stays open.
 func (t *RelayHealthTracker) RateLimited(u graspsync.RelayURL, until time.Time) {
 	t.apply(u, event{kind: rateLimited, until: until})
 }
 
-// Hostile records that the relay sent forged data, such as invalid signatures. It is a failure with
-// a wait of at least an hour. A connection ends with it, and a later Lost does nothing.
+// Hostile records that the relay sent forged data. It is a failure with a wait of at least an hour,
+// and ends the connection.
 func (t *RelayHealthTracker) Hostile(u graspsync.RelayURL) {
 	t.apply(u, event{kind: hostile, text: "hostile"})
 }
 
 // Forgive allows an immediate attempt at a failing or pausing relay, for an operator. The relay
-// keeps its failures, so the wait after another failure is unchanged.
+// keeps its failures.
 func (t *RelayHealthTracker) Forgive(u graspsync.RelayURL) { t.apply(u, event{kind: forgiven}) }
 
-// Forget removes a relay that is no longer wanted. All no longer yields it. A failing relay keeps
-// its place in the backoff while there is room, so that repeated adding and removing causes no
-// additional attempts. An existing connection counts as Closed.
+// Forget removes a relay that is no longer wanted. A failing relay keeps its place in the backoff
+// while there is room, so that repeated adding and removing causes no additional attempts.
 func (t *RelayHealthTracker) Forget(u graspsync.RelayURL) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,8 +122,8 @@ func (t *RelayHealthTracker) Forget(u graspsync.RelayURL) {
 }
 
 // NextAttempt returns the earliest time at which the relay may be dialed, by its own record and
-// that of its host. Zero means now. It is meaningless while the relay is connected. During an
-// attempt it is the time that applies if no outcome is reported.
+// that of its host. Zero means now. During an attempt it is the time that applies if no outcome is
+// reported.
 func (t *RelayHealthTracker) NextAttempt(u graspsync.RelayURL) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,8 +159,7 @@ func (t *RelayHealthTracker) Status(u graspsync.RelayURL) Status {
 	return s
 }
 
-// Dropped returns the number of records evicted since the start because [Config].MaxRecords relays
-// or 50,000 hosts were exceeded.
+// Dropped returns the number of records of relays and hosts evicted since the start.
 func (t *RelayHealthTracker) Dropped() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,10 +176,9 @@ func (t *RelayHealthTracker) Export(u graspsync.RelayURL) (Record, bool) {
 	return r.settle(now).countTo(now).saved(), ok
 }
 
-// Import restores a record of an earlier process. A connection of that process counts as a success
-// only if it had held for a minute, else as a failure. The next attempt is at least a minute after
-// the last. Stopped describes the exception. Times in the future are corrected. A relay with a
-// record keeps its record, so call Import before the first attempt.
+// Import restores a record of an earlier process before the first attempt. A connection of that
+// process counts as a success only if it had held for a minute. The next attempt is at least a
+// minute after the last, except after Stopped. Times in the future are corrected.
 func (t *RelayHealthTracker) Import(u graspsync.RelayURL, r Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,14 +14,13 @@ import (
 
 // Limits of one announcement.
 const (
-	// MaxListed is the maximum number of distinct relays, and of distinct clone URLs, that are read
-	// from an announcement or a pull request. The first are read.
+	// MaxListed is the maximum number of distinct relays, and of clone URLs, that are read from an
+	// event.
 	MaxListed = 64
-	// MaxRepos is the maximum number of repositories of a patch, pull request or issue. The first
-	// distinct ones in its a tags are used.
+	// MaxRepos is the maximum number of repositories of a patch, pull request or issue.
 	MaxRepos = 16
-	// MaxMaintainers is the maximum number of distinct maintainers of an announcement, and of
-	// members of a view without its root.
+	// MaxMaintainers is the maximum number of maintainers of an announcement, and of members of a
+	// view without its root.
 	MaxMaintainers = 256
 )
 
@@ -37,9 +36,8 @@ type Announcement struct {
 	Ref       graspsync.RepoRef
 	CreatedAt nostr.Timestamp // seconds, Unix time
 	Name      string          // as written, may be empty
-	// The first distinct valid values. There are at most [MaxListed] relays and clone URLs, and
-	// [MaxMaintainers] maintainers. Maintainers are the keys of active M and m tags.
-	// Without any role tag, they are the keys of the tag `maintainers`.
+	// The first distinct valid values, at most [MaxListed] or [MaxMaintainers]. Maintainers are the
+	// keys of active M and m tags, or of the tag `maintainers` without any role tag.
 	Relays      []graspsync.RelayURL
 	Clones      []graspsync.CloneURL
 	Maintainers []graspsync.PubKey
@@ -51,13 +49,13 @@ type Announcement struct {
 	UnusableRelays, UnusableClones, UnusableMaintainers int
 }
 
-// Key returns the creation time and id, which order the announcements of one repository.
+// Key returns the order of the announcements of one repository.
 func (a *Announcement) Key() graspsync.EventKey {
 	return graspsync.EventKey{CreatedAt: a.CreatedAt, ID: a.ID}
 }
 
-// Sizes in bytes: of an announcement without its event, of a listed key with its entry in an
-// [AnnouncementSet], and of a URL without its text, which the event contains.
+// Sizes in bytes: of an announcement, of a listed key with its entry in an [AnnouncementSet], and
+// of a URL without its text.
 const (
 	bytesBase    = 320
 	bytesListing = 160
@@ -70,10 +68,9 @@ func (a *Announcement) Size() int {
 	return bytesBase + bytesListing*len(a.Maintainers) + bytesAddress*(len(a.Relays)+len(a.Clones))
 }
 
-// ParseAnnouncement reads a repository announcement. A tag with several values may be repeated, and
-// all values count in order. It returns an error that wraps [ErrInvalid] if the event has another
-// kind, or an identifier that [graspsync.CheckIdentifier] rejects. Lists without valid values are
-// empty.
+// ParseAnnouncement reads a repository announcement. Tags may be repeated, and all values count in
+// order. The error wraps [ErrInvalid]: another kind, or an identifier that
+// [graspsync.CheckIdentifier] rejects.
 func ParseAnnouncement(ev graspsync.Event) (*Announcement, error) {
 	ref, err := parseHeader(ev, graspsync.KindAnnouncement)
 	if err != nil {
@@ -87,8 +84,7 @@ func ParseAnnouncement(ev graspsync.Event) (*Announcement, error) {
 	return a, nil
 }
 
-// Reason returns the text of an error that wraps [ErrInvalid] as an OK message (NIP-01), such as
-// "invalid: the d tag is empty".
+// Reason returns the text of an error that wraps [ErrInvalid] as an OK message (NIP-01).
 func Reason(err error) string {
 	return "invalid: " + graspsync.Printable(strings.TrimPrefix(err.Error(), ErrInvalid.Error()+": "))
 }
@@ -119,8 +115,8 @@ func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error
 	return graspsync.RepoRef{Owner: ev.PubKey, Identifier: identifier}, nil
 }
 
-// listed returns the first most distinct values of all tags with a name. Further values are counted
-// as dropped without being parsed, so that a long list costs little.
+// listed returns the first most distinct values of all tags with a name. Dropped values are not
+// parsed, so that a long list costs little.
 func listed[T comparable](ev *nostr.Event, name string, most int, parse func(string) (T, error)) (list []T, unusable, dropped int) {
 	for _, tag := range ev.Tags {
 		if len(tag) == 0 || tag[0] != name {
@@ -150,8 +146,7 @@ type Unusable struct {
 	Err   error  // reason; wraps [graspsync.ErrURL]
 }
 
-// UnusableURLs yields the relays and clone URLs of an announcement, or the clone URLs of a pull
-// request, to which this server never connects, for example because of their scheme or port.
+// UnusableURLs yields the relays and clone URLs of an event to which this server never connects.
 func UnusableURLs(ev *nostr.Event) iter.Seq[Unusable] {
 	return func(yield func(Unusable) bool) {
 		for _, tag := range ev.Tags {

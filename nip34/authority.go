@@ -8,18 +8,16 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Membership is the rule by which keys become members of a view. Members may sign states. By the
-// zero value, a listed key is a member if its own announcement lists a member. A view is the
-// repository of one announcement.
+// Membership is the rule by which keys become members of a view, the repository of one
+// announcement. Members may sign states. By the zero value, a listed key is a member if its own
+// announcement lists a member.
 type Membership struct {
-	// OneSided makes each listed key a member, recursively, without an announcement of its own.
-	// This was the rule of servers before role tags existed.
+	// OneSided makes each listed key a member, recursively, as on servers before role tags existed.
 	OneSided bool
 }
 
-// AnnouncementSet contains the newest announcement of each author under one identifier. Together
-// they decide who is a member of each author's repository. [Membership.Family] makes it. An
-// AnnouncementSet is immutable and safe for concurrent use.
+// AnnouncementSet contains the newest announcement of each author under one identifier, which
+// together decide who is a member of each view. It is immutable and safe for concurrent use.
 type AnnouncementSet struct {
 	rule Membership
 	all  map[graspsync.PubKey]*relation // all authors and listed keys
@@ -34,8 +32,8 @@ type relation struct {
 	listedBy []*relation   // in the order of their keys
 }
 
-// Family returns the AnnouncementSet of an identifier. It ignores announcements in same with
-// another identifier, and uses the newest announcement of each author.
+// Family returns the AnnouncementSet of an identifier. It ignores announcements with another
+// identifier.
 func (rule Membership) Family(identifier string, same []*Announcement) *AnnouncementSet {
 	f := &AnnouncementSet{rule: rule, all: make(map[graspsync.PubKey]*relation, len(same))}
 	var authors []*relation
@@ -72,7 +70,7 @@ func (f *AnnouncementSet) relation(key graspsync.PubKey) *relation {
 }
 
 // LeadSearch is the result of the search for the root of a view. A view without a root has no
-// members, so no state can move its refs.
+// members.
 type LeadSearch uint8
 
 // Results of the search.
@@ -92,17 +90,17 @@ var leadSearches = []string{
 
 func (w LeadSearch) String() string { return leadSearches[w] }
 
-// MarshalText encodes the result of String.
+// MarshalText returns the text of String.
 func (w LeadSearch) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// UnmarshalText reads the output of MarshalText. Another text is an error.
+// UnmarshalText reads the text of MarshalText.
 func (w *LeadSearch) UnmarshalText(text []byte) error { return unmarshal(w, leadSearches, text) }
 
 // MemberKind is the membership of a key in a view, with the reason.
 type MemberKind uint8
 
-// Kinds of members. Invited keys are listed keys that are not members. Their announcements are
-// requested, but their states do not count.
+// Kinds of members. Announcements of invited keys, the last three, are requested, but their states
+// do not count.
 const (
 	Root       MemberKind = iota + 1 // the first member of the view
 	Member                           // is listed by a member, and lists a member
@@ -144,8 +142,8 @@ type Person struct {
 type Authority struct {
 	View graspsync.RepoRef
 	Walk LeadSearch
-	// People contains the members in the order in which they were found, and then the invited keys.
-	// It contains at most 1 + MaxMaintainers members and MaxMaintainers invited keys.
+	// People contains at most 1 + MaxMaintainers members in the order in which they were found, and
+	// then at most MaxMaintainers invited keys.
 	People []Person
 
 	members map[graspsync.PubKey]struct{}
@@ -189,9 +187,9 @@ func (f *AnnouncementSet) Authority(view graspsync.RepoRef) *Authority {
 	return a
 }
 
-// walk searches the root of a view. It follows the one lead that each announcement names. The owner
-// need not name a lead. A key that is named as lead must name one, which may be itself. way contains
-// the followed keys, and at the end of an Unannounced walk the missing one if it is listed.
+// walk searches the root of a view. It follows the one lead that each announcement names. Only the
+// owner need not name one, and a key may name itself. way contains the followed keys, and at the
+// end of an Unannounced walk the missing one if it is listed.
 func (f *AnnouncementSet) walk(owner graspsync.PubKey) (way []*relation, end LeadSearch) {
 	for at := owner; ; {
 		r := f.all[at]
@@ -221,9 +219,8 @@ func (f *AnnouncementSet) walk(owner graspsync.PubKey) (way []*relation, end Lea
 	}
 }
 
-// confirm adds the members and invited keys of a view to a. A key is a member if a member lists it
-// and it lists a member. Each new member is checked against both conditions, because either may
-// become true first.
+// confirm adds the members and invited keys of a view to a. Each new member is checked against both
+// conditions of membership, because either may become true first.
 func (f *AnnouncementSet) confirm(a *Authority, root *relation) {
 	a.members = map[graspsync.PubKey]struct{}{root.key: {}}
 	a.People = []Person{{Key: root.key, Say: Root}}
@@ -288,8 +285,7 @@ func (f *AnnouncementSet) say(a *Authority, r *relation) (kind MemberKind, lists
 // rootsAtOnce is the number of views that are searched together: one per bit of a word.
 const rootsAtOnce = 64
 
-// Speakers returns the members of the views of the owners. It includes members that
-// [Authority.People] omits because a view has more than [MaxMaintainers].
+// Speakers returns the members of the views of the owners, also members beyond [MaxMaintainers].
 func (f *AnnouncementSet) Speakers(owners []graspsync.PubKey) map[graspsync.PubKey]struct{} {
 	say := make(map[graspsync.PubKey]struct{})
 	voices := make([]voice, len(f.all))
@@ -363,8 +359,8 @@ func (f *AnnouncementSet) Announcement(who graspsync.PubKey) *Announcement {
 	return nil
 }
 
-// Knows reports whether a key has an announcement in the set or is listed in one. An unknown key
-// cannot become a member by announcements of known keys.
+// Knows reports whether a key has an announcement in the set or is listed in one. No other key can
+// become a member.
 func (f *AnnouncementSet) Knows(who graspsync.PubKey) bool { return f.all[who] != nil }
 
 // Owners returns the authors of the announcements.

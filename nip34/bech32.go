@@ -12,8 +12,8 @@ import (
 // errBech32 describes a text that is not valid bech32 (NIP-19).
 var errBech32 = errors.New("malformed, or mistyped: its checksum is wrong")
 
-// maxBech32 is the maximum length of a NIP-19 text in characters. An naddr with the longest
-// identifier and a few relays has less than half of it.
+// maxBech32 is the maximum length of a NIP-19 text in characters. The longest naddr has less than
+// half of it.
 const maxBech32 = 2048
 
 // decodeBech32 decodes bech32 (BIP-173) of any length, as NIP-19 uses it.
@@ -52,8 +52,7 @@ func entries(data []byte) map[byte][]byte {
 	return out
 }
 
-// NPub returns the npub of a key, bech32 (BIP-173) as in NIP-19 and in clone URLs. [ParseNPub]
-// reads it.
+// NPub returns the npub of a key (NIP-19).
 func NPub(k graspsync.PubKey) string {
 	text, err := bech32.EncodeFromBase256("npub", k[:])
 	if err != nil {

@@ -8,7 +8,6 @@
 //	}
 //
 // No parser panics, whatever an event contains. Invalid values are left out, and long lists are cut
-// and the rest is counted. Functions do not verify signatures and use no clock or network. Their
-// results are safe for concurrent reading. They do not change events, and strings of results may
-// share memory with events.
+// and the rest is counted. Functions do not verify signatures, and strings of results may share memory
+// with events.
 package nip34

@@ -14,9 +14,8 @@ import (
 // ErrIdentity is wrapped by the errors of [ParseIdentity].
 var ErrIdentity = errors.New("unusable service address")
 
-// Identity contains the addresses of this service. Each address is an authority (host and port) and
-// the path of the relay. Clone URLs begin with the same path. A service with a path shares its host
-// with other services. A service without a path owns its host. The zero Identity has no address. An
+// Identity contains the addresses of this service: authorities (host and port), each with the path
+// of the relay, with which clone URLs begin too. A service without a path owns its host. An
 // Identity is immutable and may be copied.
 type Identity struct {
 	bases []base
@@ -30,8 +29,7 @@ type base struct {
 
 // ParseIdentity reads the addresses of this service. "grasp.example.com" means the ports 443 and
 // 80, "grasp.example.com:7334" that port, and a URL (https, http, wss, ws) its own port. Each may
-// have a path, such as "https://example.com/git". A scheme determines the default port only. The
-// error names every invalid address and wraps [ErrIdentity].
+// have a path. The error names every invalid address and wraps [ErrIdentity].
 func ParseIdentity(specs ...string) (Identity, error) {
 	var id Identity
 	var errs []error
@@ -77,8 +75,8 @@ func parseBases(spec string) ([]base, error) {
 	return bases, nil
 }
 
-// URL returns the HTTP URL of the first address, or "" for the zero Identity. If that address names
-// a port and no scheme, the scheme is http for an IP address and localhost, else https.
+// URL returns the HTTP URL of the first address, or "" for the zero Identity. Without a scheme and
+// with a port, it is http for an IP address and localhost, else https.
 func (id Identity) URL() string {
 	if id.IsZero() {
 		return ""
@@ -103,8 +101,8 @@ func (id Identity) Origin(host string) graspsync.URL {
 	return graspsync.URL{Scheme: id.bases[0].scheme, HostPort: id.bases[0].authority}
 }
 
-// HostPorts returns the hosts and ports that belong to this service alone. The dialer must not
-// connect to them. For addresses with a path use [Identity.IsRelay] and [Identity.IsClone].
+// HostPorts returns the hosts and ports that belong to this service alone, to which the dialer must
+// not connect. For addresses with a path use [Identity.IsRelay] and [Identity.IsClone].
 func (id Identity) HostPorts() []graspsync.HostPort {
 	out := make([]graspsync.HostPort, 0, len(id.bases))
 	for _, b := range id.bases {
@@ -124,7 +122,7 @@ func (id Identity) String() string {
 	return strings.Join(out, " ")
 }
 
-// escaped returns the path without a trailing slash. It is "" for a service that owns its host.
+// escaped returns the path without a trailing slash.
 func (b base) escaped() (path string) {
 	for _, segment := range b.path {
 		path += "/" + url.PathEscape(segment)
@@ -135,8 +133,7 @@ func (b base) escaped() (path string) {
 // IsZero reports whether the Identity has no address.
 func (id Identity) IsZero() bool { return len(id.bases) == 0 }
 
-// Paths returns the distinct paths of the service, escaped and without a trailing slash. Addresses
-// without a path are omitted.
+// Paths returns the distinct paths of the service, escaped and without a trailing slash.
 func (id Identity) Paths() (paths []string) {
 	for _, b := range id.bases {
 		if path := b.escaped(); path != "" && !slices.Contains(paths, path) {
@@ -146,8 +143,8 @@ func (id Identity) Paths() (paths []string) {
 	return paths
 }
 
-// IsRelay reports whether u is the relay of this service, so that the service does not sync from
-// itself. Host and port must be equal. If the address has a path, the path must be equal too.
+// IsRelay reports whether u is the relay of this service. Host and port must be equal, and the path
+// if the address has one.
 func (id Identity) IsRelay(u graspsync.RelayURL) bool {
 	path := segments(u.Path())
 	return slices.ContainsFunc(id.bases, func(b base) bool {
@@ -155,8 +152,8 @@ func (id Identity) IsRelay(u graspsync.RelayURL) bool {
 	})
 }
 
-// IsClone reports whether u is a clone URL of this service. Host and port must be equal, and the
-// path must be below that of the address.
+// IsClone reports whether u is a clone URL of this service. The path must be below that of the
+// address.
 func (id Identity) IsClone(u graspsync.CloneURL) bool {
 	path := segments(u.Path())
 	return slices.ContainsFunc(id.bases, func(b base) bool {
@@ -170,17 +167,14 @@ func (id Identity) Lists(a *Announcement) bool {
 	return relays && clones
 }
 
-// ListedIn reports which lists of the announcement contain this service: one of its relays is a relay
-// of this service with the same path, and one of its clone URLs is "<base>/<npub of the
-// owner>/<identifier>.git" of this service. The identifier may be percent-encoded. The first
-// [MaxListed] of each list are checked.
+// ListedIn reports which lists of the announcement contain this service: its relay, with the same
+// path, and its clone URL "<base>/<npub of the owner>/<identifier>.git".
 func (id Identity) ListedIn(a *Announcement) (relays, clones bool) {
 	return slices.ContainsFunc(a.Relays, id.served),
 		slices.ContainsFunc(a.Clones, func(u graspsync.CloneURL) bool { return id.serves(u, a.Ref) })
 }
 
-// IsServedAt reports whether an address of this service has the host, port and path of u. Scheme
-// and query are ignored.
+// IsServedAt reports whether an address of this service has the host, port and path of u.
 func (id Identity) IsServedAt(u graspsync.URL) bool { return id.at(u.HostPort, segments(u.Path)) }
 
 func (id Identity) served(u graspsync.RelayURL) bool { return id.IsServedAt(u.URL()) }
@@ -202,8 +196,8 @@ func (id Identity) at(a graspsync.HostPort, path []string) bool {
 	})
 }
 
-// RelayURL returns the relay URL that announcements must list, made from the first address of the
-// service. It is a ws:// URL for localhost and private networks. It is "" for the zero Identity.
+// RelayURL returns the relay URL that announcements must list, of the first address. It is a ws://
+// URL for localhost and private networks.
 func (id Identity) RelayURL() string {
 	if id.IsZero() {
 		return ""
@@ -211,7 +205,7 @@ func (id Identity) RelayURL() string {
 	return id.bases[0].url(graspsync.RelaySchemes)
 }
 
-// CloneBase returns the beginning of the clone URLs of the service, and "" for the zero Identity.
+// CloneBase returns the beginning of the clone URLs of the service.
 func (id Identity) CloneBase() string {
 	if id.IsZero() {
 		return ""
@@ -219,8 +213,7 @@ func (id Identity) CloneBase() string {
 	return id.bases[0].url(graspsync.HTTPSchemes)
 }
 
-// CloneURL returns the clone URL that announcements of a repository must list. See
-// [Identity.RelayURL].
+// CloneURL returns the clone URL that announcements of a repository must list.
 func (id Identity) CloneURL(ref graspsync.RepoRef) string {
 	if id.IsZero() {
 		return ""
@@ -245,8 +238,8 @@ func isLocal(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || !strings.Contains(host, ".")
 }
 
-// segments splits the path of a [graspsync.URL] and decodes its segments one by one, so that an
-// encoded slash stays within its segment.
+// segments splits the path of a [graspsync.URL] and decodes each segment, so that an encoded slash
+// stays within its segment.
 func segments(path string) []string {
 	if path == "" {
 		return nil

@@ -7,9 +7,8 @@ import (
 )
 
 // AuthorIndex is the set of keys that have an announcement under an identifier or are listed in
-// one. A key outside it is no member and not wanted, so the announcements need not be examined. It
-// stores a hash of a few bytes per key, so a lookup is wrong with a probability of about 1 in 2^60.
-// [NewAuthorIndex] makes one. It is not safe for concurrent use.
+// one. Other keys are no members and not wanted. It stores hashes, so a lookup is wrong with a
+// probability of about 1 in 2^60. It is not safe for concurrent use.
 type AuthorIndex struct {
 	seed  maphash.Seed
 	times map[uint64]uint32

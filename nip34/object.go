@@ -34,8 +34,7 @@ func (f ObjectFormat) String() string {
 	return fmt.Sprintf("format(%d)", uint8(f))
 }
 
-// ObjectID is the id of a git object. Comparable. [ParseObjectID] makes it, so each value except
-// the zero value is safe to pass to git.
+// ObjectID is the id of a git object, safe to pass to git. Comparable. [ParseObjectID] makes it.
 type ObjectID struct{ hex string }
 
 // ParseObjectID reads an id of 40 (SHA-1) or 64 (SHA-256) lower-case hex digits. It accepts the
@@ -86,15 +85,15 @@ const (
 )
 
 // Limits in bytes. Git stores a ref as a file whose path is the name, and adds ".lock" while it
-// writes the file. Each part of the path is a file name.
+// writes the file.
 const (
 	maxRefPart = 255 - len(".lock")
 	maxRefName = 1024
 )
 
 // ParseRefName reads the name of a ref that a state may set. It must be below refs/heads/ or
-// refs/tags/, follow the rules of git check-ref-format, and have at most 250 bytes between two
-// slashes and 1,024 bytes in all, because of file systems. The error names the violated rule.
+// refs/tags/, follow git check-ref-format, and have at most 250 bytes between two slashes and 1,024
+// in all. The error names the violated rule.
 func ParseRefName(name string) (RefName, error) {
 	if fault := refFault(name); fault != "" {
 		return RefName{}, errors.New(fault)
@@ -136,8 +135,7 @@ func refFault(name string) string {
 	return ""
 }
 
-// EventRef is the ref of the data of a pull request or an update. It is refs/nostr/ followed by the
-// id of the event.
+// EventRef is the ref of the data of a pull request or an update, refs/nostr/<event id>.
 func EventRef(id graspsync.EventID) RefName { return RefName{"refs/nostr/" + id.String()} }
 
 // String returns the full name.

@@ -20,14 +20,13 @@ type PullRequest struct {
 	Repos []graspsync.RepoRef
 	// Tip is the proposed commit.
 	Tip ObjectID
-	// Clones contains the first [MaxListed] distinct valid clone URLs of that commit, in addition
-	// to those of the repositories.
+	// Clones contains the first [MaxListed] distinct valid clone URLs of that commit.
 	Clones []graspsync.CloneURL
 	// Dropped values exceeded the list. Unusable values were invalid and preceded the dropped ones.
 	DroppedClones, UnusableClones int
 }
 
-// Sizes in bytes: of a pull request without its event, and of a repository in it.
+// Sizes in bytes, of a pull request and of a repository in it.
 const (
 	bytesPull = 256
 	bytesRepo = 64
@@ -38,8 +37,8 @@ func (p *PullRequest) Size() int {
 	return bytesPull + bytesRepo*len(p.Repos) + bytesAddress*len(p.Clones)
 }
 
-// ParsePullRequest reads a pull request or an update. It returns an error that wraps [ErrInvalid]
-// if the event has another kind, no repository, or no valid tip.
+// ParsePullRequest reads a pull request or an update. The error wraps [ErrInvalid]: another kind,
+// no repository, or no valid tip.
 func ParsePullRequest(ev graspsync.Event) (*PullRequest, error) {
 	if ev.IsZero() {
 		return nil, fmt.Errorf("%w: none", ErrInvalid)

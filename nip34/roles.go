@@ -9,8 +9,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// The names of role tags. Leads and co-maintainers may sign states. The view of an owner who names a
-// lead begins with that lead. Moderators may close and label, but may not sign states or invite others.
+// The names of role tags. Leads and co-maintainers may sign states. A view begins with the lead
+// that its owner names. Moderators may not sign states or invite others.
 const (
 	lead         = "M"
 	coMaintainer = "m"
@@ -27,9 +27,9 @@ const (
 	active
 )
 
-// parseRole reads a role tag. It has a letter, a key, and times in Unix seconds at which the role
-// started, ended, started again and so on. The role is active if it has no times, or an odd number
-// of valid ones; the word "defer" is not valid. ok is false for other tags and for an invalid key.
+// parseRole reads a role tag: a letter, a key, and times in Unix seconds at which the role started,
+// ended, started again and so on. The role is active if it has no times, or an odd number of valid
+// ones. ok is false for other tags and for an invalid key.
 func parseRole(tag nostr.Tag) (key graspsync.PubKey, isActive, ok bool) {
 	if !isRole(tag) || len(tag) < 2 {
 		return key, false, false
@@ -47,16 +47,15 @@ func parseRole(tag nostr.Tag) (key graspsync.PubKey, isActive, ok bool) {
 }
 
 // isRole reports whether a tag is a role tag, valid or not. If there is one, the tag `maintainers`
-// is not read, because it is for clients without roles and may be outdated.
+// is not read, because it is for clients without roles.
 func isRole(tag nostr.Tag) bool {
 	return len(tag) > 0 && (tag[0] == lead || tag[0] == coMaintainer || tag[0] == moderator)
 }
 
-// maxLeads is the maximum number of stored leads. Two are enough to detect an ambiguous lead.
+// maxLeads is enough to detect an ambiguous lead.
 const maxLeads = 2
 
-// readRoles reads all role tags, even those beyond the list limits, because a later tag may name
-// the author or a second lead.
+// readRoles reads all role tags, because a later one may name the author or a second lead.
 func (a *Announcement) readRoles(ev *nostr.Event) {
 	if !slices.ContainsFunc(ev.Tags, isRole) {
 		a.Maintainers, a.UnusableMaintainers, a.DroppedMaintainers = listed(ev, "maintainers", MaxMaintainers, graspsync.ParsePubKey)
@@ -98,5 +97,5 @@ func (a *Announcement) readRoles(ev *nostr.Event) {
 }
 
 // HasSay reports whether the author claims to be a maintainer: no role tag names the author, or an
-// active one does. Announcements of other keys cannot restore a role that the author ended.
+// active one does.
 func (a *Announcement) HasSay() bool { return a.own != inactive }

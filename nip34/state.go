@@ -13,23 +13,20 @@ import (
 type State struct {
 	Event *nostr.Event
 	ID    graspsync.EventID
-	// Ref has the author and identifier of the state. The author need not own a repository with
-	// that identifier. See [AnnouncementSet].
+	// Ref has the author and identifier of the state. The author need not own such a repository.
 	Ref       graspsync.RepoRef
 	CreatedAt nostr.Timestamp // seconds, Unix time
 	// HEAD is the branch to which HEAD points. It is zero if the state names none or an invalid
 	// one.
 	HEAD RefName
-	// Refs maps branches and tags to their objects. If it is empty, the repository has no refs. No
-	// name is a folder of another name.
+	// Refs maps branches and tags to their objects. No name is a folder of another name.
 	Refs map[RefName]ObjectID
-	// Abbreviated reports whether a ref has an abbreviated object id. Such an id identifies no
-	// object, so no repository can have the refs of this state. The ref is not in Refs.
+	// Abbreviated reports whether a ref has an abbreviated object id, so that no repository can
+	// have the refs of this state. The ref is not in Refs.
 	Abbreviated bool
 }
 
-// Sizes in bytes: of a state without its event, and of a ref without its name, which the event
-// contains.
+// Sizes in bytes, of a state and of a ref.
 const (
 	bytesState = 256
 	bytesRef   = 128
@@ -44,18 +41,15 @@ func (s *State) Key() graspsync.EventKey { return graspsync.EventKey{CreatedAt: 
 // symbolic is the prefix of a value that names a ref instead of an object.
 const symbolic = "ref: "
 
-// maxRefShown is the maximum number of bytes of a ref name in an error. It leaves room for the
-// reason in [Reason].
+// maxRefShown is the maximum number of bytes of a ref name in an error.
 const maxRefShown = 150
 
 // ParseState reads a repository state. It ignores tags that name no branch or tag, peeled tags
-// (^{}), symbolic values ("ref: ") and repetitions. An abbreviated object id, of 4 to 39 lower-case
-// hex digits, sets Abbreviated, because the compliance suite of GRASP requires that servers hold
-// such a state.
+// (^{}), symbolic values ("ref: ") and repetitions. An object id of 4 to 39 digits sets
+// Abbreviated, because the compliance suite of GRASP requires that servers hold such a state.
 //
-// The error wraps [ErrInvalid]. It reports another kind, an unusable identifier, a ref that no
-// repository can have, and a ref that cannot be read, because a state without that ref would delete
-// it.
+// The error wraps [ErrInvalid]. It also reports a ref that cannot be read, because a state without
+// that ref would delete it.
 func ParseState(ev graspsync.Event) (*State, error) {
 	ref, err := parseHeader(ev, graspsync.KindState)
 	if err != nil {

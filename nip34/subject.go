@@ -36,7 +36,7 @@ func (k SubjectKind) MarshalText() ([]byte, error) { return []byte(k.String()), 
 func (k *SubjectKind) UnmarshalText(text []byte) error { return unmarshal(k, subjectKinds, text) }
 
 // Subject is an event, a repository or a relay that an operator names. The field of its Kind is
-// set, and Author may be set with an event. Comparable. [ParseSubject] makes it.
+// set. Comparable.
 type Subject struct {
 	Kind  SubjectKind
 	Event graspsync.EventID
@@ -133,8 +133,8 @@ func addressSubject(a graspsync.Address) (Subject, error) {
 	return Subject{Kind: SubjectRepo, Repo: ref}, nil
 }
 
-// pathSubject reads a path that contains a NIP-19 text of a subject, or a key followed by an
-// identifier. If hint is true, a relay may stand between key and identifier.
+// pathSubject reads a path with a NIP-19 text of a subject, or a key followed by an identifier. If
+// hint is true, a relay may stand between them.
 func pathSubject(path string, hint bool) (Subject, error) {
 	path, _, _ = strings.Cut(path, "?")
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })

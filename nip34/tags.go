@@ -10,14 +10,13 @@ import (
 )
 
 // RepoRefs returns the distinct repositories whose announcements the event refers to in its a, A
-// and q tags, in order.
+// and q tags.
 func RepoRefs(ev *nostr.Event) []graspsync.RepoRef {
 	return references(ev, "aAq", 0, graspsync.ParseRepoRef)
 }
 
-// RootRefs returns the repositories of a patch, pull request or issue, which are the first
-// [MaxRepos] of its a tags. It returns none for other kinds. An event without repositories is not a
-// root event.
+// RootRefs returns the repositories of a patch, pull request or issue, the first [MaxRepos] of its
+// a tags. An event without repositories is no root event.
 func RootRefs(ev *nostr.Event) []graspsync.RepoRef {
 	if !IsRoot(ev.Kind) {
 		return nil
@@ -26,18 +25,17 @@ func RootRefs(ev *nostr.Event) []graspsync.RepoRef {
 }
 
 // Addresses returns the distinct addresses of all kinds that the event refers to in its a, A and q
-// tags, in order.
+// tags.
 func Addresses(ev *nostr.Event) []graspsync.Address {
 	return references(ev, "aAq", 0, graspsync.ParseAddress)
 }
 
-// EventRefs returns the distinct ids that the event refers to in its e, E and q tags, in order.
+// EventRefs returns the distinct ids that the event refers to in its e, E and q tags.
 func EventRefs(ev *nostr.Event) []graspsync.EventID {
 	return references(ev, "eEq", 0, graspsync.ParseEventID)
 }
 
-// IsRoot reports whether the kind is a patch, pull request or issue. An event of such a kind is a
-// root event only if [RootRefs] returns a repository.
+// IsRoot reports whether the kind is a patch, pull request or issue.
 func IsRoot(kind int) bool {
 	return kind == graspsync.KindPatch || kind == graspsync.KindPullRequest || kind == graspsync.KindIssue
 }
@@ -52,8 +50,7 @@ func IsProtected(ev *nostr.Event) bool {
 	return false
 }
 
-// Expiration returns the time from which the event is expired (NIP-40). It returns false if the
-// event has no expiration tag or an invalid one.
+// Expiration returns the time from which the event is expired (NIP-40), or false.
 func Expiration(ev *nostr.Event) (nostr.Timestamp, bool) {
 	value, ok := firstValue(ev, "expiration")
 	if !ok { // the usual case, without allocating an error
@@ -64,7 +61,7 @@ func Expiration(ev *nostr.Event) (nostr.Timestamp, bool) {
 }
 
 // references returns the distinct valid first values of the tags whose name is one of the letters
-// in names, in order. It returns at most most values, or all if most is 0.
+// in names, at most most, or all if most is 0.
 func references[T comparable](ev *nostr.Event, names string, most int, parse func(string) (T, error)) []T {
 	var list []T
 	seen := make(map[T]struct{})
@@ -84,8 +81,7 @@ func references[T comparable](ev *nostr.Event, names string, most int, parse fun
 	return list
 }
 
-// firstValue returns the value of the first tag of a name. It returns false if there is no such tag
-// or it has no value.
+// firstValue returns the value of the first tag of a name, or false.
 func firstValue(ev *nostr.Event, name string) (string, bool) {
 	for _, tag := range ev.Tags {
 		if len(tag) > 0 && tag[0] == name {

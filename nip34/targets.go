@@ -19,11 +19,10 @@ type TargetBounds struct {
 }
 
 // Targets returns a function that returns the relays of an owner's repository in order of priority.
-// The relays that the owner lists come first, then relays of other authors, whom the owner lists
-// recursively. These authors take turns, one relay per turn, so that an author with many relays
-// does not displace others. Members (with keys on the way to the root) and invited keys alternate,
-// the nearest first. Invited keys that ended their own role have no turn. left is the number of
-// relays beyond the limit. The function must not be called concurrently.
+// The relays that the owner lists come first, then relays of authors whom the owner lists
+// recursively. Each author adds one relay per turn, so that none displaces others. Leading authors
+// (members, and keys on the way to the root) and invited keys alternate, the nearest first. left is
+// the number of relays beyond the limit. The function must not be called concurrently.
 func (f *AnnouncementSet) Targets(rule TargetBounds) func(owner graspsync.PubKey) (targets []Target, left int) {
 	r := f.newReach(rule.People)
 	return func(owner graspsync.PubKey) (targets []Target, left int) {

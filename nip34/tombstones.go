@@ -8,9 +8,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Deletes returns the distinct ids and addresses that a deletion (NIP-09, kind 5) may delete: the ids
-// of its e tags, whose authors are unknown, and the addresses of its a tags that belong to its author.
-// It returns nothing for other kinds.
+// Deletes returns the distinct ids and addresses that a deletion (kind 5) may delete: the ids of
+// its e tags, whose authors are unknown, and the addresses of its a tags that belong to its author.
 func Deletes(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Address) {
 	if ev.Kind != graspsync.KindDeletion {
 		return nil, nil
@@ -23,8 +22,8 @@ func Deletes(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Addres
 // allRelays is the value of the relay tag of a vanish request that means all relays.
 const allRelays = "ALL_RELAYS"
 
-// Vanishes reports whether an event is a request to vanish (NIP-62, kind 62) that applies to this
-// service. It does if it names one of its relays or all relays.
+// Vanishes reports whether an event is a request to vanish (NIP-62) that names a relay of this
+// service or all relays.
 func (id Identity) Vanishes(ev *nostr.Event) bool {
 	if ev.Kind != graspsync.KindVanish {
 		return false
@@ -44,15 +43,13 @@ func (id Identity) Vanishes(ev *nostr.Event) bool {
 }
 
 // Tombstones contains the events that deletions (NIP-09) and requests to vanish (NIP-62) cover,
-// whether or not they were ever stored. The zero value is empty and has no service, so only
-// requests to vanish from all relays apply to it. It is not safe for concurrent use.
+// whether or not they were ever stored. The zero value is empty and has no service. It is not safe
+// for concurrent use.
 //
-// A deletion covers events of its own author: ids at any time, and addresses up to its own time. It
-// never covers a deletion. If [Tombstones.AddVersion] recorded that a deleted id is a version of an
-// address, older versions are covered too. Otherwise anyone could publish the previous version
-// again. A request to vanish covers all events of its author up to its own time, including
-// deletions but not requests to vanish. It does not cover events that others wrapped for the
-// author.
+// A deletion covers events of its own author except deletions: ids at any time, and addresses up to
+// its own time. If a deleted id is a known version of an address, older versions are covered too,
+// because otherwise anyone could publish them again. A request to vanish covers all events of its
+// author up to its own time, except requests to vanish.
 type Tombstones struct {
 	us       Identity
 	ids      map[grave]struct{}
@@ -67,7 +64,7 @@ type grave struct {
 	author graspsync.PubKey
 }
 
-// NewTombstones returns empty tombstones. us is the service to which requests to vanish must apply.
+// NewTombstones returns empty tombstones of the service us.
 func NewTombstones(us Identity) *Tombstones { return &Tombstones{us: us} }
 
 // Add adds a deletion or a request to vanish. Other events are ignored.
@@ -88,8 +85,7 @@ func (t *Tombstones) Add(ev graspsync.Event) {
 	}
 }
 
-// AddVersion records that a version of an address existed. If a deletion names that version by its
-// id, older versions are covered. It reports whether the version was unknown.
+// AddVersion records that a version of an address existed, and reports whether it was unknown.
 func (t *Tombstones) AddVersion(at graspsync.Address, version graspsync.EventKey) bool {
 	if slices.Contains(t.versions[at], version) {
 		return false

@@ -6,27 +6,25 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// MaxGenerations is the maximum number of listings between an owner and a wanted announcement. A
-// server whose announcements are stored elsewhere reads them once per step.
+// MaxGenerations is the maximum number of listings between an owner and a wanted announcement.
 const MaxGenerations = 16
 
-// Bounds limits the announcements that are wanted for the announcements of some owners. For each
-// owner at most Each are wanted, of the keys that its announcement lists recursively, and at most
-// All for all owners together. Each owner first gets Sure of them, and the rest is shared in turns.
+// Bounds limits the wanted announcements: at most Each per owner, and All for all owners together.
+// Each owner first gets Sure of them, and the rest is shared in turns.
 type Bounds struct{ Each, Sure, All int }
 
 // ServedBounds are the bounds for owners whose repositories are served.
 func ServedBounds() Bounds { return Bounds{Each: MaxMaintainers, Sure: 4, All: 4 * MaxMaintainers} }
 
-// WaitingBounds are the bounds for owners whose repositories wait for git data. They are low,
-// because anyone can be such an owner.
+// WaitingBounds are the bounds for owners whose repositories wait for git data. Anyone can be such
+// an owner.
 func WaitingBounds() Bounds { return Bounds{Each: 32, Sure: 1, All: MaxMaintainers} }
 
-// Wanted returns the keys whose announcements are useful for the announcements of the owners, each
-// with one such owner. They are the keys that the owners list, recursively. The keys between an owner
-// and the root of its view, and the members, come first, then the nearest. Listings of non-members
-// count too, because they may lead to the root of a view, and membership is known only after the
-// announcements are stored. If full is true, some keys are left out.
+// Wanted returns the keys that the owners list, recursively, each with one such owner. Their
+// announcements are useful. The keys between an owner and the root of its view, and the members,
+// come first, then the nearest. Listings of non-members count too, because they may lead to the
+// root, and membership is known only after the announcements are stored. full means that some keys
+// are left out.
 func (f *AnnouncementSet) Wanted(owners []graspsync.PubKey, most Bounds) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
 	type turn struct {
 		owner graspsync.PubKey
@@ -69,8 +67,8 @@ func skip[T any](list []T, is func(T) bool) int {
 	return len(list)
 }
 
-// Wanters returns, for each wanted key, the owners for which its announcement is useful, in order
-// of their keys. For each owner at most each keys are wanted. See [AnnouncementSet.Wanted].
+// Wanters returns, for each wanted key, the owners for which it is wanted, in order of their keys,
+// with at most each keys per owner.
 func (f *AnnouncementSet) Wanters(owners []graspsync.PubKey, each int) map[graspsync.PubKey][]graspsync.PubKey {
 	out := make(map[graspsync.PubKey][]graspsync.PubKey)
 	r := f.newReach(each)

@@ -83,8 +83,7 @@ func TestWhatWeForbidIsForgottenByARestart(t *testing.T) {
 				require.Greater(t, failures, 3)
 				b.Update(func(b *relaytest.Behavior) { *b = forbidden })
 				after(10 * time.Hour)
-				require.Greater(t, r.relay("wss://a.example").Failures, 5, "it is not dialed all the time")
-				require.Less(t, len(a.Dials()), 30)
+				require.Less(t, len(a.Dials()), 30, "it is not dialed all the time")
 				require.Contains(t, r.relay("wss://a.example").LastError, "not allowed")
 				found := kept
 				if killed {
