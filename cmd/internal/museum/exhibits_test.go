@@ -41,7 +41,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"live subscriptions ask for the past", "filters/builders.go",
-		"f.LimitZero = true", "f.Limit = 1", "./filters", "Live", nil, "",
+		"f.Limit, f.LimitZero = nil, nil, 0, true", "f.Limit, f.LimitZero = nil, nil, 1, false", "./filters", "Live", nil, "",
 	},
 	{
 		"an identifier is cut at a colon", "address.go",
@@ -89,7 +89,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"who names most relays comes first", "nip34/targets.go",
-		"lines[i] = append(line[1:], line[0])", "lines[i] = line", "./nip34", "AuthorityScripts", nil, "",
+		"*line = append(*line, relaysOf{t.by, t.rest[1:]})", "*line = append([]relaysOf{{t.by, t.rest[1:]}}, *line...)", "./nip34", "AuthorityScripts", nil, "",
 	},
 	{
 		"ids are not compared with the event", "sync/ingest.go",
@@ -109,7 +109,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"maintainers are not followed further", "nip34/authority.go",
-		"		a.members[p.Key] = struct{}{}\n		queue = append(queue, who)", "		a.members[p.Key] = struct{}{}", "./nip34", ".", nil, "",
+		"		a.members[r.key] = struct{}{}\n		queue = append(queue, r)", "		a.members[r.key] = struct{}{}", "./nip34", ".", nil, "",
 	},
 	{
 		"servers on one host are taken for each other", "nip34/identity.go",
