@@ -25,10 +25,6 @@
 // call therefore costs at most about 1.5 times its single checks, whatever it contains. A relay
 // that sends bad signatures is disconnected, so it cannot cause this cost for long.
 //
-// The code does not run in constant time because signatures, keys and ids are public.
-//
-// # Assumptions
-//
-// The message is the event's id. The caller must have verified that the id is the hash of the
-// event. Otherwise the verdict applies to the id and not to the contents.
+// The code does not run in constant time because signatures, keys and ids are public. The message is
+// the event's id, so the caller must have verified that the id is the hash of the event.
 package batchverify

@@ -17,8 +17,8 @@ import (
 // relay.
 var ErrRequest = errors.New("invalid request")
 
-// Append appends the JSON of r to dst. The JSON has no white space, because some relays expect the
-// label at a fixed position. With an error, which wraps [ErrRequest], dst is returned unchanged.
+// Append appends the JSON of r to dst, without white space, because some relays expect the label at
+// a fixed position. With an error, which wraps [ErrRequest], dst is returned unchanged.
 func Append(dst []byte, r Request) ([]byte, error) {
 	if err := r.check(); err != nil {
 		return dst, err
@@ -82,8 +82,7 @@ func (r Request) check() error {
 	return nil
 }
 
-// checkFilter rejects empty lists, because for some relays an empty list matches nothing and for
-// others everything.
+// checkFilter rejects empty lists, which relays read differently.
 func checkFilter(f nostr.Filter) error {
 	if filters.Empty(f) {
 		return fmt.Errorf("%w: filter with an empty list", ErrRequest)

@@ -8,8 +8,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Ranges of the numbers of an event (NIP-01). Programs that store times as floating-point numbers
-// read times beyond 2^53 differently.
+// Ranges of the numbers of an event. Programs that store times as floating-point numbers read times
+// beyond 2^53 differently.
 const (
 	maxKind      = 65535
 	maxCreatedAt = 1 << 53
@@ -29,9 +29,8 @@ const (
 
 var fieldNames = [fields]string{"id", "pubkey", "created_at", "kind", "tags", "content", "sig"}
 
-// eventParser collects the fields of an event. All strings are first collected in buf and become
-// parts of one string when their number and length are known, so that an event has the exact memory
-// that it needs.
+// eventParser collects the fields of an event. Strings are collected in buf, and become parts of
+// one string when their length is known.
 type eventParser struct {
 	buf             []byte
 	ends            []int // end of each tag value in buf
@@ -78,8 +77,7 @@ func (p *parser) field() error {
 	case field < 0:
 		return p.skip(2)
 	case p.seen[field]:
-		// JSON parsers differ in which of two equal keys they use, so two programs could read two
-		// different events.
+		// JSON parsers differ in which of two equal keys they use.
 		return malformed("event has " + fieldNames[field] + " twice")
 	}
 	p.seen[field] = true

@@ -10,8 +10,8 @@ import (
 // maxKept is the maximum size of the buffer that an IDChecker keeps, in bytes. Most events fit.
 const maxKept = 16 << 10
 
-// IDChecker checks event ids (NIP-01). It reuses a buffer, so that a check allocates nothing. The
-// zero value is ready. It is for one goroutine at a time.
+// IDChecker checks event ids (NIP-01) with a reused buffer. The zero value is ready. It is for one
+// goroutine at a time.
 type IDChecker struct{ buf []byte }
 
 // Check reports whether the id of an event is the hash of its serialization.
@@ -44,9 +44,7 @@ func (c *IDChecker) Check(ev graspsync.Event) bool {
 	return sha256.Sum256(b) == ev.ID
 }
 
-// appendHashed appends s in quotes as NIP-01 defines it for ids. Characters with a one-letter
-// escape get it, other control characters get their number, and all other bytes are unchanged,
-// including invalid UTF-8.
+// appendHashed appends s in quotes as NIP-01 defines it for ids. Invalid UTF-8 is unchanged.
 func appendHashed(dst []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	dst = append(dst, '"')

@@ -21,9 +21,9 @@ const (
 	minMessageLength = 512
 )
 
-// ParseInfo reads a NIP-11 document. It never fails, because such documents are written by hand. A
-// field with a wrong type or range is ignored, numbers may be strings, and a document that is not
-// JSON counts as empty.
+// ParseInfo reads a NIP-11 document. It never fails, because such documents are written by hand.
+// Numbers may be strings, a wrong field is ignored, and a document that is not JSON counts as
+// empty.
 func ParseInfo(data []byte) Info {
 	var doc struct {
 		Name, Software string

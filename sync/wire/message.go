@@ -14,7 +14,7 @@ import (
 // Type is the type of a [Message] from a relay.
 type Type uint8
 
-// Messages of a relay. NEG-ERR and the spelling NEG-ERROR are both NegErr.
+// Messages of a relay. NEG-ERR and NEG-ERROR are both NegErr.
 const (
 	TypeEvent Type = iota + 1
 	TypeEOSE
@@ -36,14 +36,13 @@ const (
 	HintMore
 )
 
-// Message is one message of a relay. The fields depend on Type, and other fields are zero. A
-// Message owns its memory and shares none with a read buffer.
+// Message is one message of a relay. The fields depend on Type. A Message shares no memory with a
+// read buffer.
 type Message struct {
 	Type Type
 	// Sub is the subscription id of EVENT, EOSE, CLOSED, NEG-MSG and NEG-ERR.
 	Sub string
-	// Event of an EVENT. Its id and signature are not verified. sig is lower-case hex of the right
-	// length.
+	// Event of an EVENT. Its id and signature are not verified.
 	Event graspsync.Event
 	// Known reports whether the id was known. Then only id, author, kind and time of the event were
 	// read.
@@ -53,12 +52,11 @@ type Message struct {
 	// Accepted is the verdict of an OK.
 	Accepted bool
 	// Text is the reason of CLOSED, NEG-ERR and OK, the text of NOTICE, or the challenge of AUTH.
-	// It is remote text of at most [graspsync.MaxText] bytes and not escaped.
+	// It is remote text of at most [graspsync.MaxText] bytes, not escaped.
 	Text string
 	// Hint of an EOSE.
 	Hint Hint
-	// Max is the fourth element of a NEG-ERR, the maximum number of records that the relay
-	// reconciles, or 0.
+	// Max of a NEG-ERR is the maximum number of records that the relay reconciles, or 0.
 	Max int
 	// Payload is the decoded payload of a NEG-MSG.
 	Payload []byte
@@ -93,8 +91,8 @@ type Request struct {
 	Payload []byte
 }
 
-// Info contains the limits in a relay's NIP-11 document. Zero means that a limit is missing or
-// invalid. Such documents are often wrong, so every value is only a hint.
+// Info contains the limits in a relay's NIP-11 document. Zero means missing or invalid. Such
+// documents are often wrong, so every value is only a hint.
 type Info struct {
 	Name             string
 	Software         string

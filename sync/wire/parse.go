@@ -17,40 +17,37 @@ var (
 	// ErrMalformed means that the bytes are not a valid message (NIP-01), or exceed a limit of
 	// [Parse].
 	ErrMalformed = errors.New("malformed message")
-	// ErrUnknown means that the bytes are a JSON array with an unknown label, from a newer relay or
-	// in answer to a request that we never send. Only the label was read.
+	// ErrUnknown means that the bytes are a JSON array with an unknown label.
 	ErrUnknown = errors.New("unknown message")
 )
 
 // MaxSub is the maximum length of a subscription id, in bytes (NIP-01).
 const MaxSub = 64
 
-// MaxTags is the maximum number of tags in an event that [Parse] accepts. A relay that accepts more
-// from its clients stores events that other servers do not fetch.
+// MaxTags is the maximum number of tags in an event. A relay that accepts more from its clients
+// stores events that other servers do not fetch.
 const MaxTags = 10_000
 
 const (
-	// maxEvent is the maximum size of an event, in bytes of JSON. A smaller value would lose states
-	// of repositories with many refs, which take about 75 bytes per ref.
+	// maxEvent is the maximum size of an event, in bytes of JSON. A ref of a state takes about 75
+	// bytes.
 	maxEvent = 512 << 10
-	// maxDepth is the maximum nesting of arrays and objects, including the message. A plain event
-	// needs 4.
+	// maxDepth is the maximum nesting of arrays and objects. A plain event needs 4.
 	maxDepth = 8
 )
 
-// Parse reads one message of a relay. The error wraps [ErrMalformed] or [ErrUnknown], and quotes at
-// most a few bytes of the message. Parse neither keeps nor changes data.
+// Parse reads one message of a relay. The error wraps [ErrMalformed] or [ErrUnknown]. Parse neither
+// keeps nor changes data.
 //
 // An EVENT is read strictly, because its id is the hash of its characters. It must be valid UTF-8
-// without lone surrogates or repeated keys, and each field must have the form of NIP-01. Unknown
-// keys of an event and extra elements of a message are skipped. The text of NOTICE, CLOSED, OK and
-// NEG-ERR may be invalid, because losing such a message is worse.
-//
-// An event may have 512 KiB and 10,000 tags. Arrays and objects may nest 8 deep.
+// without lone surrogates or repeated keys, in the form of NIP-01, with at most 512 KiB, 10,000
+// tags, and arrays 8 deep. Unknown keys of an event and extra elements of a message are skipped.
+// The text of NOTICE, CLOSED, OK and NEG-ERR may be invalid, because losing such a message is
+// worse.
 func Parse(data []byte) (Message, error) { return ParseNew(data, nil) }
 
 // ParseNew is like Parse, but reads only the fields of [Message.Known] from an event whose id is
-// known. Many relays send the same events, and only the first copy is used.
+// known, because many relays send the same events.
 func ParseNew(data []byte, known func(graspsync.EventID) bool) (Message, error) {
 	p := newParser(data, known)
 	defer p.free()
@@ -171,8 +168,7 @@ func (p *parser) eventElement() (err error) {
 	return err
 }
 
-// hint reads the array of NIP-67. If a relay sends both "finish" and "more", "more" counts, because
-// an extra page costs less than lost events.
+// hint reads the array of NIP-67. "more" wins, because an extra page costs less than lost events.
 func (p *parser) hint() error {
 	if p.peek() != '[' {
 		return p.skip(1)
@@ -229,8 +225,7 @@ func (p *parser) accepted() error {
 	return nil
 }
 
-// challenge reads the challenge of an AUTH. It is never cut, because the answer to a cut challenge
-// would be wrong.
+// challenge reads the challenge of an AUTH, which is never cut.
 func (p *parser) challenge() (err error) {
 	p.m.Text, err = p.string()
 	if err == nil && (p.m.Text == "" || len(p.m.Text) > graspsync.MaxText) {
@@ -239,8 +234,7 @@ func (p *parser) challenge() (err error) {
 	return err
 }
 
-// payload reads the payload of a NEG-MSG. It may be empty, because khatru ends a reconciliation in
-// this way.
+// payload reads the payload of a NEG-MSG. Khatru ends a reconciliation with an empty one.
 func (p *parser) payload() error {
 	digits, err := p.string()
 	if err != nil {
@@ -262,8 +256,7 @@ func (p *parser) maximum() error {
 }
 
 // CheckNegMessage returns an error if the message of a NEG-OPEN or NEG-MSG, in hex, is invalid
-// (NIP-77). Use it in front of relays whose decoder panics or allocates the memory that a message
-// claims.
+// (NIP-77). Use it in front of relays whose decoder panics or allocates what a message claims.
 func CheckNegMessage(text string) error {
 	msg, err := hex.DecodeString(text)
 	if err != nil {

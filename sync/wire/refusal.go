@@ -7,8 +7,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Refusal is the meaning of a relay's refusal. Relays explain refusals in free text, which only
-// this file interprets.
+// Refusal is the meaning of a relay's refusal, which is free text that only this file interprets.
 type Refusal uint8
 
 // The meanings of refusals.
@@ -21,9 +20,8 @@ const (
 	RefusalAuthRequired
 	// RefusalRestricted means that the relay never accepts the request from this client.
 	RefusalRestricted
-	// RefusalNoNegentropy means that the relay does not support NIP-77, or does not know the
-	// message. If no NEG-OPEN waits for an answer, a NOTICE of this kind is about the last request
-	// and means RefusalBadRequest.
+	// RefusalNoNegentropy means that the relay does not support NIP-77 or does not know the
+	// message. If no NEG-OPEN waits for an answer, it means RefusalBadRequest.
 	RefusalNoNegentropy
 	// RefusalTooLarge means that the answer would be too large. A smaller part may be accepted.
 	RefusalTooLarge
@@ -46,8 +44,8 @@ const (
 	// RefusalTooManyBytes means that the open requests have too many bytes together. Closing one
 	// frees its bytes.
 	RefusalTooManyBytes
-	// RefusalOverflow means that the relay lost live events before it could send them, and ends
-	// live subscriptions. The subscriptions themselves are acceptable.
+	// RefusalOverflow means that the relay lost live events and ends live subscriptions, which are
+	// acceptable themselves.
 	RefusalOverflow
 )
 
@@ -60,13 +58,12 @@ var refusalNames = [...]string{
 // String returns the name of the refusal in lower case.
 func (r Refusal) String() string { return refusalNames[r] }
 
-// Classify returns the meaning of a NOTICE, or of the reason of a CLOSED. A NOTICE has no subscription
-// id, so the caller must know which request may have caused it.
+// Classify returns the meaning of a NOTICE, or of the reason of a CLOSED.
 func Classify(text string) Refusal { return classify(normal(text)) }
 
-// ClassifyNegErr returns the meaning of the reason of a NEG-ERR. max is its fourth element, or 0.
-// "blocked" alone does not mean RefusalTooLarge, because a relay that blocks us would then be asked
-// for ever smaller parts.
+// ClassifyNegErr returns the meaning of the reason of a NEG-ERR with its maximum. "blocked" alone
+// does not mean RefusalTooLarge, because a relay that blocks us would then be asked for ever
+// smaller parts.
 func ClassifyNegErr(text string, max int) Refusal {
 	s := normal(text)
 	prefix, _ := cut(s)
@@ -81,8 +78,7 @@ func ClassifyNegErr(text string, max int) Refusal {
 	return classify(s)
 }
 
-// SaidMost returns the maximum that a refusal names, of filters or bytes, or 0. Numbers of the
-// refused request are ignored.
+// SaidMost returns the maximum of filters or bytes that a refusal names, or 0.
 func SaidMost(text string) int {
 	s := said(normal(text))
 	for _, before := range []string{"max filter count ", "max size "} {
@@ -100,9 +96,8 @@ func SaidMost(text string) int {
 	return 0
 }
 
-// RefusesNegentropy reports whether a NOTICE that comes while a NEG-OPEN waits for its first answer
-// means that no answer will come. Every complaint does, except a temporary one and one with a
-// remedy.
+// RefusesNegentropy reports whether a NOTICE while a NEG-OPEN waits for its first answer means that
+// no answer will come. Every complaint does, except one that is temporary or has a remedy.
 func RefusesNegentropy(notice string) bool {
 	s := normal(notice)
 	switch classify(s) {
@@ -116,8 +111,7 @@ func RefusesNegentropy(notice string) bool {
 	return false
 }
 
-// classify reads the machine-readable prefix. It reads the text only without a prefix, because text
-// after a prefix may quote our own filter with any words.
+// classify reads the machine-readable prefix. Text after a prefix may quote our own filter.
 func classify(s string) Refusal {
 	prefix, rest := cut(s)
 	switch prefix {
@@ -164,8 +158,7 @@ func badMessage(rest string) Refusal {
 	return RefusalBadRequest
 }
 
-// badRequest reads the text after "bad req:". Only exact messages count, because the text may quote
-// our own filter.
+// badRequest reads the text after "bad req:". Only exact messages count.
 func badRequest(rest string) Refusal {
 	switch rest {
 	case "too many filters":
@@ -187,8 +180,7 @@ func badRequest(rest string) Refusal {
 	return RefusalBadRequest
 }
 
-// limited reads the text after "rate-limited:". Relays on rust-nostr use this prefix for all
-// limits, and most of these do not pass with time.
+// limited reads the text after "rate-limited:", which relays on rust-nostr use for all limits.
 func limited(rest string) Refusal {
 	switch {
 	case hasAny(rest, "too many negentropy items"):
@@ -268,8 +260,7 @@ func normal(text string) string {
 	return strings.ToLower(strings.TrimSpace(graspsync.Clip(text, graspsync.MaxText)))
 }
 
-// cut splits off the prefix of a reason, such as "blocked". Text without a colon is all prefix,
-// such as "CLOSED" or "PROTOCOL-ERROR".
+// cut splits off the prefix of a reason. Text without a colon is all prefix.
 func cut(s string) (prefix, rest string) {
 	prefix, rest, _ = strings.Cut(s, ":")
 	return strings.TrimSpace(prefix), strings.TrimSpace(rest)

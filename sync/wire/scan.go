@@ -18,16 +18,14 @@ func (m malformed) Error() string { return ErrMalformed.Error() + ": " + string(
 
 func (m malformed) Unwrap() error { return ErrMalformed }
 
-// scanner reads JSON text. It never reads beyond the end and never backwards, so each read takes
-// time in proportion to the text.
+// scanner reads JSON text, never beyond the end and never backwards.
 type scanner struct {
 	data []byte
 	pos  int
 	key  []byte // the last key of an object
 }
 
-// peek returns the current byte, or 0 at the end. A NUL byte is never valid JSON outside strings,
-// so both cases may be treated alike.
+// peek returns the current byte, or 0 at the end. A NUL byte is never valid JSON outside strings.
 func (s *scanner) peek() byte {
 	if s.pos < len(s.data) {
 		return s.data[s.pos]
@@ -65,8 +63,7 @@ func isWord(c byte) bool {
 	return c-'0' < 10 || c-'a' < 26 || c-'A' < 26 || c == '_' || c >= utf8.RuneSelf
 }
 
-// plain returns the index of the first byte from i on that is a quote, a backslash, a control byte
-// or a byte above ASCII, or len(b).
+// plain returns the index of the first byte from i on that needs attention in a string, or len(b).
 func plain(b []byte, i int) int {
 	for i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' && b[i] < utf8.RuneSelf {
 		i++
@@ -74,9 +71,9 @@ func plain(b []byte, i int) int {
 	return i
 }
 
-// str reads a string and appends its value to dst. It rejects control bytes, invalid UTF-8, unknown
-// escapes and lone surrogates, because programs read them differently. dst grows by at most the
-// length of the string.
+// str reads a string and appends its value to dst, at most the length of the string. It rejects
+// control bytes, invalid UTF-8, unknown escapes and lone surrogates, because programs read them
+// differently.
 func (s *scanner) str(dst []byte) ([]byte, error) {
 	if !s.accept('"') {
 		return dst, malformed("no string where one is needed")
@@ -143,8 +140,8 @@ func hex4(b []byte, i int) (rune, bool) {
 	return rune(n), err == nil
 }
 
-// text reads a string for people and returns at most its first most bytes, cut between characters.
-// A string that is invalid is returned as written, with U+FFFD in place of invalid UTF-8.
+// text reads a string for people and returns at most its first most bytes. An invalid string is
+// returned as written, with U+FFFD in place of invalid UTF-8.
 func (s *scanner) text(most int) (string, error) {
 	start := s.pos
 	if err := s.skipString(); err != nil {

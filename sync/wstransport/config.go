@@ -13,12 +13,11 @@ import (
 type Config struct {
 	// Dialer makes every connection, including those for NIP-11 documents. Required.
 	Dialer *egress.Dialer
-	// ReadBudget limits the bytes of messages that are being read, over all connections of a
-	// Transport. Each connection has 64 KiB of its own. A larger message waits for 2 MiB + 4 KiB of
-	// the budget, at most four of one host at a time, and hosts take turns. The bytes are returned
-	// when Receive is called again. A value below the size of one message is raised to that size.
-	// Defaults to 16 MiB. Together with the InFlight of a manager, 48 MiB, this limits received and
-	// not yet stored data to 64 MiB.
+	// ReadBudget limits the bytes of messages that are being read, over all connections. Each
+	// connection has 64 KiB of its own. A larger message waits for 2 MiB + 4 KiB of the budget, at
+	// most four of one host at a time. A value below the size of one message is raised to that
+	// size. Defaults to 16 MiB. Together with the InFlight of a manager, 48 MiB, this limits
+	// received and not yet stored data to 64 MiB.
 	ReadBudget int64
 	// Logger gets dropped messages at debug level. Defaults to none.
 	Logger *slog.Logger
@@ -28,30 +27,27 @@ type Config struct {
 
 // constants are values that only tests change.
 type constants struct {
-	// PingInterval is the time between two pings. Above 30 s, relays that count pongs may
-	// disconnect us while we are busy. Defaults to 29 s.
+	// PingInterval is the time between two pings. Some relays disconnect clients without pongs.
+	// Defaults to 29 s.
 	PingInterval time.Duration
-	// PingTimeout is the maximum silence of a relay after a ping. It is also the time within which
-	// 16 KiB of a large message must arrive. If it is too small, relays on slow links are
-	// disconnected. Defaults to 10 s.
+	// PingTimeout is the maximum silence of a relay after a ping, and the time within which 16 KiB
+	// of a large message must arrive. Defaults to 10 s.
 	PingTimeout time.Duration
-	// WriteTimeout limits one write. A relay that does not read for that time is disconnected.
-	// Defaults to 10 s.
+	// WriteTimeout limits one write. Defaults to 10 s.
 	WriteTimeout time.Duration
 }
 
 const (
-	// readLimit is the maximum size of a message, in bytes after decompression. A larger message
-	// ends the connection. With less, reconciliation of large sets with khatru fails.
+	// readLimit is the maximum size of a message, in bytes after decompression. With less,
+	// reconciliation of large sets with khatru fails.
 	readLimit = 2<<20 + 4<<10
-	// defaultRequest is the maximum size of a request, in bytes, for a relay whose document has no
-	// max_message_length. It is the limit of khatru. Relays end the connection if a request is
-	// larger than they accept.
+	// defaultRequest is the maximum size of a request, in bytes, for a relay whose document names
+	// none. It is the limit of khatru.
 	defaultRequest = 512_000
 	// dialTimeout limits a Dial whose context has no deadline.
 	dialTimeout = 30 * time.Second
 	infoTimeout = 5 * time.Second
-	// maxMalformed and maxMalformedBytes limit consecutive malformed messages. Messages with an
+	// maxMalformed and maxMalformedBytes limit consecutive malformed messages. Those with an
 	// unknown label count only as bytes, because newer relays may send new messages.
 	maxMalformed      = 100
 	maxMalformedBytes = 8 << 20

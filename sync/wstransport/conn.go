@@ -19,12 +19,10 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// keptBuffer is the maximum size of a buffer that a connection may use without the read budget, and
-// that is kept for reuse. See [buffers].
+// keptBuffer is the maximum size of a buffer that a connection may use without the read budget.
 const keptBuffer = 64 << 10
 
-// buffers contains unused buffers. A connection has a buffer only while it reads or writes a
-// message, and most connections do neither most of the time.
+// buffers contains unused buffers. Most connections read and write nothing most of the time.
 type buffers chan []byte
 
 // mostBuffers is the maximum number of unused buffers.
@@ -96,8 +94,8 @@ type conn struct {
 	asked    chan struct{} // closed when info is final
 }
 
-// goDo runs f in a goroutine of the connection. A panic is a bug of ours, but a relay may be able
-// to cause it, so it ends only this connection.
+// goDo runs f in a goroutine of the connection. A panic, which a relay may be able to cause, ends
+// only this connection.
 func (c *conn) goDo(f func()) {
 	c.wg.Go(func() {
 		defer func() {
@@ -222,8 +220,8 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// end ends the connection because of cause, unless it has ended already. It returns the error that
-// Send and Receive return from now on.
+// end ends the connection because of cause, unless it has ended already. It returns the final
+// error.
 func (c *conn) end(cause error) error {
 	c.endOnce.Do(func() {
 		c.err = fmt.Errorf("%w: %w", relaysync.ErrClosed, inBounds(cause))
@@ -258,8 +256,7 @@ func (c *conn) read() {
 	defer c.giveBack(0)
 	asked := false
 	for {
-		// No context, because it would cost an allocation per part of a message. The end of the
-		// connection closes the websocket.
+		// No context, because it would cost an allocation per part of a message.
 		_, r, err := c.ws.Reader(context.Background())
 		if err != nil {
 			_ = c.end(readError(err)) // Receive returns the error
@@ -324,8 +321,8 @@ func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
 	return m, true, nil
 }
 
-// readAll reads a message into a buffer that grows with the received data and not with the announced
-// length. Beyond keptBuffer it grows only within the read budget.
+// readAll reads a message into a buffer that grows with the received data, and beyond keptBuffer
+// only within the read budget.
 func (c *conn) readAll(r io.Reader) ([]byte, error) {
 	var moving *progress
 	defer func() { moving.stop() }()

@@ -59,8 +59,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// boundedError shows at most 300 printable bytes of an error, because errors of net/http and of the
-// websocket library quote the relay.
+// boundedError shows at most 300 printable bytes of an error, because some errors quote the relay.
 type boundedError struct {
 	text string
 	err  error

@@ -11,7 +11,7 @@ const (
 	// mostHeld is the maximum time that one message may hold its part of the read budget.
 	mostHeld = 2 * time.Minute
 	// leastRate is the rate in bytes per second below which a message gives up its part if another
-	// host waits for it. It applies after leastGrace, because slow starts and lost packets take time.
+	// host waits for it. Slow starts and lost packets take leastGrace.
 	leastRate  = 64 << 10
 	leastGrace = 2 * time.Second
 )

@@ -44,8 +44,7 @@ func (c *conn) keepAlive(u graspsync.URL) {
 	}
 }
 
-// maxControls is the maximum number of pings and pongs that a relay may send within 29 s. They cost
-// CPU and never reach Receive.
+// maxControls is the maximum number of pings and pongs of a relay within 29 s.
 const maxControls = 1000
 
 // signs counts the signs of life of a relay.
@@ -73,13 +72,10 @@ func (s *signs) control() bool {
 	return false
 }
 
-// A client's ping and pong without payload. They are final and masked with a zero key, as RFC 6455
-// requires.
-//
-// They are written below the websocket library, because the library cannot send an unsolicited
-// pong, and cannot distinguish an unsent ping from an unanswered one. This is safe because the
-// library writes a control frame in one call, as we do, and writes messages, which may take several
-// calls, only in Send, which holds c.writing like we do.
+// A client's ping and pong without payload, masked with a zero key (RFC 6455). They are written
+// below the websocket library, which cannot send an unsolicited pong. This is safe because the
+// library writes a control frame in one call, as we do, and writes messages only in Send, which
+// holds c.writing like we do.
 const (
 	pingFrame = "\x89\x80\x00\x00\x00\x00"
 	pongFrame = "\x8a\x80\x00\x00\x00\x00"
@@ -87,8 +83,7 @@ const (
 
 const (
 	// maxEmpty is the maximum number of received bytes without content: frames without payload, or
-	// compressed blocks without text. The websocket library skips them without limit and does not
-	// report them.
+	// compressed blocks without text. The websocket library skips them without limit.
 	maxEmpty = 128 << 10
 	// perMessage is the overhead of frames and compression for a short message, and perControl the
 	// size of the largest ping.

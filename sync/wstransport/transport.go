@@ -28,8 +28,8 @@ import (
 // userAgent is the HTTP header of that name.
 const userAgent = "graspsync"
 
-// Transport opens websocket connections to relays. [New] makes it. It needs no closing and may be
-// used concurrently.
+// Transport opens websocket connections to relays. It needs no closing and may be used
+// concurrently.
 type Transport struct {
 	cfg     Config       // set by New, read-only
 	reading *limit.Slots // bytes of large messages that are being read
@@ -56,9 +56,8 @@ func New(c Config) (*Transport, error) {
 
 // Dial connects to a relay. The error wraps [relaysync.ErrForbidden] if the dialer refuses the
 // address or plaintext, and [relaysync.ErrNotDialed] if its budget does or this host has no route.
-// It is or wraps a [*StatusError] if the relay answered without upgrading. Redirects are not
-// followed. The path is dialed as written. If the relay answers 404 or a redirect, it is dialed
-// again with the trailing slash added or removed.
+// It wraps a [*StatusError] if the relay answered without upgrading. Redirects are not followed. If
+// the relay answers 404 or a redirect, it is dialed again with the trailing slash added or removed.
 func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -143,8 +142,8 @@ func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOp
 	return &websocket.DialOptions{
 		HTTPClient: client,
 		HTTPHeader: http.Header{"User-Agent": {userAgent}},
-		// A relay may compress with a window across messages. We do not, because that would take
-		// 1.2 MB per connection for small requests.
+		// A relay may compress with a window across messages. Ours would take 1.2 MB per
+		// connection.
 		CompressionMode:      websocket.CompressionContextTakeover,
 		CompressionThreshold: math.MaxInt,
 		OnPingReceived:       func(context.Context, []byte) bool { return s.control() },
@@ -204,8 +203,7 @@ func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, 
 	return c
 }
 
-// getInfo requests and reads a NIP-11 document. A document that is too large or truncated is read
-// as far as possible.
+// getInfo requests and reads a NIP-11 document.
 func (t *Transport) getInfo(ctx context.Context, u graspsync.URL) (wire.Info, error) {
 	if u.Plaintext() {
 		u.Scheme = "http"
