@@ -12,8 +12,8 @@ import (
 var groups = []string{"Times", "Limits"}
 
 // Bounded checks each signed number of a configuration, also in groups: withDefaults keeps a set
-// value, and validate refuses a negative value by name. good is a configuration with defaults.
-// derived names fields that withDefaults may raise because of others.
+// value, and validate refuses a negative value by name. withDefaults may raise the fields in
+// derived.
 func Bounded[C any](t *testing.T, good C, withDefaults func(C) C, validate func(C) error, derived ...string) {
 	t.Helper()
 	require.NoError(t, validate(good))

@@ -22,17 +22,16 @@ var (
 	quantity = regexp.MustCompile(`(?:^|[ (])(\+ )?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)(?: ([A-Za-z]+))?`)
 )
 
-// units are units of bytes and time as documentation spells them. Other numbers have no unit.
+// units are units of bytes and time as documentation spells them.
 var units = map[string]float64{
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
 	"ms": float64(time.Millisecond), "s": float64(time.Second), "min": float64(time.Minute), "h": float64(time.Hour),
 	"day": 24 * float64(time.Hour), "days": 24 * float64(time.Hour),
 }
 
-// Defaults compares the numbers of a struct with defaults with its documentation in file: "Defaults
-// to 4 GiB", or for several fields "Default to 5,000 and 100". A field with a default other than 0
-// needs such a sentence, in numbers or words. The same applies to its groups Times, Limits and
-// fixed, whose types can be in any file of the folder.
+// Defaults compares the numbers of a struct with defaults, also in its groups Times, Limits and
+// fixed, with its documentation in file: "Defaults to 4 GiB", or for several fields "Default to
+// 5,000 and 100". A field with a default other than 0 needs such a sentence, in numbers or words.
 func Defaults(t testing.TB, file string, withDefaults any) {
 	t.Helper()
 	value := reflect.ValueOf(withDefaults)

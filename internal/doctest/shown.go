@@ -8,9 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Shown requires that a Markdown file shows, as a Go block of its own, the part of a source file from
-// the first occurrence of from up to the next occurrence of to, which is left out. The block is not
-// indented.
+// Shown requires that a Markdown file contains, as a Go block without indentation, the part of a
+// source file from the first occurrence of from up to the next occurrence of to.
 func Shown(t testing.TB, markdown, source, from, to string) {
 	t.Helper()
 	code, err := os.ReadFile(source)

@@ -1,5 +1,4 @@
-// Package eventtest converts signed events of tests to parsed events. It panics on events that
-// cannot be parsed.
+// Package eventtest converts signed events of tests to parsed events.
 package eventtest
 
 import (
@@ -10,8 +9,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Of returns a parsed event, or the zero Event for nil. If the id is empty, it is computed as in
-// NIP-01. An empty author becomes the zero key.
+// Of returns a parsed event, or the zero Event for nil. An empty id is computed, and an empty
+// author becomes the zero key. It panics on other invalid events.
 func Of(ev *nostr.Event) graspsync.Event {
 	if ev == nil {
 		return graspsync.Event{}

@@ -72,18 +72,15 @@ type Config struct {
 	Server string
 	// Host is the host of the hub's relay. Defaults to "hub.example".
 	Host string
-	// Now is the time of the newest event. The oldest is two years older. Defaults to the first of
-	// November 2026.
+	// Now is the time of the newest event. Defaults to the first of November 2026.
 	Now time.Time
-	// Key creates the authors. Defaults to relaytest.NewCheapKey. With relaytest.NewKey, signatures
-	// are real and take 0.1 ms each.
+	// Key creates the authors. Defaults to relaytest.NewCheapKey. Real signatures take 0.1 ms each.
 	Key func(seed string) *relaytest.Key
-	// GitServers are base URLs such as "http://git.example:8080". Each repository is on the next
-	// server in turn. Its announcement lists that server and Server only, and each repository has a
-	// state. Defaults to the hub and the relays around it.
+	// GitServers are base URLs such as "http://git.example:8080". Each repository has a state and
+	// is on the next server in turn. Defaults to the hub and the relays around it.
 	GitServers []string
-	// Commit returns the commit of a ref of the ith repository. name is "main", "v0.1", or "pull-7"
-	// for the tip of a pull request. Defaults to commits that no server stores.
+	// Commit returns the commit of a ref ("main", "v0.1", or "pull-7") of the ith repository.
+	// Defaults to commits that no server stores.
 	Commit func(repo int, name string) string
 	// Seed selects another hub of the same size.
 	Seed uint64
@@ -92,8 +89,7 @@ type Config struct {
 // Relay is a relay other than the hub in announcements.
 type Relay struct {
 	URL string
-	// Answers reports whether the relay is reachable. It then stores Events, some of which no other
-	// relay stores.
+	// Answers reports whether the relay is reachable.
 	Answers bool
 	Events  []*nostr.Event
 }
@@ -103,8 +99,8 @@ type Hub struct {
 	Host   string
 	Events []*nostr.Event // on the hub, oldest first
 	Relays []*Relay
-	// Wanted contains the events that the server must store after a sync: all events of the
-	// repositories that list it, on any relay, except events that their authors deleted.
+	// Wanted contains the events that the server must store after a sync: those of the repositories
+	// that list it, except deleted ones.
 	Wanted []*nostr.Event
 
 	cfg     Config
@@ -178,8 +174,7 @@ func parallel[T any](n int, make1 func(i int) T) []T {
 	return all
 }
 
-// dice returns the random numbers of the ith item of a sort. They do not depend on the order of
-// creation.
+// dice returns the random numbers of the ith item of a sort, in any order of creation.
 func (h *Hub) dice(sort string, i int) *rand.Rand {
 	n := h.cfg.Seed
 	for _, c := range []byte(sort) {
@@ -333,8 +328,8 @@ func (h *Hub) comment(i int) *nostr.Event {
 	return author.Comment(at, root, words(rng, 60))
 }
 
-// own returns the comment that the ith deletion request deletes. It is nil for most requests, which
-// name unknown events.
+// own returns the comment that the ith deletion request deletes, or nil, because most requests name
+// unknown events.
 func (h *Hub) own(i int, comments []*nostr.Event) *nostr.Event {
 	if i%500 != 0 || len(comments) == 0 {
 		return nil
@@ -355,8 +350,7 @@ func (h *Hub) deletion(i int, comments []*nostr.Event) *nostr.Event {
 	at := h.now() - nostr.Timestamp(rng.IntN(twoYears))
 	tags := nostr.Tags{{"e", commit(rng) + commit(rng)[:24]}, {"k", "1111"}}
 	if r := h.repos[few(rng, len(h.repos))]; rng.IntN(10) == 0 && r.owner != author {
-		// The request names the repository of another author, so that filters match it, and deletes
-		// nothing.
+		// The request names the repository of another author, so that filters match it.
 		tags = append(tags, nostr.Tag{"a", r.identifier.String()})
 	}
 	return author.Event(at, graspsync.KindDeletion, "", tags...)

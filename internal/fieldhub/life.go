@@ -15,9 +15,8 @@ type Update struct {
 	Relay *Relay
 }
 
-// Live returns n events that are published at even intervals from from to to: comments, statuses,
-// issues, states and new repositories. Events depend on their times, so that different days have
-// different events.
+// Live returns n events at even intervals from from to to: comments, statuses, issues, states and
+// new repositories.
 func (h *Hub) Live(n int, from, to time.Time) []Update {
 	var all []Update
 	for i := range n {

@@ -21,8 +21,8 @@ func Self() string {
 // maxHolder is the maximum length of a holder's text that Take reads, in bytes.
 const maxHolder = 512
 
-// Take locks a file until the file is closed or the process ends. If another open file holds the
-// lock, the error wraps inUse and names the holder. Take closes the file on error.
+// Take locks a file until the file is closed or the process ends. If the file is locked, the error
+// wraps inUse and names the holder. Take closes the file on error.
 func Take(file *os.File, inUse error) error {
 	ok, err := Try(file)
 	switch {

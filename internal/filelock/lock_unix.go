@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// Try locks an open file or folder until it is closed. It returns false if another open file holds
-// the lock.
+// Try locks an open file or folder until it is closed, or returns false if it is locked.
 func Try(file *os.File) (bool, error) {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Run runs git in a folder and returns its output without outer white space. The test fails if git
-// fails.
+// Run runs git in a folder and returns its output without outer white space.
 func Run(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	out, err := Try(t, dir, args...)
@@ -28,7 +27,7 @@ func Try(t testing.TB, dir string, args ...string) (string, error) {
 }
 
 // Input is like Try, with text as standard input. Git has no configuration but that of the
-// repository, and no time zone or language of the user.
+// repository.
 func Input(t testing.TB, dir, text string, args ...string) (string, error) {
 	cmd := exec.CommandContext(t.Context(), "git", args...)
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(text)

@@ -25,7 +25,7 @@ import (
 var update = flag.Bool("update", false, "write the golden output of testdata anew")
 
 // A Player executes one line of a script, given as words, and returns lines of output. An error
-// means that the line is invalid and ends the test.
+// ends the test.
 type Player func(words []string) (output []string, err error)
 
 // Play runs each script of testdata as a subtest with its own player and compares the output.

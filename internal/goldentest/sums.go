@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Sums compares long outputs with checksums in a file, one for each part of an output. A failure
-// shows where the output begins to differ. To see the old output, run the old code.
+// Sums compares long outputs with checksums in a file, one for each part of an output.
 type Sums struct {
 	file   string
 	golden map[string]string

@@ -8,9 +8,8 @@ import (
 	"go.uber.org/mock/gomock"
 )
 
-// Quiet returns a mock whose methods can be called any number of times and return zero values. An
-// expectation of a method replaces this default. A returned function does nothing; for an iterator
-// that means it is empty.
+// Quiet returns a mock whose methods can be called any number of times and return zero values, or
+// functions that do nothing. An expectation replaces this default.
 func Quiet[M any](t gomock.TestReporter, newMock func(*gomock.Controller) M) M {
 	ctrl := gomock.NewController(t, gomock.WithOverridableExpectations())
 	mock := newMock(ctrl)

@@ -39,8 +39,7 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Flag adds the nearest flag to an error of fs.Parse about an unknown flag. It returns other errors
-// unchanged.
+// Flag adds the nearest flag to an error of fs.Parse about an unknown flag.
 func Flag(fs *flag.FlagSet, err error) error {
 	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !unknown {

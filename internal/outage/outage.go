@@ -11,8 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Table contains the failing dependencies and numbers of failures. The zero value is empty. All
-// methods may be called concurrently.
+// Table contains the failing dependencies. All methods may be called concurrently.
 type Table struct {
 	mu sync.Mutex
 	// guarded by mu

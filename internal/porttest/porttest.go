@@ -1,5 +1,5 @@
 // Package porttest finds ports for tests whose servers need to know their address before they
-// listen, or listen again after a restart.
+// listen.
 package porttest
 
 import (
@@ -9,10 +9,9 @@ import (
 	"testing"
 )
 
-// Address returns a loopback address with a free port, whose next port is free too. The port is
-// below the range of outgoing connections (from 32768 on Linux), because an outgoing connection
-// could take the port while the server does not listen. No other test of any process gets the ports
-// until the test ends, because UDP sockets at the same ports reserve them.
+// Address returns a loopback address with a free port, whose next port is free too. It is below the
+// range of outgoing connections (from 32768 on Linux), which could take it. UDP sockets at the same
+// ports reserve them for this test.
 func Address(t testing.TB) string {
 	t.Helper()
 	for range 1000 {

@@ -25,8 +25,7 @@ import (
 	"testing"
 )
 
-// Amounts skips a test under the race detector. It is for tests of amounts, durations or a single
-// goroutine, if a shorter test has the same goroutines.
+// Amounts skips a test of amounts, durations or a single goroutine under the race detector.
 func Amounts(t testing.TB) {
 	t.Helper()
 	if Enabled && os.Getenv("GRASPSYNC_RACE") != "all" {
@@ -51,9 +50,8 @@ func Rounds(n int) int {
 	return n * more()
 }
 
-// Steps yields step numbers for a test that makes each of many steps fail and stops after the last
-// step. It yields 1, and on average every n-th of the other numbers at random, with -short every
-// 4n-th. GRASPSYNC_ROUNDS divides n.
+// Steps yields 1, and on average every n-th of the other step numbers at random, with -short every
+// 4n-th, for a test that makes each of many steps fail. GRASPSYNC_ROUNDS divides n.
 func Steps(n int) iter.Seq[int] {
 	if testing.Short() {
 		n *= 4

@@ -11,8 +11,8 @@ const (
 	most  = 10_000 // maximum number of remembered keys; other keys are not logged
 )
 
-// Lines records the time of the last log line per key, such as a host and a cause. The zero value
-// is empty. It is safe for concurrent use.
+// Lines records the time of the last log line per key, such as a host and a cause. It is safe for
+// concurrent use.
 type Lines[K comparable] struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -20,9 +20,8 @@ type Lines[K comparable] struct {
 	swept time.Time
 }
 
-// May reports whether a line about k may be written now, and records it as written. It returns
-// false for a minute after the last line about k, and for a new key while 10,000 keys were logged
-// within a minute.
+// May reports whether a line about k may be written now, once per minute. It returns false for a
+// new key while 10,000 keys were logged within a minute.
 func (l *Lines[K]) May(k K, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,19 +13,17 @@ import (
 // Teller is a backend that describes itself.
 type Teller interface{ Traits() Traits }
 
-// Traits are the properties of a kind of backend. The zero value is invalid, because it indexes
-// nothing.
+// Traits are the properties of a kind of backend. The zero value is invalid.
 type Traits struct {
-	// Page is the maximum number of events per query, at least 1. Exempt is the maximum for a query
-	// that is marked as a reconciliation, or 0 if Page applies.
+	// Page is the maximum number of events per query, at least 1. Exempt, unless 0, is that of a
+	// query that is marked as a reconciliation.
 	Page, Exempt int
-	// Memory reports that the backend is a slicestore. A full answer contains the newest matches
-	// for any filter, since is exclusive, and calls must not be concurrent. Other backends encode
-	// events in a binary form with 16-bit counts and sizes, and look up each combination of values
-	// separately.
+	// Memory reports that the backend is a slicestore: a full answer contains the newest matches
+	// for any filter, since is exclusive, and calls must not be concurrent. Other backends have
+	// 16-bit counts and sizes, and look up each combination of values separately.
 	Memory bool
-	// Prefixes reports that answers to a query for a tag value also contain events with values that
-	// begin with it. These events are not in order of time, and since ends the search early.
+	// Prefixes reports that answers for a tag value also contain events with values that begin with
+	// it, out of order of time, and that since ends the search early.
 	Prefixes bool
 	// Uncounted reports that the backend must not count, because counting in lmdb never ends.
 	Uncounted bool
@@ -37,8 +35,8 @@ type Traits struct {
 	Fits func(e *nostr.Event) bool
 }
 
-// Find returns the backend that a value is, points to or embeds, and its package name. The package
-// must be in module and in kinds. Otherwise Find returns the zero Value.
+// Find returns the backend that a value is, points to or embeds, and its package name, which must
+// be in module and in kinds.
 func Find(backend reflect.Value, module string, kinds ...string) (reflect.Value, string) {
 	for backend.Kind() == reflect.Pointer || backend.Kind() == reflect.Interface {
 		backend = backend.Elem()
