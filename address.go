@@ -34,7 +34,6 @@ func ParseAddress(s string) (Address, error) {
 	return Address{Kind: int(n), Author: pk, Identifier: identifier}, nil
 }
 
-// String returns "<kind>:<author>:<identifier>".
 func (a Address) String() string {
 	return strconv.Itoa(a.Kind) + ":" + a.Author.String() + ":" + a.Identifier
 }

@@ -20,7 +20,6 @@ func ParseCloneURL(s string) (CloneURL, error) {
 // URL returns the URL for a client.
 func (u CloneURL) URL() URL { return u.url }
 
-// String returns the canonical spelling, "" for the zero value.
 func (u CloneURL) String() string { return u.url.String() }
 
 // HostPort returns the host and port of the server.

@@ -38,7 +38,6 @@ const (
 	AwaitOperatorRequest
 )
 
-// String describes the dependency in English, for a log.
 func (d Dependency) String() string {
 	repo := RepoRef{Owner: d.Author, Identifier: d.Text}.String()
 	switch d.Await {

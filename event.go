@@ -60,7 +60,6 @@ func (e Event) Address() (Address, bool) {
 	return Address{}, false
 }
 
-// String returns the event as JSON, and "" for the zero Event.
 func (e Event) String() string {
 	if e.Event == nil {
 		return ""

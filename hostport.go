@@ -19,7 +19,6 @@ type HostPort struct {
 	Port uint16
 }
 
-// String returns host:port, with brackets around an IPv6 address.
 func (h HostPort) String() string {
 	return bracket(h.Host) + ":" + strconv.Itoa(int(h.Port))
 }
@@ -85,7 +84,6 @@ func parseHostPort(s string, defaultPort uint16) (HostPort, error) {
 	return HostPort{Host: host, Port: n}, nil
 }
 
-// parsePort reads a decimal port that may be dialed.
 func parsePort(s string) (uint16, error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
 		// The text is not quoted, because it may be part of a password that contains "/" or "#".
@@ -105,7 +103,6 @@ func parsePort(s string) (uint16, error) {
 // and 443 belong to mail, SSH and similar servers, to which an event must not direct requests.
 func DialablePort(p uint16) bool { return p >= 1024 || p == 80 || p == 443 }
 
-// canonicalHost returns the canonical spelling of a host name or an address.
 func canonicalHost(h string, bracketed bool) (string, error) {
 	if bracketed {
 		a, err := netip.ParseAddr(h)
@@ -146,7 +143,6 @@ func wellFormed(host string) bool {
 	return true
 }
 
-// numeric reports whether a host's last label would be read as a number.
 func numeric(label string) bool {
 	if rest, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(rest, "0123456789abcdef") == ""

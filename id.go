@@ -19,7 +19,6 @@ func ParseEventID(s string) (EventID, error) {
 	return EventID(b), err
 }
 
-// String returns 64 lower-case hex digits.
 func (id EventID) String() string { return hex.EncodeToString(id[:]) }
 
 // MarshalText returns the text of String.
@@ -44,7 +43,6 @@ func ParsePubKey(s string) (PubKey, error) {
 	return PubKey(b), err
 }
 
-// String returns 64 lower-case hex digits.
 func (k PubKey) String() string { return hex.EncodeToString(k[:]) }
 
 // MarshalText returns the text of String.

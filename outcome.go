@@ -36,7 +36,6 @@ const (
 	Failed
 )
 
-// String returns the name of the result in lower case.
 func (r Result) String() string {
 	switch r {
 	case Stored:

@@ -23,7 +23,6 @@ func ParseRelayURL(s string) (RelayURL, error) {
 // URL returns the URL for a dialer.
 func (u RelayURL) URL() URL { return u.url }
 
-// String returns the canonical spelling, "" for the zero value.
 func (u RelayURL) String() string { return u.url.String() }
 
 // HostPort returns the host and port that the relay is reached at.

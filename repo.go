@@ -58,7 +58,6 @@ func CheckIdentifier(s string) error {
 	return nil
 }
 
-// String returns the address, "30617:<owner>:<identifier>".
 func (r RepoRef) String() string { return r.Address(KindAnnouncement) }
 
 // Address returns "<kind>:<owner>:<identifier>".

@@ -26,7 +26,6 @@ const (
 	Daily
 )
 
-// String returns the value of the metrics label "source".
 func (k SourceKind) String() string {
 	switch k {
 	case Direct:

@@ -42,7 +42,6 @@ var (
 	HTTPSchemes  = []Scheme{{"https", 443}, {"http", 80}}
 )
 
-// String returns the canonical spelling.
 func (u URL) String() string { return u.text("") }
 
 // Written returns the spelling to dial, with the trailing slash of the path if the URL was written

@@ -49,7 +49,6 @@ const (
 	Later
 )
 
-// String returns the name in lower case.
 func (d Decision) String() string {
 	switch d {
 	case Accept:

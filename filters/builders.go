@@ -229,7 +229,6 @@ func Empty(f nostr.Filter) bool {
 	return false
 }
 
-// tagged returns one filter for each tag name. The filters share values.
 func tagged(values []string, names ...string) []nostr.Filter {
 	fs := make([]nostr.Filter, len(names))
 	for i, name := range names {
@@ -252,7 +251,6 @@ func sorted[T comparable](in []T, compare func(a, b T) int) []T {
 	return slices.Compact(out)
 }
 
-// hexes returns values in hex. The strings share one allocation.
 func hexes[T ~[32]byte](values []T) []string {
 	buf := make([]byte, 0, 64*len(values))
 	for _, v := range values {

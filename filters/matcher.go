@@ -49,7 +49,6 @@ func matchesTags(conditions nostr.TagMap, tags nostr.Tags) bool {
 	return true
 }
 
-// inOrder returns list if it is sorted, else a sorted copy.
 func inOrder[T int | string](list []T) []T {
 	if slices.IsSorted(list) {
 		return list
@@ -57,7 +56,6 @@ func inOrder[T int | string](list []T) []T {
 	return slices.Sorted(slices.Values(list))
 }
 
-// allows reports whether a sorted list contains v. A nil list allows every value.
 func allows[T int | string](list []T, v T) bool {
 	if list == nil {
 		return true

@@ -59,13 +59,11 @@ func Pack(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, s
 	return reqs, sizes, tooLarge
 }
 
-// sized is a filter with its size in a REQ, including the comma.
 type sized struct {
 	filter nostr.Filter
 	size   int
 }
 
-// fitting halves the filters that do not fit into room.
 func fitting(fs []nostr.Filter, room int) (items []sized, tooLarge []nostr.Filter) {
 	items = make([]sized, 0, len(fs))
 	var visit func(f nostr.Filter)

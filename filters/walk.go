@@ -16,7 +16,6 @@ const DefaultLimit = 500
 // maxKnown is the maximum number of ids of one second that a [Walk] remembers. They take a few MB.
 const maxKnown = 1 << 16
 
-// noUntil is the until of a page without an upper bound.
 const noUntil nostr.Timestamp = math.MaxInt64
 
 // WalkStart contains the starting point of a [Walk] and known properties of the relay. The zero
@@ -71,7 +70,6 @@ type Walk struct {
 	unfinished bool // the walk ended although the relay may have more
 }
 
-// page counts the events since the last EOSE.
 type page struct {
 	size    int                            // events between floor and until, with repetitions
 	rises   int                            // events newer than the event before

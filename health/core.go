@@ -134,7 +134,6 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 	return r
 }
 
-// end ends the connection or attempt. Without either it does nothing.
 func (c Config) end(r Record, text string, now time.Time, jitter float64) Record {
 	switch {
 	case r.connected() && r.Held:
@@ -151,7 +150,6 @@ func (c Config) end(r Record, text string, now time.Time, jitter float64) Record
 // if it had held.
 const hungAtOnce = time.Hour
 
-// hang ends a connection that hangs. It counts a failure.
 func (c Config) hang(r Record, text string, now time.Time, jitter float64) Record {
 	if !r.connected() {
 		return r
@@ -181,7 +179,6 @@ func (c Config) fail(r Record, text string, now time.Time, jitter float64) Recor
 	return r.with(c.rules().Fail(r.failing(), now, jitter))
 }
 
-// remember reports whether the record delays the relay.
 func (r Record) remember(now time.Time) bool {
 	return r.Failures > 0 || now.Before(r.NextAttempt) || now.Before(r.RateLimitedUntil)
 }
@@ -193,10 +190,8 @@ func (c Config) rules() backoff.Rules {
 	}
 }
 
-// dead reports whether the relay has failed without interruption for DeadAfter.
 func (c Config) dead(r Record) bool { return c.rules().Dead(r.failing()) }
 
-// countTo adds the time since the last event to Up or Down.
 func (r Record) countTo(now time.Time) Record {
 	if r.CountedTo.IsZero() { // never tried
 		return r
@@ -212,7 +207,6 @@ func (r Record) countTo(now time.Time) Record {
 	return r
 }
 
-// state returns the state of a settled record.
 func (c Config) state(r Record, now time.Time) State {
 	switch {
 	case now.Before(r.RateLimitedUntil) && (r.connected() || r.Failures == 0):
@@ -286,7 +280,6 @@ func (c Config) longestWait(r Record) time.Duration {
 	return max(rules.LongestWait(r.failing()), rules.Lengthen(hostileBackoff, 1))
 }
 
-// sanitise limits all fields to values that the rules can produce.
 func (c Config) sanitise(r Record, now time.Time) Record {
 	f := r.failing().Believed(now)
 	switch {

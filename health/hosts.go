@@ -58,12 +58,10 @@ func (t *RelayHealthTracker) applyToHost(u graspsync.RelayURL, e event, now time
 	t.setHost(name, h)
 }
 
-// endsOnly reports whether an event needs a record.
 func (k kind) endsOnly() bool {
 	return k == lost || k == hung || k == closed || k == stopped || k == forgiven
 }
 
-// setHost stores a record. Hosts in use are not evicted.
 func (t *RelayHealthTracker) setHost(name string, h host) {
 	t.hosts.PutKeeping(name, limit.Stranger{}, 0, h, func(name string) bool {
 		h, _ := t.hosts.Get(name)
@@ -71,7 +69,6 @@ func (t *RelayHealthTracker) setHost(name string, h host) {
 	})
 }
 
-// prove marks the host of a URL as proven.
 func (t *RelayHealthTracker) prove(u graspsync.RelayURL) {
 	name := Host(u)
 	if h, _ := t.hosts.Get(name); name != "" && !h.Proven {

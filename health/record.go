@@ -75,7 +75,6 @@ func (r Record) with(f backoff.Record) Record {
 	return r
 }
 
-// inUse reports whether a connection exists or is being made.
 func (r Record) inUse() bool { return r.Dialing || r.connected() }
 
 func (r Record) connected() bool { return !r.ConnectedAt.IsZero() }

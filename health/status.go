@@ -21,7 +21,6 @@ const (
 	RateLimited
 )
 
-// String returns the name of the state in lower case.
 func (s State) String() string {
 	switch s {
 	case Healthy:

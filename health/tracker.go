@@ -191,7 +191,6 @@ func (t *RelayHealthTracker) Import(u graspsync.RelayURL, r Record) {
 	t.restoredToHost(u, r)
 }
 
-// apply applies an event to the records of a relay and its host.
 func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
 	if u.IsZero() {
 		return
@@ -211,7 +210,6 @@ func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
 	}
 }
 
-// set stores a record. Records in use are not evicted.
 func (t *RelayHealthTracker) set(u graspsync.RelayURL, r Record) {
 	t.records.PutKeeping(u, limit.Stranger{}, 0, r, func(u graspsync.RelayURL) bool {
 		r, _ := t.records.Get(u)

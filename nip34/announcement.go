@@ -92,7 +92,6 @@ func Reason(err error) string {
 // errKind is allocated once, because most events are of other kinds.
 var errKind = fmt.Errorf("%w: an event of another kind", ErrInvalid)
 
-// parseHeader reads the common parts of announcements and states.
 func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error) {
 	if ev.IsZero() {
 		return ref, fmt.Errorf("%w: none", ErrInvalid)

@@ -23,7 +23,6 @@ type AnnouncementSet struct {
 	all  map[graspsync.PubKey]*relation // all authors and listed keys
 }
 
-// relation is one key of an AnnouncementSet.
 type relation struct {
 	key      graspsync.PubKey
 	at       int           // number of the key, from 0
@@ -158,7 +157,6 @@ func (a *Authority) Has(key graspsync.PubKey) bool {
 	return ok
 }
 
-// String lists the members and invited keys with reasons, one per line.
 func (a *Authority) String() string {
 	var out strings.Builder
 	if a.Walk != Found {
@@ -311,7 +309,6 @@ func (f *AnnouncementSet) Speakers(owners []graspsync.PubKey) map[graspsync.PubK
 // a member.
 type voice struct{ says, listed, lists, news uint64 }
 
-// confirmAll adds the members of the views with these roots to say.
 func (f *AnnouncementSet) confirmAll(roots []*relation, voices []voice, say map[graspsync.PubKey]struct{}) {
 	var queue []*relation
 	join := func(r *relation, in uint64) {

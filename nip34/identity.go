@@ -113,7 +113,6 @@ func (id Identity) HostPorts() []graspsync.HostPort {
 	return out
 }
 
-// String returns the addresses of the service, for logs.
 func (id Identity) String() string {
 	out := make([]string, len(id.bases))
 	for i, b := range id.bases {
@@ -122,7 +121,6 @@ func (id Identity) String() string {
 	return strings.Join(out, " ")
 }
 
-// escaped returns the path without a trailing slash.
 func (b base) escaped() (path string) {
 	for _, segment := range b.path {
 		path += "/" + url.PathEscape(segment)
@@ -189,7 +187,6 @@ func (id Identity) serves(u graspsync.CloneURL, ref graspsync.RepoRef) bool {
 		id.at(u.HostPort(), path[:n])
 }
 
-// at reports whether an address of this service has exactly this authority and path.
 func (id Identity) at(a graspsync.HostPort, path []string) bool {
 	return slices.ContainsFunc(id.bases, func(b base) bool {
 		return b.authority == a && slices.Equal(b.path, path)
@@ -230,7 +227,6 @@ func (b base) url(schemes []graspsync.Scheme) string {
 	return graspsync.URL{Scheme: scheme.Name, HostPort: b.authority, Path: b.escaped()}.String()
 }
 
-// isLocal reports whether a host is this machine or not public.
 func isLocal(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()

@@ -23,7 +23,6 @@ const (
 	SHA256
 )
 
-// String returns the name that git uses.
 func (f ObjectFormat) String() string {
 	switch f {
 	case SHA1:
@@ -56,12 +55,10 @@ func parseNamed(s string) (ObjectID, error) {
 	return id, err
 }
 
-// isAbbreviated reports whether git might accept s as an abbreviated SHA-1 id.
 func isAbbreviated(s string) bool {
 	return len(s) >= 4 && len(s) < 40 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// String returns the hex digits.
 func (id ObjectID) String() string { return id.hex }
 
 // IsZero reports whether id is the zero value.
@@ -101,7 +98,6 @@ func ParseRefName(name string) (RefName, error) {
 	return RefName{name}, nil
 }
 
-// refFault returns the rule that a name violates, or "".
 func refFault(name string) string {
 	switch {
 	case !strings.HasPrefix(name, branches) && !strings.HasPrefix(name, tags):
@@ -138,7 +134,6 @@ func refFault(name string) string {
 // EventRef is the ref of the data of a pull request or an update, refs/nostr/<event id>.
 func EventRef(id graspsync.EventID) RefName { return RefName{"refs/nostr/" + id.String()} }
 
-// String returns the full name.
 func (r RefName) String() string { return r.name }
 
 // IsZero reports whether r is the zero value.

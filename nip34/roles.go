@@ -52,7 +52,6 @@ func isRole(tag nostr.Tag) bool {
 	return len(tag) > 0 && (tag[0] == lead || tag[0] == coMaintainer || tag[0] == moderator)
 }
 
-// maxLeads is enough to detect an ambiguous lead.
 const maxLeads = 2
 
 // readRoles reads all role tags, because a later one may name the author or a second lead.

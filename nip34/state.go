@@ -76,7 +76,6 @@ func ParseState(ev graspsync.Event) (*State, error) {
 	return s, nil
 }
 
-// above returns a ref whose name is a folder of another name.
 func (s *State) above(ref RefName) (folder RefName, taken bool) {
 	for name := ref.name; ; {
 		i := strings.LastIndexByte(name, '/')

@@ -26,7 +26,6 @@ const (
 
 var subjectKinds = []string{"", "event", "repository", "relay"}
 
-// String returns "event", "repository" or "relay".
 func (k SubjectKind) String() string { return subjectKinds[k] }
 
 // MarshalText returns the text of String.
@@ -166,7 +165,6 @@ func pathSubject(path string, hint bool) (Subject, error) {
 	return Subject{Kind: SubjectRepo, Repo: ref}, graspsync.CheckIdentifier(ref.Identifier)
 }
 
-// isKey reports whether a text has the form of a public key.
 func isKey(s string) bool {
 	_, err := graspsync.ParsePubKey(strings.ToLower(s))
 	return err == nil || strings.HasPrefix(strings.ToLower(s), "npub1")

@@ -81,7 +81,6 @@ func references[T comparable](ev *nostr.Event, names string, most int, parse fun
 	return list
 }
 
-// firstValue returns the value of the first tag of a name, or false.
 func firstValue(ev *nostr.Event, name string) (string, bool) {
 	for _, tag := range ev.Tags {
 		if len(tag) > 0 && tag[0] == name {

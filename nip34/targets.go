@@ -60,7 +60,6 @@ func (f *AnnouncementSet) Targets(rule TargetBounds) func(owner graspsync.PubKey
 	}
 }
 
-// relaysOf is an author with the relays that are not chosen yet.
 type relaysOf struct {
 	by   graspsync.PubKey
 	rest []graspsync.RelayURL

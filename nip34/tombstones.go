@@ -58,7 +58,6 @@ type Tombstones struct {
 	vanished map[graspsync.PubKey]nostr.Timestamp // by author, events up to this time
 }
 
-// grave is a deleted id with the author of the deletion.
 type grave struct {
 	id     graspsync.EventID
 	author graspsync.PubKey

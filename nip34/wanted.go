@@ -81,7 +81,6 @@ func (f *AnnouncementSet) Wanters(owners []graspsync.PubKey, each int) map[grasp
 	return out
 }
 
-// reach finds the keys that owners list, recursively.
 type reach struct {
 	f       *AnnouncementSet
 	most    int

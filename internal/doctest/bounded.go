@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// groups are fields of a configuration that contain other fields.
 var groups = []string{"Times", "Limits"}
 
 // Bounded checks each signed number of a configuration, also in groups: withDefaults keeps a set
@@ -48,7 +47,6 @@ func OneWillDo[C any](t *testing.T, good C, validate func(C) error) {
 	})
 }
 
-// each calls f for each signed number of a configuration.
 func each[C any](of *C, f func(name string, at func(*C) reflect.Value)) {
 	walk := func(group reflect.Type, in func(*C) reflect.Value) {
 		for i := range group.NumField() {

@@ -44,7 +44,6 @@ func Defaults(t testing.TB, file string, withDefaults any) {
 	require.NotZero(t, checked, "%s documents no default of %s", file, value.Type())
 }
 
-// home returns the file of this folder that declares a type.
 func home(t testing.TB, typ string) string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -58,7 +57,6 @@ func home(t testing.TB, typ string) string {
 	return ""
 }
 
-// check compares one struct and returns the number of documented defaults.
 func check(t testing.TB, file string, value reflect.Value) (checked int) {
 	t.Helper()
 	for _, group := range documented(t, file, value.Type().Name()) {
@@ -78,7 +76,6 @@ func check(t testing.TB, file string, value reflect.Value) (checked int) {
 	return checked
 }
 
-// group is a group of fields with one documentation.
 type group struct {
 	doc    string
 	fields []string
@@ -119,7 +116,6 @@ func fields(spec *ast.TypeSpec) (groups []group) {
 	return groups
 }
 
-// said returns the defaults in a documentation, and whether it describes them in words.
 func said(doc string) (numbers []float64, inWords bool) {
 	for _, sentence := range defaults.FindAllStringSubmatch(doc, -1) {
 		for _, q := range quantity.FindAllStringSubmatch(sentence[1], -1) {

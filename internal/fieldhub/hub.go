@@ -158,7 +158,6 @@ func New(cfg Config) *Hub {
 	return h
 }
 
-// parallel returns n results of make1, which runs on all processors.
 func parallel[T any](n int, make1 func(i int) T) []T {
 	all := make([]T, n)
 	var wg sync.WaitGroup
@@ -183,7 +182,6 @@ func (h *Hub) dice(sort string, i int) *rand.Rand {
 	return rand.New(rand.NewPCG(n, uint64(i)))
 }
 
-// few returns a random number below n, mostly a small one.
 func few(rng *rand.Rand, n int) int {
 	x := rng.Float64()
 	return int(x * x * x * float64(n))
@@ -191,7 +189,6 @@ func few(rng *rand.Rand, n int) int {
 
 func (h *Hub) now() nostr.Timestamp { return nostr.Timestamp(h.cfg.Now.Unix()) }
 
-// found creates the repositories and chooses their relays.
 func (h *Hub) found() {
 	size := h.cfg.Size
 	for i := range size.Relays {
@@ -247,7 +244,6 @@ func (h *Hub) announcement(r *repository) *nostr.Event {
 	return r.owner.Hosted(r.announced, r.name, hosts...)
 }
 
-// relayURL returns the relay URL of a host with or without scheme.
 func relayURL(host string) string {
 	if strings.Contains(host, "://") {
 		return host
@@ -269,7 +265,6 @@ func (h *Hub) commit(rng *rand.Rand, repo int, name string) string {
 	return h.cfg.Commit(repo, name)
 }
 
-// state returns a state of the ith repository, or nil for one of four.
 func (h *Hub) state(i int) *nostr.Event {
 	rng, r := h.dice("state", i), h.repos[i]
 	refs := map[string]string{"refs/heads/main": h.commit(rng, i, "main")}
@@ -293,7 +288,6 @@ func commit(rng *rand.Rand) string {
 	return fmt.Sprintf("%016x%016x%08x", rng.Uint64(), rng.Uint64(), rng.Uint32())
 }
 
-// later returns a random time between then and now.
 func (h *Hub) later(rng *rand.Rand, then nostr.Timestamp) nostr.Timestamp {
 	return then + nostr.Timestamp(rng.Int64N(int64(max(1, h.now()-then))))
 }
@@ -356,7 +350,6 @@ func (h *Hub) deletion(i int, comments []*nostr.Event) *nostr.Event {
 	return author.Event(at, graspsync.KindDeletion, "", tags...)
 }
 
-// gossip returns the relay list of an author who lists every relay.
 func (h *Hub) gossip() *nostr.Event {
 	var tags nostr.Tags
 	for i := range h.cfg.Size.AuthorRelays {

@@ -10,7 +10,6 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// idlePart is the divisor of the process's file limit for connections without a request.
 const idlePart = 8
 
 // Idle returns a ConnState function that limits connections without a request to 1/8 of the files

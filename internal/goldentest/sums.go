@@ -18,7 +18,6 @@ type Sums struct {
 	golden map[string]string
 }
 
-// partLines is the number of lines per checksum.
 const partLines = 100
 
 // NewSums reads the sums of a file.
@@ -61,7 +60,6 @@ func (s *Sums) Equal(t testing.TB, name string, lines []string) {
 	}
 }
 
-// String returns the content of the file.
 func (s *Sums) String() string {
 	var out strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(s.golden)) {
@@ -81,7 +79,6 @@ func sum(lines []string) (out []string) {
 	return out
 }
 
-// differ returns the first different part, or -1.
 func differ(a, b []string) int {
 	for i := range max(len(a), len(b)) {
 		if i >= len(a) || i >= len(b) || a[i] != b[i] {

@@ -24,7 +24,6 @@ func Address(t testing.TB) string {
 	return ""
 }
 
-// reserved reserves a port. It returns false if the port is in use.
 func reserved(t testing.TB, port int) bool {
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
 	mark, err := net.ListenPacket("udp", addr) //nolint:noctx // it does not wait

@@ -308,7 +308,6 @@ func (b *Buffer) stored(key string, value []byte) bool {
 	return ok && sum == maphash.Bytes(b.seed, value)
 }
 
-// put writes records together, or one by one if the store refuses a record.
 func (b *Buffer) put(ctx context.Context, records []state.Record) {
 	if len(records) == 0 {
 		return

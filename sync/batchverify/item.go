@@ -23,7 +23,6 @@ var (
 	challengeTag = sha256.Sum256([]byte("BIP0340/challenge"))
 )
 
-// item is the parsed signature of one event.
 type item struct {
 	key     *secp256k1.G1Affine // shared by the items of an author
 	r       secp256k1.G1Affine

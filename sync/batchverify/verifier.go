@@ -73,7 +73,6 @@ func (v *Verifier) verify(events []*nostr.Event) []error {
 	return verdicts
 }
 
-// hold reports whether the equation of the batch holds with new factors.
 func (v *Verifier) hold(items []item) bool {
 	factors := make([]byte, factorSize*len(items))
 	v.random(factors)

@@ -48,7 +48,6 @@ func Append(dst []byte, r Request) ([]byte, error) {
 	return append(dst, ']'), nil
 }
 
-// check returns the reason why r cannot be sent.
 func (r Request) check() error {
 	wanted := 0
 	switch r.Type {
@@ -82,7 +81,6 @@ func (r Request) check() error {
 	return nil
 }
 
-// checkFilter rejects empty lists, which relays read differently.
 func checkFilter(f nostr.Filter) error {
 	if filters.Empty(f) {
 		return fmt.Errorf("%w: filter with an empty list", ErrRequest)

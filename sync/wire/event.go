@@ -53,7 +53,6 @@ func ParseEvent(data []byte) (graspsync.Event, error) {
 	return ev, err
 }
 
-// event reads an event.
 func (p *parser) event() (graspsync.Event, error) {
 	start := p.pos
 	if err := p.object(1, p.field); err != nil {
@@ -70,7 +69,6 @@ func (p *parser) event() (graspsync.Event, error) {
 	return p.build()
 }
 
-// field reads the value of a field whose name is in p.key.
 func (p *parser) field() error {
 	field := slices.Index(fieldNames[:], string(p.key))
 	switch {
@@ -110,7 +108,6 @@ func (p *parser) value(field int) (err error) {
 	return err
 }
 
-// tag reads a tag, which may be empty.
 func (p *parser) tag() error {
 	if len(p.counts) == MaxTags {
 		return malformed("event has too many tags")
@@ -127,7 +124,6 @@ func (p *parser) tagValue() (err error) {
 	return err
 }
 
-// build makes the event from the collected text.
 func (p *parser) build() (graspsync.Event, error) {
 	s := string(p.buf)
 	part := func(field int) string { return s[p.start[field]:p.end[field]] }

@@ -58,7 +58,6 @@ func ParseInfo(data []byte) Info {
 	return info
 }
 
-// scalar is the text of a JSON value, without quotes.
 type scalar string
 
 // UnmarshalJSON implements [json.Unmarshaler]. It accepts any value.

@@ -58,7 +58,6 @@ func ParseNew(data []byte, known func(graspsync.EventID) bool) (Message, error) 
 	return p.m, nil
 }
 
-// parser reads one message.
 type parser struct {
 	scanner
 	eventParser
@@ -68,7 +67,6 @@ type parser struct {
 	elements int // of the message, read so far
 }
 
-// form is the form of the messages with one label.
 type form struct {
 	of       Type
 	required int // number of elements after the label; more may be missing
@@ -100,7 +98,6 @@ func newParser(data []byte, known func(graspsync.EventID) bool) *parser {
 	return p
 }
 
-// free returns the parser for reuse, unless a large event has enlarged its buffers.
 func (p *parser) free() {
 	p.data, p.known, p.m = nil, nil, Message{}
 	if cap(p.buf)+cap(p.key)+8*(cap(p.ends)+cap(p.counts)) <= 64<<10 {
@@ -108,7 +105,6 @@ func (p *parser) free() {
 	}
 }
 
-// message reads all of data.
 func (p *parser) message() error {
 	p.space()
 	if err := p.array(0, p.element); err != nil {
@@ -124,7 +120,6 @@ func (p *parser) message() error {
 	return nil
 }
 
-// element reads the next element of the message. Extra elements are skipped.
 func (p *parser) element() error {
 	n := p.elements
 	p.elements++
@@ -199,7 +194,6 @@ func (p *parser) reason() (err error) {
 	return err
 }
 
-// raw reads a value and returns its JSON.
 func (p *parser) raw() (string, error) {
 	start := p.pos
 	err := p.skip(1)

@@ -33,7 +33,6 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// accept moves past c if it is the next byte.
 func (s *scanner) accept(c byte) bool {
 	if s.pos < len(s.data) && s.data[s.pos] == c {
 		s.pos++
@@ -42,7 +41,6 @@ func (s *scanner) accept(c byte) bool {
 	return false
 }
 
-// space moves past white space.
 func (s *scanner) space() {
 	for s.pos < len(s.data) && strings.IndexByte(" \t\n\r", s.data[s.pos]) >= 0 {
 		s.pos++
@@ -107,7 +105,6 @@ func (s *scanner) str(dst []byte) ([]byte, error) {
 	}
 }
 
-// escape reads an escape sequence, beginning with the backslash.
 func (s *scanner) escape() (rune, error) {
 	const letters, values = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 	if r, ok := hex4(s.data, s.pos); ok {
@@ -131,7 +128,6 @@ func (s *scanner) escape() (rune, error) {
 	return rune(values[i]), nil
 }
 
-// hex4 reads \uXXXX at i.
 func hex4(b []byte, i int) (rune, bool) {
 	if i+6 > len(b) || b[i] != '\\' || b[i+1] != 'u' {
 		return 0, false
@@ -168,7 +164,6 @@ func (s *scanner) integer(most int64) (int64, error) {
 	return n, nil
 }
 
-// skip moves past one value at nesting depth level.
 func (s *scanner) skip(level int) error {
 	switch c := s.peek(); {
 	case c == '"':
@@ -185,7 +180,6 @@ func (s *scanner) skip(level int) error {
 	return malformed("no value where one is needed")
 }
 
-// skipString moves past a string without decoding it.
 func (s *scanner) skipString() error {
 	if !s.accept('"') {
 		return malformed("no string where one is needed")
@@ -204,7 +198,6 @@ func (s *scanner) skipString() error {
 	}
 }
 
-// skipNumber moves past a JSON number. No other character may follow it directly.
 func (s *scanner) skipNumber() error {
 	s.accept('-')
 	ok := s.accept('0') || s.digits()
@@ -223,7 +216,6 @@ func (s *scanner) skipNumber() error {
 	return nil
 }
 
-// digits moves past digits and reports whether there was one.
 func (s *scanner) digits() bool {
 	start := s.pos
 	for s.peek()-'0' < 10 {
@@ -253,7 +245,6 @@ func (s *scanner) object(level int, member func() error) error {
 	})
 }
 
-// each reads the values between start and end.
 func (s *scanner) each(level int, start, end byte, value func() error) error {
 	if !s.accept(start) {
 		return malformed("no array or object where one is needed")

@@ -25,7 +25,6 @@ type Config struct {
 	fixed constants
 }
 
-// constants are values that only tests change.
 type constants struct {
 	// PingInterval is the time between two pings. Some relays disconnect clients without pongs.
 	// Defaults to 29 s.
@@ -53,7 +52,6 @@ const (
 	maxMalformedBytes = 8 << 20
 )
 
-// withDefaults returns a copy with every field set.
 func (c Config) withDefaults() Config {
 	if c.ReadBudget == 0 {
 		c.ReadBudget = 16 << 20

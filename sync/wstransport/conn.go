@@ -22,13 +22,11 @@ import (
 // keptBuffer is the maximum size of a buffer that a connection may use without the read budget.
 const keptBuffer = 64 << 10
 
-// buffers contains unused buffers. Most connections read and write nothing most of the time.
 type buffers chan []byte
 
 // mostBuffers is the maximum number of unused buffers.
 const mostBuffers = 32
 
-// take returns an empty buffer, or nil.
 func (b buffers) take() []byte {
 	select {
 	case buf := <-b:
@@ -38,7 +36,6 @@ func (b buffers) take() []byte {
 	}
 }
 
-// give returns a buffer for reuse.
 func (b buffers) give(buf []byte) {
 	if cap(buf) == 0 || cap(buf) > keptBuffer {
 		return
@@ -57,7 +54,6 @@ const (
 	keyStack = "stack"
 )
 
-// conn is one connection. See doc.go for its goroutines.
 type conn struct {
 	// set by start, read-only
 	t      *Transport
@@ -366,7 +362,6 @@ func grow(buf []byte, size int) []byte {
 	return larger
 }
 
-// strikes counts malformed messages since the last valid one.
 type strikes struct{ count, bytes int }
 
 // drop counts a message that could not be parsed. It returns an error if there are too many.
@@ -383,7 +378,6 @@ func (c *conn) drop(err error, size int) error {
 	return nil
 }
 
-// reserve takes a part of the read budget, and waits until one is free.
 func (c *conn) reserve() error {
 	// The wait counts as parked time, because pings and pongs of the relay are not read.
 	c.parked.Store(true)

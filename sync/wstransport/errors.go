@@ -73,7 +73,6 @@ func inBounds(err error) error {
 	return &boundedError{graspsync.Printable(err.Error()), err}
 }
 
-// readError returns the reason for the end of reading.
 func readError(err error) error {
 	if websocket.CloseStatus(err) != -1 {
 		return fmt.Errorf("closed by the relay: %w", err)

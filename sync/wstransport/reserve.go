@@ -24,7 +24,6 @@ type waits struct {
 	since time.Time     // beginning of the current wait, or zero
 }
 
-// during counts the time until the returned function is called.
 func (w *waits) during() (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -47,7 +47,6 @@ func (c *conn) keepAlive(u graspsync.URL) {
 // maxControls is the maximum number of pings and pongs of a relay within 29 s.
 const maxControls = 1000
 
-// signs counts the signs of life of a relay.
 type signs struct {
 	heard    atomic.Uint64 // all signs
 	controls atomic.Int64  // pings and pongs since the last ping of ours
@@ -106,13 +105,11 @@ func (f *framing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// message records the beginning of a message.
 func (f *framing) message() { f.came(perMessage) }
 
 // text records received content. Incompressible text has additional frames and blocks.
 func (f *framing) text(n int) { f.came(2 * n) }
 
-// control records a ping or pong.
 func (f *framing) control() { f.came(perControl) }
 
 func (f *framing) came(n int) { f.empty = max(0, f.empty-n) }

@@ -25,7 +25,6 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// userAgent is the HTTP header of that name.
 const userAgent = "graspsync"
 
 // Transport opens websocket connections to relays. It needs no closing and may be used
@@ -85,7 +84,6 @@ func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysy
 	return conn, nil
 }
 
-// notDialed reports whether an attempt failed before a packet could reach the relay.
 func notDialed(err error) bool {
 	return slices.ContainsFunc([]error{
 		egress.ErrBudget, syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS,
@@ -151,7 +149,6 @@ func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOp
 	}
 }
 
-// upgradeTransport keeps the connection that an upgrade leaves behind.
 type upgradeTransport struct {
 	next    http.RoundTripper
 	beneath *framing // below the websocket
