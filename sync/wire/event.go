@@ -44,8 +44,7 @@ type eventParser struct {
 // ParseEvent reads an event of a client as strictly as [Parse] reads an event of a relay. The error
 // wraps [ErrMalformed] and names the invalid field.
 func ParseEvent(data []byte) (graspsync.Event, error) {
-	p := newParser(data, nil)
-	defer p.free()
+	p := &parser{scanner: scanner{data: data}}
 	ev, err := p.event()
 	if err == nil && p.pos != len(data) {
 		return graspsync.Event{}, malformed("bytes after the event")
@@ -55,6 +54,7 @@ func ParseEvent(data []byte) (graspsync.Event, error) {
 
 func (p *parser) event() (graspsync.Event, error) {
 	start := p.pos
+	p.buf = make([]byte, 0, min(len(p.data)-start, maxEvent)) // no text is longer
 	if err := p.object(1, p.field); err != nil {
 		return graspsync.Event{}, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
@@ -49,8 +48,7 @@ func Parse(data []byte) (Message, error) { return ParseNew(data, nil) }
 // ParseNew is like Parse, but reads only the fields of [Message.Known] from an event whose id is
 // known, because many relays send the same events.
 func ParseNew(data []byte, known func(graspsync.EventID) bool) (Message, error) {
-	p := newParser(data, known)
-	defer p.free()
+	p := &parser{scanner: scanner{data: data}, known: known}
 	if err := p.message(); err != nil {
 		return Message{}, fmt.Errorf("%w, at byte %d of %d", err, p.pos, len(data))
 	}
@@ -83,26 +81,6 @@ var forms = map[string]form{
 	"NEG-MSG":   {TypeNegMsg, 2, []func(*parser) error{(*parser).sub, (*parser).payload}},
 	"NEG-ERR":   {TypeNegErr, 1, []func(*parser) error{(*parser).sub, (*parser).reason, (*parser).maximum}},
 	"NEG-ERROR": {TypeNegErr, 1, []func(*parser) error{(*parser).sub, (*parser).reason, (*parser).maximum}},
-}
-
-// parsers contains unused parsers, because their buffers are larger than most events.
-var parsers = sync.Pool{New: func() any { return new(parser) }}
-
-func newParser(data []byte, known func(graspsync.EventID) bool) *parser {
-	p := parsers.Get().(*parser)
-	*p = parser{
-		scanner:     scanner{data: data, key: p.key},
-		eventParser: eventParser{buf: p.buf[:0], ends: p.ends[:0], counts: p.counts[:0]},
-		known:       known,
-	}
-	return p
-}
-
-func (p *parser) free() {
-	p.data, p.known, p.m = nil, nil, Message{}
-	if cap(p.buf)+cap(p.key)+8*(cap(p.ends)+cap(p.counts)) <= 64<<10 {
-		parsers.Put(p)
-	}
 }
 
 func (p *parser) message() error {

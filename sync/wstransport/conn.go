@@ -344,13 +344,13 @@ func (c *conn) readAll(r io.Reader) ([]byte, error) {
 			c.giveBack(int64(len(buf)))
 			return buf, nil
 		}
-		if err == nil {
-			err = moving.read(n)
-		}
 		if err != nil {
 			return nil, err
 		}
 		c.signs.heard.Add(1)
+		if err := moving.read(n); err != nil {
+			return nil, err
+		}
 	}
 }
 
