@@ -152,7 +152,7 @@ func (l *loop) planConfig() plan.Config {
 		BatchTimeout:     t.BatchTimeout, Overlap: overlap, QuickReconnect: quickReconnect,
 		DailyMin: least, DailyMax: most,
 		RetryBase: retryBase, RetryMax: retryMax,
-		PollEvery: pollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: idsPerRequest, RotateRoots: cfg.Limits.MaxRootsPerRepo,
+		PollEvery: pollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: idsPerRequest,
 	}
 }
 

@@ -32,10 +32,6 @@ var exhibits = []exhibit{
 		"if p.size > 1 && t == p.edge ||", "if p.size > 1 && t >= p.edge ||", "./filters", "Walk", nil, "",
 	},
 	{
-		"answers to answers that a relay refuses are asked for within the hour", "sync/internal/plan/threads.go",
-		"if in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase {", "if false {", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
-	},
-	{
 		"of many answers the oldest are followed", "sync/internal/index/threads.go",
 		"if oldest == n {", "if true {", "./sync/internal/index", "TestBranchKeepsTheNewest", nil, "",
 	},

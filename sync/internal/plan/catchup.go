@@ -133,6 +133,18 @@ func (cu *catchUp) queueSkipped(r *relayState, since nostr.Timestamp) {
 	cu.endIfCaughtUp(r)
 }
 
+// queueSince queues a catch-up of items since their last poll.
+func (cu *catchUp) queueSince(r *relayState, items []Item, polled *pollGroup) {
+	since := nostr.Timestamp(polled.since.Add(-cu.cfg.Overlap).Unix())
+	if len(items) > 0 && polled.tier == mainTier { // the mark does not depend on layer 4
+		since = cu.lookSince(r, polled.since)
+	}
+	for _, g := range cu.repos.groups(items, nil) {
+		g.since = since
+		r.catchUp.queue = append(r.catchUp.queue, g)
+	}
+}
+
 // endIfCaughtUp clears the missed time when all parts are done.
 func (cu *catchUp) endIfCaughtUp(r *relayState) {
 	if !r.catchUp.catching() && !r.catchUp.missed {
@@ -140,13 +152,23 @@ func (cu *catchUp) endIfCaughtUp(r *relayState) {
 	}
 }
 
-func (cu *catchUp) due(r *relayState, _ time.Time) bool { return len(r.catchUp.queue) > 0 }
+func (cu *catchUp) due(r *relayState, _ time.Time) bool { return cu.next(r) >= 0 }
+
+// next returns the index of the next part, or -1. Layer 4 waits for the history of layers 1 to 3,
+// and has one part at a time.
+func (cu *catchUp) next(r *relayState) int {
+	threads := len(r.history.tiers[mainTier].todo) == 0 && !r.pending.runs(func(b *batch) bool { return b.of == cu && b.thread })
+	return slices.IndexFunc(r.catchUp.queue, func(g itemGroup) bool { return threads || cu.isMain(g) })
+}
+
+func (cu *catchUp) isMain(g itemGroup) bool {
+	return len(g.items) == 0 || cu.repos.tier(g.items[0]) == mainTier
+}
 
 func (cu *catchUp) start(r *relayState, now time.Time) {
-	g := r.catchUp.queue[0]
-	if r.catchUp.queue = r.catchUp.queue[1:]; len(r.catchUp.queue) == 0 {
-		r.catchUp.queue = nil
-	}
+	i := cu.next(r)
+	g, thread := r.catchUp.queue[i], !cu.isMain(r.catchUp.queue[i])
+	r.catchUp.queue = slices.Delete(r.catchUp.queue, i, i+1)
 	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 })
 	if g.since == 0 {
 		g.since = r.catchUp.since
@@ -157,7 +179,7 @@ func (cu *catchUp) start(r *relayState, now time.Time) {
 		return
 	}
 	r.catchUp.running++
-	b := &batch{of: cu, kind: Recent, items: items, roles: roles, resume: g.resume, since: g.since}
+	b := &batch{of: cu, kind: Recent, items: items, thread: thread, roles: roles, resume: g.resume, since: g.since}
 	cu.pending.start(r, b, qs, now)
 }
 

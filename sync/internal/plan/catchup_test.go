@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -38,7 +37,7 @@ func TestSkippedBelowDescendants(t *testing.T) {
 	p.Step(start, in)
 	settle(p, start, u, connect(t, p, start, u))
 	r := p.relays.byURL[u]
-	require.False(t, slices.ContainsFunc(r.threads.groups, (*threadGroup).rotates), "all are followed live")
+	require.Equal(t, 600, p.live.descendants(r), "all are followed live")
 	require.False(t, r.busy())
 	asked := func(now time.Time) (n int) {
 		for todo := only[Start](p.Step(now, Skipped{Relay: u, Epoch: 1, Since: now.Add(-time.Minute)})); len(todo) > 0; {

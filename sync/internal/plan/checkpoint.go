@@ -136,9 +136,7 @@ func (cp *checkpoints) completeUntil(r *relayState, at time.Time) time.Time {
 	if r.catchUp.since != 0 {
 		earlier(r.catchUp.since.Time().UTC().Add(cp.cfg.Overlap))
 	}
-	if r.live.poll != nil {
-		earlier(r.live.poll.oldest())
-	}
+	earlier(r.live.poll.oldest())
 	return at
 }
 
@@ -216,7 +214,7 @@ func (cp *checkpoints) of(r *relayState) (Kept, bool) {
 	}
 	k := Kept{Relay: r.url, Mark: r.checkpoint.mark, PassAt: r.pass.at, Items: make([]uint64, 0, r.history.ofStatus[confirmed])}
 	for it, st := range r.history.items {
-		if st == confirmed {
+		if st == confirmed && cp.repos.tier(it) == mainTier {
 			k.Items = append(k.Items, cp.repos.hash(it))
 		}
 	}

@@ -94,39 +94,36 @@ func TestPromiseP25_MarkStaysBehind(t *testing.T) {
 	assert.Empty(t, p.Kept())
 }
 
-// All untracked root events are requested in turn, a part in each pass.
-func TestPromiseP28_RotationCoversAll(t *testing.T) {
+// Root events beyond MaxRoots are requested after all others.
+func TestPromiseP28_OlderRootsAreRequested(t *testing.T) {
 	c := defaults()
-	c.MaxRoots, c.RotateRoots, c.MaxBatches = 20, 70, 100
+	c.MaxRoots = 20
 	p, u, now := newPlan(c), relayURL(t, "a"), start
-	asked := make(map[string]int)
-	take := func(effects []Effect) {
-		for _, s := range only[Start](effects) {
-			if s.Batch.Items > 0 {
-				continue
-			}
-			for _, q := range s.Batch.Queries {
-				for _, v := range q.Filter.Tags["e"] {
-					asked[v]++
-				}
-			}
-		}
-		settle(p, now, u, effects)
-	}
 	for i := range 4 {
 		roots := make([]int, 100)
 		for k := range roots {
 			roots[k] = 100*i + k
 		}
-		take(p.Step(now, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}, roots...)))
+		p.Step(now, full(repoRef(fmt.Sprint(i)), []graspsync.RelayURL{u}, roots...))
 	}
-	take(connect(t, p, now, u))
-	for range 4 {
-		now = now.Add(25 * time.Hour)
-		take(p.Step(now, Tick{}))
+	effects := connect(t, p, now, u)
+	asked := make(map[string]int)
+	for len(effects) > 0 {
+		s, ok := effects[0].(Start)
+		if effects = effects[1:]; !ok {
+			continue
+		}
+		for _, q := range s.Batch.Queries {
+			for _, v := range q.Filter.Tags["e"] {
+				asked[v]++
+			}
+		}
+		effects = append(effects, p.Step(now, Done{Relay: u, Epoch: 1, Batch: s.Batch.ID})...)
 	}
-	assert.Len(t, asked, 4*80)
+	assert.Len(t, asked, 400)
 	for _, n := range asked {
-		assert.LessOrEqual(t, n, 2)
+		assert.Equal(t, 1, n)
 	}
+	_, roots := p.Repos()
+	assert.Equal(t, 80, roots)
 }

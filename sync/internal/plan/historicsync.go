@@ -26,14 +26,19 @@ const (
 
 // historyState contains the status of the wanted items of one relay.
 type historyState struct {
+	repos    *repoSyncIndex
 	items    map[Item]itemStatus
-	todo     map[Item]struct{} // items that are todo and not parked
+	tiers    [tiers]historyTier
 	ofKind   [itemKinds]int
-	ofStatus [statuses]int
+	ofStatus [statuses]int           // of layers 1 to 3
 	resume   map[Item]*batchProgress // progress of todo items
-	queue    []itemGroup             // todo items in order of requests
 	parked   []parkedItems
-	changed  bool // confirmed items have changed since the last checkpoint
+	changed  bool // confirmed items of layers 1 to 3 have changed since the last checkpoint
+}
+
+type historyTier struct {
+	todo  map[Item]struct{} // items that are todo and not parked
+	queue []itemGroup       // todo items in order of requests
 }
 
 // parkedItems are items of a failed batch. They wait, so that a failing relay does not get the same
@@ -43,19 +48,27 @@ type parkedItems struct {
 	items []Item
 }
 
-func (h *historicSync) due(r *relayState, _ time.Time) bool { return len(r.history.todo) > 0 }
+// due reports whether items are todo. Layer 4 has one batch at a time.
+func (h *historicSync) due(r *relayState, _ time.Time) bool {
+	return len(r.history.tiers[mainTier].todo) > 0 ||
+		len(r.history.tiers[threadTier].todo) > 0 && !r.pending.runs(func(b *batch) bool { return b.of == h && b.thread })
+}
 
 func (h *historicSync) start(r *relayState, now time.Time) {
-	if len(r.history.queue) == 0 {
-		items := slices.Collect(maps.Keys(r.history.todo))
-		r.history.queue = h.repos.groups(items, r.history.resume)
+	t := &r.history.tiers[mainTier]
+	thread := len(t.todo) == 0
+	if thread {
+		t = &r.history.tiers[threadTier]
 	}
-	g := r.history.queue[0]
-	if r.history.queue = r.history.queue[1:]; len(r.history.queue) == 0 {
-		r.history.queue = nil // free the groups
+	if len(t.queue) == 0 {
+		t.queue = h.repos.groups(slices.Collect(maps.Keys(t.todo)), r.history.resume)
+	}
+	g := t.queue[0]
+	if t.queue = t.queue[1:]; len(t.queue) == 0 {
+		t.queue = nil // free the groups
 	}
 	items := slices.DeleteFunc(g.items, func(it Item) bool {
-		return !has(r.history.todo, it) || r.history.resume[it] != g.resume
+		return !has(t.todo, it) || r.history.resume[it] != g.resume
 	})
 	if len(items) == 0 {
 		return
@@ -72,7 +85,7 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 		h.confirm(r, items, false)
 		return
 	}
-	h.pending.start(r, &batch{of: h, kind: kind, items: items, roles: roles}, qs, now)
+	h.pending.start(r, &batch{of: h, kind: kind, items: items, thread: thread, roles: roles}, qs, now)
 }
 
 func (h *historicSync) done(r *relayState, b *batch, gaps bool) { h.confirm(r, b.items, gaps) }
@@ -107,7 +120,9 @@ func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
 	for _, it := range items {
 		if r.history.items[it] == inFlight {
 			r.history.set(it, confirmed)
-			n++
+			if h.repos.tier(it) == mainTier {
+				n++
+			}
 		}
 	}
 	if n > 0 {
@@ -116,55 +131,66 @@ func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
 }
 
 // add makes an item a target. It returns false if the item was a target.
-func (h *historyState) add(it Item, kind itemKind) bool {
+func (h *historyState) add(it Item) bool {
 	if h.items[it] != 0 {
 		return false
 	}
-	h.ofKind[kind]++
-	h.ofStatus[todo]++
-	h.items[it] = todo
-	put(&h.todo, it)
+	h.ofKind[h.repos.infos[it].kind]++
+	h.change(it, todo)
 	return true
 }
 
 // remove removes a target and returns its status, or 0 if the item was no target.
-func (h *historyState) remove(it Item, kind itemKind) itemStatus {
+func (h *historyState) remove(it Item) itemStatus {
 	st := h.items[it]
-	if st == 0 {
-		return 0
+	if st != 0 {
+		h.ofKind[h.repos.infos[it].kind]--
+		h.change(it, 0)
 	}
-	h.changed = h.changed || st == confirmed
-	h.ofKind[kind]--
-	h.ofStatus[st]--
-	delete(h.items, it)
-	drop(&h.todo, it)
-	delete(h.resume, it)
 	return st
 }
 
+// set changes the status of a target.
 func (h *historyState) set(it Item, to itemStatus) {
-	from := h.items[it]
-	if from == 0 || from == to {
+	if h.items[it] != 0 {
+		h.change(it, to)
+	}
+}
+
+func (h *historyState) change(it Item, to itemStatus) {
+	from, t := h.items[it], h.repos.tier(it)
+	if from == to {
 		return
 	}
-	h.changed = h.changed || from == confirmed || to == confirmed
-	h.ofStatus[from]--
-	h.ofStatus[to]++
-	drop(&h.todo, it)
-	switch to {
-	case todo:
-		put(&h.todo, it)
-	case confirmed:
+	if t == mainTier {
+		h.changed = h.changed || from == confirmed || to == confirmed
+		h.ofStatus[from]--
+		h.ofStatus[to]++
+	}
+	drop(&h.tiers[t].todo, it)
+	if h.items[it] = to; to == todo {
+		put(&h.tiers[t].todo, it)
+	}
+	if to == 0 || to == confirmed {
 		delete(h.resume, it)
 	}
-	h.items[it] = to
+	if to == 0 {
+		delete(h.items, it)
+	}
+}
+
+// requeue lets the next request consider all todo items.
+func (h *historyState) requeue() {
+	for t := range h.tiers {
+		h.tiers[t].queue = nil
+	}
 }
 
 // park makes items todo but delays them until a time.
 func (h *historyState) park(items []Item, until time.Time) {
 	for _, it := range items {
 		h.set(it, todo)
-		drop(&h.todo, it)
+		drop(&h.tiers[h.repos.tier(it)].todo, it)
 	}
 	h.parked = append(h.parked, parkedItems{until: until, items: items})
 }
@@ -179,7 +205,7 @@ func (h *historyState) unpark(now time.Time) {
 		}
 		for _, it := range k.items {
 			if h.items[it] == todo {
-				put(&h.todo, it)
+				put(&h.tiers[h.repos.tier(it)].todo, it)
 			}
 		}
 	}
@@ -196,16 +222,17 @@ func (h *historyState) unparkAll() {
 // forget makes all items todo from the start.
 func (h *historyState) forget() {
 	clear(h.resume)
-	h.queue, h.parked = nil, nil
+	h.parked = nil
+	h.requeue()
 	for it := range h.items {
 		h.set(it, todo)
-		put(&h.todo, it)
+		put(&h.tiers[h.repos.tier(it)].todo, it)
 	}
 }
 
 // again makes confirmed items todo, for a daily pass.
 func (h *historyState) again() {
-	h.queue = nil
+	h.requeue()
 	mark := &batchProgress{daily: true}
 	for it, st := range h.items {
 		if st == confirmed {
@@ -218,7 +245,7 @@ func (h *historyState) again() {
 // redo makes a confirmed item todo from the start. Items with one mark are requested together.
 func (h *historyState) redo(it Item, mark *batchProgress) {
 	if h.items[it] == confirmed {
-		h.queue = nil
+		h.requeue()
 		h.resume[it] = mark
 		h.set(it, todo)
 	}

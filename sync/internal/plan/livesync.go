@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -40,11 +39,10 @@ func (m LiveMethod) String() string {
 // liveSync follows the wanted items of a relay by subscriptions.
 type liveSync struct {
 	*core
-	repos         *repoSyncIndex
-	catchUp       *catchUp
-	polling       *polling
-	threads       *threads
-	subscriptions *subscriptions
+	repos   *repoSyncIndex
+	catchUp *catchUp
+	polling *polling
+	last    LiveID
 }
 
 // liveSub is an open subscription.
@@ -52,12 +50,12 @@ type liveSub struct {
 	filters []nostr.Filter // shared with the session, immutable
 	size    int            // of its request in bytes
 	since   time.Time      // when it was opened
+	tier    tier           // threadTier: closed if layers 1 to 3 need its room
 }
 
 // liveState is the live state of a connection.
 type liveState struct {
 	subs    map[LiveID]*liveSub
-	filters int               // number of filters of all
 	missing map[Item]struct{} // items without a subscription
 	lost    []nostr.Filter    // filters of subscriptions that the relay closed
 	stale   bool              // all subscriptions must be consolidated
@@ -68,127 +66,120 @@ type liveState struct {
 	// idle is the number of items that have become unwanted since the last consolidation and may
 	// still be followed.
 	idle int
-	// unfollowed is the number of filters without room, tooLarge the number of filters larger than
-	// a message of the relay.
+	// unfollowed is the number of filters of layers 1 to 3 without room, tooLarge the number of
+	// filters larger than a message of the relay.
 	unfollowed, tooLarge int
-	kinds                LiveID     // the subscription to all kinds, 0: none
-	poll                 *pollState // nil: nothing is polled
+	kinds                LiveID // the subscription to all kinds, 0: none
 
-	learnedRoom
-	resting []refusedFilters // outlives a connection too
+	// These outlive a connection.
+	poll         pollState
+	resting      []refusedFilters
+	noKindsUntil time.Time // the relay refused the filter of all kinds; zero: it did not
 }
 
-// learnedRoom contains limits learned from refusals. It outlives a connection and expires, because
-// relays change.
-type learnedRoom struct {
-	most         int // maximum number of subscriptions; 0: unknown
-	mostUntil    time.Time
-	noKinds      bool // the relay refused the filter of all kinds
-	noKindsUntil time.Time
-}
-
-// doubt drops expired limits and reports whether any expired.
-func (e *learnedRoom) doubt(now time.Time) (any bool) {
-	if e.most > 0 && !now.Before(e.mostUntil) {
-		e.most, any = 0, true
-	}
-	if e.noKinds && !now.Before(e.noKindsUntil) {
-		e.noKinds, any = false, true
-	}
-	return any
-}
-
-// takes records the maximum number of subscriptions.
-func (e *learnedRoom) takes(most int, until time.Time) {
-	if e.most == 0 || most <= e.most {
-		e.most, e.mostUntil = most, until
-	}
-}
-
-type subscriptions struct {
-	*core
-	last LiveID
-}
-
-func (s *subscriptions) next() LiveID { return s.last + 1 }
-
-func (s *subscriptions) open(r *relayState, fs []nostr.Filter) LiveID {
-	s.last++
-	s.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.last, Filters: fs})
-	return s.last
-}
-
-func (s *subscriptions) close(r *relayState, id LiveID) {
-	s.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
-}
-
-// follow updates the subscriptions of a relay. It opens subscriptions for missing items. If there
-// are too many subscriptions, it merges new filters with the smallest subscriptions, so that a
-// change does not send all filters again. If that finds no room, it consolidates. Packing filters is
-// expensive, so follow first checks whether the result could be used.
+// follow updates the subscriptions of a relay. It opens subscriptions for missing items, or merges
+// their filters with the smallest subscription. If that finds no room, it consolidates.
 func (lv *liveSync) follow(r *relayState, now time.Time) {
 	l := &r.live
 	if now.Before(l.retryAt) || now.Before(r.coolUntil) {
 		return
 	}
 	lv.resume(r, now)
-	if l.doubt(now) && l.unfollowed > 0 {
-		l.stale = true // there may be room now
+	if !l.noKindsUntil.IsZero() && !now.Before(l.noKindsUntil) {
+		l.noKindsUntil, l.stale = time.Time{}, l.stale || l.unfollowed > 0
 	}
-	if l.stale = l.stale || l.tooIdle(r); l.stale {
+	if l.stale || l.tooIdle(r) || len(l.subs) == 0 && len(l.missing)+len(l.lost) > 0 {
 		lv.consolidate(r, now)
 		return
 	}
-	if len(l.missing)+len(l.lost) == 0 {
-		if !l.waitUntil.IsZero() {
-			lv.opened(r, nil) // the missing items are no longer wanted
+	items, threads := lv.byTier(l.missing)
+	if len(items)+len(l.lost) > 0 {
+		lv.followMissing(r, items, now)
+	} else if len(threads) == 0 && (r.catchUp.missed || !l.waitUntil.IsZero()) {
+		lv.opened(r, nil) // the missing items are no longer wanted
+	}
+	if len(threads) > 0 && len(l.missing) == len(threads) {
+		lv.followThreads(r, threads, now)
+	}
+}
+
+func (lv *liveSync) byTier(items map[Item]struct{}) (out, threads []Item) {
+	for it := range items {
+		if lv.repos.tier(it) == threadTier {
+			threads = append(threads, it)
+		} else {
+			out = append(out, it)
 		}
-		return
 	}
+	return out, threads
+}
+
+// followMissing follows missing items of layers 1 to 3.
+func (lv *liveSync) followMissing(r *relayState, items []Item, now time.Time) {
+	l := &r.live
 	switch {
-	case len(l.subs) == 0:
-		lv.consolidate(r, now)
-		return
 	case r.busy() && now.Before(l.waitUntil):
 		return
-	case l.unfollowed > 0 && r.liveFull():
-		lv.followNoMore(r, now)
+	case l.unfollowed > 0:
+		lv.followNoMore(r, items, now)
 		return
 	}
-	fresh := lv.filters(r, slices.Collect(maps.Keys(l.missing)))
+	fresh := lv.filters(r, items)
 	if len(l.lost) > 0 {
 		fresh = joined(r, slices.Concat(l.lost, fresh))
 	}
-	by := lv.packed(r, fresh)
-	total := l.filters + by.filters(r)
-	crowded := total > lv.cfg.RebuildFilters && 4*total > 5*lv.filtersAfterConsolidation(r)
-	fits := by.fits(r)
-	if !fits || crowded {
-		if m, ok := lv.merged(r, fresh); ok && (!fits || m.overlaps(r) && m.filters(r) < by.filters(r)) {
-			by, fits = m, true
+	c := lv.packed(r, fresh)
+	total := l.filters() + c.filters(r)
+	crowded := total > lv.cfg.RebuildFilters && 4*total > 5*(1+filtersFor(r.limits, r.history.ofKind))
+	if fits := c.fits(r, mainTier); !fits || crowded {
+		m := lv.merged(r, fresh, mainTier)
+		if fits = m.fits(r, mainTier); fits && m.overlaps(r, mainTier) {
+			c = m
 		}
 	}
+	fits := c.fits(r, mainTier)
 	switch {
-	case fits && (by.overlaps(r) || l.unfollowed > 0 || !lv.waits(r, now)):
-		lv.addFilters(r, by, now)
-	case l.unfollowed == 0 && lv.waits(r, now):
-	default:
+	case fits && c.overlaps(r, mainTier), fits && !lv.waits(r, now):
+		items = append(items, lv.repos.itemsOfAll(r, l.lost)...)
+		l.lost = nil
+		lv.addFilters(r, c, items, mainTier, now)
+	case !lv.waits(r, now):
 		lv.consolidate(r, now)
 	}
 }
 
-// followNoMore polls missing items for which a consolidation would find no room.
-func (lv *liveSync) followNoMore(r *relayState, now time.Time) {
+// followThreads follows missing items of layer 4, or polls them.
+func (lv *liveSync) followThreads(r *relayState, items []Item, now time.Time) {
+	fresh := lv.filters(r, items)
+	c := lv.packed(r, fresh)
+	if !c.fits(r, threadTier) {
+		c = lv.merged(r, fresh, threadTier)
+	}
+	if r.live.unfollowed == 0 && c.tooLarge == 0 && c.fits(r, threadTier) {
+		lv.addFilters(r, c, items, threadTier, now)
+		return
+	}
+	lv.polling.add(r, items, now)
+	r.live.missing = nil
+	lv.opened(r, items)
+}
+
+// followNoMore polls missing items, because subscriptions have no room.
+func (lv *liveSync) followNoMore(r *relayState, items []Item, now time.Time) {
 	l := &r.live
-	added := lv.filtersOf(r, maps.Keys(l.missing))
-	if len(l.lost) > 0 || lv.turnsToKinds(r, added) {
+	var n [itemKinds]int
+	for _, it := range items {
+		n[lv.repos.infos[it].kind]++
+	}
+	added := n[itemLayer1] + filtersFor(r.limits, n)
+	if len(l.lost) > 0 || l.kinds == 0 && lv.prefersKinds(r, l.unfollowed+added) {
 		lv.consolidate(r, now)
 		return
 	}
-	items := slices.Collect(maps.Keys(l.missing))
 	l.unfollowed += added
-	lv.polling.add(r, items, now)
-	l.missing = nil
+	if l.kinds == 0 {
+		lv.polling.add(r, items, now)
+	}
 	lv.opened(r, items)
 }
 
@@ -202,26 +193,24 @@ type subscriptionChange struct {
 // packed returns the change that replaces old subscriptions by new ones for fs.
 func (lv *liveSync) packed(r *relayState, fs []nostr.Filter, old ...LiveID) subscriptionChange {
 	reqs, tooLarge := packed(r.limits, fs)
-	return subscriptionChange{old: slices.Sorted(slices.Values(old)), reqs: reqs, tooLarge: tooLarge}
+	return subscriptionChange{old: old, reqs: reqs, tooLarge: tooLarge}
 }
 
 // fits reports whether there is room after the change. overlaps reports whether there is also room
-// while old and new subscriptions are both open.
-func (c subscriptionChange) fits(r *relayState) bool {
-	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom() && r.limits.Retains(r.live.size()-c.closed(r)+c.reqs.size())
-}
-
-func (c subscriptionChange) overlaps(r *relayState) bool {
-	return len(c.old) == 0 ||
-		len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom() && r.limits.Retains(r.live.size()+c.reqs.size())
-}
-
-// closed returns the size of the subscriptions to close in bytes.
-func (c subscriptionChange) closed(r *relayState) (n int) {
+// while old and new subscriptions are both open. Subscriptions of tiers above last do not count.
+func (c subscriptionChange) fits(r *relayState, last tier) bool {
+	n, size := r.live.used(last)
 	for _, id := range c.old {
-		n += r.live.subs[id].size
+		n--
+		size -= r.live.subs[id].size
 	}
-	return n
+	return n+len(c.reqs) <= r.limits.LiveSubscriptions() && r.limits.Retains(size+c.reqs.size())
+}
+
+func (c subscriptionChange) overlaps(r *relayState, last tier) bool {
+	n, size := r.live.used(last)
+	return len(c.old) == 0 ||
+		n+len(c.reqs) <= r.limits.LiveSubscriptions()+r.limits.Lent() && r.limits.Retains(size+c.reqs.size())
 }
 
 // filters returns the number of filters that the change adds.
@@ -233,40 +222,45 @@ func (c subscriptionChange) filters(r *relayState) int {
 	return n
 }
 
-// apply makes a change. If there is room for both, it opens the new subscriptions before it closes
-// the old ones. Otherwise a catch-up fetches the events in between.
-func (lv *liveSync) apply(r *relayState, c subscriptionChange, now time.Time) {
-	overlaps := c.overlaps(r)
+// addFilters makes a change that covers missing items. If there is room for both, it opens the new
+// subscriptions before it closes the old ones. Otherwise a catch-up fetches the events in between.
+func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, items []Item, t tier, now time.Time) {
+	lv.makeWay(r, c, now)
+	overlaps := c.overlaps(r, threadTier)
 	if overlaps {
-		lv.open(r, c.reqs)
+		lv.open(r, c.reqs, t)
 	}
 	var closed []nostr.Filter
 	for _, id := range c.old {
-		closed = append(closed, r.live.remove(id).filters...)
-		lv.subscriptions.close(r, id)
+		closed = append(closed, lv.close(r, id)...)
 	}
 	if !overlaps {
-		lv.open(r, c.reqs)
+		lv.open(r, c.reqs, t)
 		lv.catchUp.lookSince(r, now)
 		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, closed))
 	}
 	r.live.tooLarge += c.tooLarge
+	lv.opened(r, items)
 }
 
-// addFilters makes a change that covers the missing items.
-func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, now time.Time) {
-	l := &r.live
-	items := slices.Collect(maps.Keys(l.missing))
-	items = append(items, lv.repos.itemsOfAll(r, l.lost)...)
-	l.missing = nil
-	l.lost = nil
-	lv.apply(r, c, now)
-	lv.opened(r, items)
+// makeWay closes subscriptions of layer 4 until a change has room. Their items are polled.
+func (lv *liveSync) makeWay(r *relayState, c subscriptionChange, now time.Time) {
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.live.subs))) {
+		if c.fits(r, threadTier) {
+			return
+		}
+		if r.live.subs[id].tier == threadTier && !slices.Contains(c.old, id) {
+			lv.polling.add(r, lv.repos.itemsOfAll(r, lv.close(r, id)), now)
+		}
+	}
 }
 
 // opened starts a catch-up for items that were temporarily not followed, because a consolidation
 // was delayed or the relay closed a subscription.
 func (lv *liveSync) opened(r *relayState, items []Item) {
+	for _, it := range items {
+		drop(&r.live.missing, it)
+	}
 	r.live.waitUntil = time.Time{}
 	switch {
 	case r.catchUp.missedAll:
@@ -278,39 +272,21 @@ func (lv *liveSync) opened(r *relayState, items []Item) {
 }
 
 // merged returns the change that opens fresh filters together with those of the smallest
-// subscriptions. A subscription is merged if it is not larger than the others together, so each
-// filter is sent again a few times only. If that finds no room, larger ones are merged too. It
-// returns false if nothing fits.
-func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter) (c subscriptionChange, ok bool) {
-	l := &r.live
-	var bySize []LiveID
-	for id := range l.subs {
-		if id != l.kinds {
-			bySize = append(bySize, id)
+// subscription.
+func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter, t tier) subscriptionChange {
+	var smallest LiveID
+	for id, s := range r.live.subs {
+		if id == r.live.kinds || s.tier != t {
+			continue
+		}
+		if o := r.live.subs[smallest]; o == nil || cmp.Or(cmp.Compare(s.size, o.size), cmp.Compare(id, smallest)) < 0 {
+			smallest = id
 		}
 	}
-	slices.SortFunc(bySize, func(a, b LiveID) int {
-		return cmp.Or(cmp.Compare(l.subs[a].size, l.subs[b].size), cmp.Compare(a, b))
-	})
-	size := measured([][]nostr.Filter{fresh}).size()
-	fs := slices.Clone(fresh)
-	for i, id := range bySize {
-		fs = append(fs, l.subs[id].filters...)
-		size += l.subs[id].size
-		if i+1 < len(bySize) {
-			if next := l.subs[bySize[i+1]].size; next <= size && size+next <= r.limits.MaxMessage {
-				continue
-			}
-		}
-		switch m := lv.packed(r, joined(r, fs), bySize[:i+1]...); {
-		case !m.fits(r):
-		case m.overlaps(r):
-			return m, true
-		case !ok:
-			c, ok = m, true
-		}
+	if smallest == 0 {
+		return lv.packed(r, fresh)
 	}
-	return c, ok
+	return lv.packed(r, joined(r, slices.Concat(fresh, r.live.subs[smallest].filters)), smallest)
 }
 
 // idleValues is the number of unwanted items that are tolerated in subscriptions.
@@ -387,38 +363,48 @@ func (lv *liveSync) waits(r *relayState, now time.Time) bool {
 // new subscriptions before it closes the old ones. Otherwise a catch-up fetches the events in
 // between.
 func (lv *liveSync) consolidate(r *relayState, now time.Time) {
-	items := slices.Collect(maps.Keys(r.history.items))
-	old, poll := r.live.subs, r.live.poll
+	wanted := make(map[Item]struct{}, len(r.history.items))
+	for it := range r.history.items {
+		wanted[it] = struct{}{}
+	}
+	items, threads := lv.byTier(wanted)
+	old := r.live.subs
 	r.live.reset()
-	most := r.liveRoom()
-	reqs, tooLarge := lv.pack(r, items, false)
-	reqs, left := within(squeeze(reqs, most, r.limits), most, r.limits.LiveBytes())
-	r.live.tooLarge = tooLarge
-	kinds := false
-	if lv.prefersKinds(r, left.filters()) {
-		kinds = true
-		reqs, _ = lv.pack(r, items, true)
-		reqs, left = within(squeeze(reqs, most, r.limits), most, r.limits.LiveBytes())
-	}
-	if len(left) > 0 {
-		lv.followOtherwise(r, left, kinds, now)
-	}
-	if poll != nil {
-		lv.catchUp.missedSince(r, poll.oldest())
-	}
+	most := r.limits.LiveSubscriptions()
+	fs := lv.filters(r, items)
+	reqs, left := lv.pack(r, fs)
+	kinds := lv.prefersKinds(r, left.filters())
 	if kinds {
-		r.live.kinds = lv.subscriptions.next() // the first request contains the filter of all kinds
+		fs = append(fit(r.limits, filters.Live(nostr.Filter{Kinds: filters.Kinds()})), fs...)
+		reqs, left = lv.pack(r, fs)
+		r.live.kinds = lv.last + 1 // the first request contains the filter of all kinds
 	}
-	overlap := len(old)+len(reqs) <= most && r.limits.Retains(sizeOfSubs(old)+reqs.size())
+	r.live.unfollowed = left.filters()
+	polled := make(map[Item]struct{})
+	if !kinds {
+		lv.addItems(r, left, polled)
+	}
+	below, _ := packed(r.limits, lv.filters(r, threads))
+	room := most - len(reqs)
+	if bytes := r.limits.LiveBytes(); len(left) > 0 || bytes > 0 && bytes <= reqs.size() {
+		room = 0
+	}
+	below, left = within(below, room, max(0, r.limits.LiveBytes()-reqs.size()))
+	lv.addItems(r, left, polled)
+	lv.polling.begin(r, slices.Collect(maps.Keys(polled)), now)
+	r.live.subs = old
+	c := subscriptionChange{old: slices.Sorted(maps.Keys(old)), reqs: slices.Concat(reqs, below)}
+	overlap := len(old) == 0 || len(old)+len(c.reqs) <= most && c.overlaps(r, threadTier)
 	if overlap {
-		lv.threads.makeWay(r, len(old)+len(reqs), sizeOfSubs(old)+reqs.size(), r.liveRoom()+r.spareRoom())
-		lv.open(r, reqs)
+		lv.open(r, reqs, mainTier)
+		lv.open(r, below, threadTier)
 	}
-	for _, id := range slices.Sorted(maps.Keys(old)) {
-		lv.subscriptions.close(r, id)
+	for _, id := range c.old {
+		lv.close(r, id)
 	}
 	if !overlap {
-		lv.open(r, reqs)
+		lv.open(r, reqs, mainTier)
+		lv.open(r, below, threadTier)
 		lv.catchUp.missedSince(r, now)
 	}
 	if r.catchUp.missed {
@@ -432,40 +418,23 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 // Events of other kinds then arrive only with the daily pass. A relay with this many wanted items
 // is a hub, and most of its events are wanted.
 func (lv *liveSync) prefersKinds(r *relayState, left int) bool {
-	return left > lv.cfg.PollFilters && !r.live.noKinds
+	return left > lv.cfg.PollFilters && r.live.noKindsUntil.IsZero()
 }
 
-// turnsToKinds reports whether added filters make LiveKinds cheaper than polling.
-func (lv *liveSync) turnsToKinds(r *relayState, added int) bool {
-	return r.live.kinds == 0 && lv.prefersKinds(r, r.live.unfollowed+added)
-}
-
-// followOtherwise follows the items of requests without room by kinds or by polling.
-func (lv *liveSync) followOtherwise(r *relayState, reqs requests, kinds bool, now time.Time) {
-	items := make(map[Item]struct{})
-	states := make(map[string]struct{}) // identifiers
+// addItems adds the items of requests.
+func (lv *liveSync) addItems(r *relayState, reqs requests, items map[Item]struct{}) {
 	for _, one := range reqs {
-		r.live.unfollowed += len(one.filters)
-		for _, f := range one.filters {
-			lv.repos.itemsOf(f, items, states)
+		for _, it := range lv.repos.itemsOfAll(r, one.filters) {
+			items[it] = struct{}{}
 		}
 	}
-	if kinds {
-		return
-	}
-	lv.repos.addStates(r, states, items)
-	lv.polling.begin(r, slices.Collect(maps.Keys(items)), now)
 }
 
-// pack returns requests for items, as full as the relay allows, and the number of filters that are
-// too large. With kinds, the first filter is the filter of all kinds.
-func (lv *liveSync) pack(r *relayState, items []Item, kinds bool) (requests, int) {
-	var fs []nostr.Filter
-	if kinds {
-		fs = append(fs, fit(r.limits, filters.Live(nostr.Filter{Kinds: filters.Kinds()}))...)
-	}
-	fs = append(fs, lv.filters(r, items)...)
-	return packed(r.limits, fs)
+// pack returns requests that are as full as the relay allows, and those without room.
+func (lv *liveSync) pack(r *relayState, fs []nostr.Filter) (reqs, left requests) {
+	reqs, r.live.tooLarge = packed(r.limits, fs)
+	most := r.limits.LiveSubscriptions()
+	return within(squeeze(reqs, most, r.limits), most, r.limits.LiveBytes())
 }
 
 func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
@@ -477,34 +446,29 @@ func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
 	return r.live.withoutResting(fs)
 }
 
-func (lv *liveSync) open(r *relayState, reqs requests) {
-	lv.threads.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+reqs.size(), r.liveRoom()+r.spareRoom())
+func (lv *liveSync) open(r *relayState, reqs requests, t tier) {
 	for _, one := range reqs {
-		s := &liveSub{filters: one.filters, size: one.size, since: lv.now}
-		r.live.subs[lv.subscriptions.open(r, s.filters)] = s
-		r.live.filters += len(s.filters)
+		lv.last++
+		r.live.subs[lv.last] = &liveSub{filters: one.filters, size: one.size, since: lv.now, tier: t}
+		lv.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: lv.last, Filters: one.filters})
 	}
 }
 
-// filtersAfterConsolidation returns the number of filters that a consolidation would need.
-func (lv *liveSync) filtersAfterConsolidation(r *relayState) int {
-	return 1 + filtersFor(r.limits, r.history.ofKind)
-}
-
-func (lv *liveSync) filtersOf(r *relayState, items iter.Seq[Item]) int {
-	var n [itemKinds]int
-	for it := range items {
-		n[lv.repos.infos[it].kind]++
-	}
-	return n[itemLayer1] + filtersFor(r.limits, n)
+// close closes a subscription and returns its filters.
+func (lv *liveSync) close(r *relayState, id LiveID) []nostr.Filter {
+	fs := r.live.subs[id].filters
+	delete(r.live.subs, id)
+	lv.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
+	return fs
 }
 
 // limitsChanged consolidates if the subscriptions exceed the new limits, or if items without room
 // may have room now.
 func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 	l := &r.live
-	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || len(l.subs) > r.liveRoom() ||
-		!r.limits.Retains(l.size()) {
+	n, size := l.used(threadTier)
+	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || n > r.limits.LiveSubscriptions() ||
+		!r.limits.Retains(size) {
 		l.stale = true
 	}
 	l.waitUntil = time.Time{}
@@ -518,45 +482,49 @@ func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 // closed handles a subscription that the relay closed. Its filters are opened again after
 // RetryBase, or after a wait that grows with each refusal. The missed time is fetched.
 func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
-	s := r.live.remove(in.Live)
+	l := &r.live
+	s := l.subs[in.Live]
 	if s == nil {
 		return
 	}
-	if in.Why == wire.RefusalRestricted && in.Live != r.live.kinds && in.Stood < lv.cfg.RetryBase {
+	delete(l.subs, in.Live)
+	kinds := in.Live == l.kinds
+	if in.Why == wire.RefusalRestricted && !kinds && in.Stood < lv.cfg.RetryBase {
 		lv.refused(r, s, now)
 		return
 	}
-	r.live.lost, r.live.waitUntil = append(r.live.lost, s.filters...), time.Time{}
-	lv.learnFrom(r, in)
+	switch {
+	case s.tier == threadTier:
+		for _, it := range lv.repos.itemsOfAll(r, s.filters) {
+			if r.history.items[it] != 0 && lv.repos.tier(it) == threadTier {
+				put(&l.missing, it)
+			}
+		}
+	default:
+		l.lost = append(l.lost, s.filters...)
+	}
+	l.waitUntil = time.Time{}
+	if kinds {
+		l.kinds, l.stale = 0, true
+		switch in.Why {
+		case wire.RefusalTooManySubs, wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
+		default:
+			if in.Stood < lv.cfg.RetryBase {
+				l.noKindsUntil = now.Add(relaylimits.Believed)
+			}
+		}
+	}
 	// After an overload the relay is tried again immediately, unless it was tried less than
 	// RetryBase ago. A refusal during a wait belongs to the earlier refusal.
 	atOnce := in.Why == wire.RefusalOverflow && now.Sub(s.since) >= lv.cfg.RetryBase
-	if !atOnce && !now.Before(r.live.retryAt) {
-		if in.Stood > 0 || now.Sub(r.live.retryAt) > lv.cfg.RetryMax {
-			r.live.refused = 0
+	if !atOnce && !now.Before(l.retryAt) {
+		if in.Stood > 0 || now.Sub(l.retryAt) > lv.cfg.RetryMax {
+			l.refused = 0
 		}
-		r.live.refused++
-		r.live.retryAt = now.Add(lv.retryAfter(r.live.refused))
+		l.refused++
+		l.retryAt = now.Add(lv.retryAfter(l.refused))
 	}
 	lv.catchUp.missedSome(r, now)
-}
-
-// learnFrom learns from the reason why a subscription was closed. The subscription must be removed
-// before.
-func (lv *liveSync) learnFrom(r *relayState, in LiveClosed) {
-	switch in.Why {
-	case wire.RefusalTooManySubs:
-		// Leave one slot to history, which could not be fetched otherwise.
-		r.live.takes(max(1, len(r.live.subs)+r.threads.liveSubs()-1), lv.now.Add(relaylimits.Believed))
-	case wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
-	default:
-		if in.Live == r.live.kinds && in.Stood < lv.cfg.RetryBase {
-			r.live.noKinds, r.live.noKindsUntil = true, lv.now.Add(relaylimits.Believed)
-		}
-	}
-	if in.Live == r.live.kinds {
-		r.live.kinds, r.live.stale = 0, true
-	}
 }
 
 // Some relays, such as private ones, answer requests but refuse subscriptions to some filters. Such
@@ -576,38 +544,29 @@ type refusedFilters struct {
 	since   time.Time // later events are missed
 }
 
-// refused handles the refusal of a subscription. Filters that were refused together are tried
-// separately once.
+// refused handles the refusal of a subscription. Filters of several forms are tried separately,
+// because a refusal concerns the form more often than the values.
 func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	parts := byRole(s.filters)
-	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.live.refusedAlone(roleOf(fs[0])) })
-	if c := (subscriptionChange{reqs: measured(parts)}); len(parts) > 1 && unknown && c.fits(r) {
-		lv.apply(r, c, now)
+	c := subscriptionChange{reqs: measured(parts)}
+	if len(parts) > 1 && c.fits(r, s.tier) {
 		lv.catchUp.lookSince(r, now)
 		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, s.filters))
+		lv.addFilters(r, c, nil, s.tier, now)
 		return
 	}
-	lv.leaveAlone(r, refusedFilters{filters: s.filters, since: now}, now)
-}
-
-// leaveAlone records refused filters, which are not tried for a day.
-func (lv *liveSync) leaveAlone(r *relayState, k refusedFilters, now time.Time) {
-	k.until = now.Add(lv.longer(restFor))
-	if n := len(r.live.resting); n > 0 && r.live.resting[n-1].until.Sub(now) > restFor-time.Hour {
-		k.until = r.live.resting[n-1].until // too many separate refusals: tried together with the last
+	k := refusedFilters{filters: s.filters, since: now, until: now.Add(lv.longer(restFor))}
+	if n := len(r.live.resting); n > 0 {
+		last := &r.live.resting[n-1]
+		if last.until.Sub(now) > restFor-time.Hour {
+			k.until = last.until // too many separate refusals: tried together with the last
+		}
+		if n == mostResting {
+			last.filters = joined(r, slices.Concat(last.filters, k.filters))
+			return
+		}
 	}
 	r.live.resting = append(r.live.resting, k)
-	if len(r.live.resting) > mostResting {
-		all := r.live.resting[0]
-		for _, k := range r.live.resting[1:] {
-			all.filters = append(all.filters, k.filters...)
-			if k.since.Before(all.since) {
-				all.since = k.since
-			}
-		}
-		all.filters = joined(r, all.filters)
-		r.live.resting = []refusedFilters{all}
-	}
 }
 
 // resume follows filters again that have rested for a day.
@@ -647,42 +606,47 @@ func (l *liveState) connected() {
 	l.reset()
 }
 
-// reset drops all subscriptions and keeps the refusals.
+// reset drops all subscriptions and keeps the refusals and polled items.
 func (l *liveState) reset() {
 	*l = liveState{
 		subs:    make(map[LiveID]*liveSub),
-		retryAt: l.retryAt, refused: l.refused, learnedRoom: l.learnedRoom, resting: l.resting,
+		retryAt: l.retryAt, refused: l.refused, noKindsUntil: l.noKindsUntil, resting: l.resting, poll: l.poll,
 	}
 }
 
-func (l *liveState) remove(id LiveID) *liveSub {
-	s := l.subs[id]
-	if s == nil {
-		return nil
+// used returns the number of subscriptions up to a tier, and their size in bytes.
+func (l *liveState) used(last tier) (n, size int) {
+	for _, s := range l.subs {
+		if s.tier <= last {
+			n++
+			size += s.size
+		}
 	}
-	delete(l.subs, id)
-	l.filters -= len(s.filters)
-	return s
+	return n, size
+}
+
+func (l *liveState) filters() (n int) {
+	for _, s := range l.subs {
+		n += len(s.filters)
+	}
+	return n
 }
 
 func (l *liveState) wakes(consider func(time.Time)) {
 	consider(l.retryAt)
-	consider(l.mostUntil)
 	consider(l.noKindsUntil)
 	consider(l.waitUntil)
 	for _, k := range l.resting {
 		consider(k.until)
 	}
-	if l.poll != nil {
-		consider(l.poll.at)
+	for _, at := range l.poll.at {
+		consider(at)
 	}
 }
 
 func (l *liveState) jumped(back time.Duration) {
-	if l.poll != nil {
-		for _, g := range l.poll.groups {
-			setBack(back, &g.since)
-		}
+	for _, g := range l.poll.groups {
+		setBack(back, &g.since)
 	}
 }
 
@@ -690,15 +654,25 @@ func (l *liveState) method() LiveMethod {
 	switch {
 	case l.kinds != 0:
 		return LiveKinds
-	case l.poll != nil:
+	case l.unfollowed > 0:
 		return LivePolling
 	}
 	return LiveAll
 }
 
-func (l *liveState) refusedAlone(as filterRole) bool {
-	other := func(f nostr.Filter) bool { return roleOf(f) != as }
-	return slices.ContainsFunc(l.resting, func(k refusedFilters) bool { return !slices.ContainsFunc(k.filters, other) })
+// descendants returns the number of items of layer 4 that are followed live.
+func (lv *liveSync) descendants(r *relayState) int {
+	if len(r.live.subs) == 0 {
+		return 0
+	}
+	n := r.history.ofKind[itemDescendant]
+	_, missing := lv.byTier(r.live.missing)
+	for _, g := range r.live.poll.groups {
+		if g.tier == threadTier {
+			n -= len(g.items)
+		}
+	}
+	return max(0, n-len(missing))
 }
 
 func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
@@ -748,5 +722,3 @@ func (l *liveState) restingFilters() (n int) {
 	}
 	return n
 }
-
-func (l *liveState) size() int { return sizeOfSubs(l.subs) }

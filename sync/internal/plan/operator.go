@@ -15,7 +15,7 @@ func (p *Plan) onBootstrap(in Bootstrap) {
 	case r == nil && in.Not:
 		return
 	case r == nil: // bootstrap relays need no room
-		r = newRelay(in.Relay)
+		r = p.targets.newRelay(in.Relay)
 		p.targets.know(r)
 	}
 	r.bootstrap = !in.Not

@@ -28,8 +28,8 @@ func filtersFor(l relaylimits.Requests, ofKind [itemKinds]int) int {
 		}
 	}
 	chunks := func(n int) int { return (n + size - 1) / size }
-	states, repos, roots := ofKind[itemStates], ofKind[itemRepo], ofKind[itemRoot]
-	return chunks(states) + chunks(2*repos) + times*(3*chunks(repos)+3*chunks(roots))
+	states, repos, roots, threads := ofKind[itemStates], ofKind[itemRepo], ofKind[itemRoot], ofKind[itemDescendant]
+	return chunks(states) + chunks(2*repos) + times*3*(chunks(repos)+chunks(roots)+chunks(threads))
 }
 
 func requestSize(fs []nostr.Filter) int {
@@ -78,13 +78,6 @@ func (reqs requests) size() (n int) {
 func (reqs requests) filters() (n int) {
 	for i := range reqs {
 		n += len(reqs[i].filters)
-	}
-	return n
-}
-
-func sizeOfSubs(subs map[LiveID]*liveSub) (n int) {
-	for _, s := range subs {
-		n += s.size
 	}
 	return n
 }

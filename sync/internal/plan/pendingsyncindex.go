@@ -97,12 +97,10 @@ type batch struct {
 	// Deletions: number of authors, and the position in the rotation.
 	authors, authorsAt int
 
-	begun time.Time
-	named []wantedID // NamedIDs
-	poll  *pollGroup // Recent: a poll
-	chunk *rootChunk // History: of root events in rotation
-
-	group *threadGroup // of descendants
+	begun  time.Time
+	named  []wantedID // NamedIDs
+	poll   *pollGroup // Recent: a poll
+	thread bool       // of layer 4
 
 	// Of a Recent batch: the progress of an earlier attempt, and the since of its filters.
 	resume *batchProgress
@@ -111,17 +109,16 @@ type batch struct {
 
 // background reports whether a batch recurs. A relay counts as complete without it.
 func (b *batch) background() bool {
-	return b.poll != nil || b.chunk != nil || b.group != nil || b.kind == Audit
+	return b.poll != nil || b.thread || b.kind == Audit
 }
 
 // pendingBatches are the batches in flight of one relay.
 type pendingBatches struct {
-	open       map[BatchID]*batch
-	background int  // number of background batches
-	failures   int  // consecutive failed batches
-	unsaved    int  // consecutive batches that failed because events could not be saved
-	late       bool // items wait because of unsaved
-	gaps       int  // batches of this pass with gaps
+	open     map[BatchID]*batch
+	failures int  // consecutive failed batches
+	unsaved  int  // consecutive batches that failed because events could not be saved
+	late     bool // items wait because of unsaved
+	gaps     int  // batches of this pass with gaps
 }
 
 // queries returns the queries of a batch without those that an earlier attempt completed. A filter
@@ -161,9 +158,6 @@ func (bs *pendingSyncIndex) start(r *relayState, b *batch, qs []Query, now time.
 	bs.last++
 	deadline := now.Add(bs.cfg.BatchTimeout)
 	b.begun = now
-	if b.background() {
-		r.pending.background++
-	}
 	b.deadline = deadline.Add(graceAfterDeadline)
 	r.pending.open[bs.last] = b
 	bs.emit(Start{Relay: r.url, Epoch: r.dial.epoch, Batch: Batch{
@@ -188,6 +182,16 @@ func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Ti
 	b.of.failed(r, b, in, until)
 }
 
+// runs reports whether is returns true for an open batch.
+func (b *pendingBatches) runs(is func(*batch) bool) bool {
+	for _, open := range b.open {
+		if is(open) {
+			return true
+		}
+	}
+	return false
+}
+
 func (b *pendingBatches) without(it Item) {
 	for _, open := range b.open {
 		open.items = slices.DeleteFunc(open.items, func(o Item) bool { return o == it })
@@ -196,7 +200,7 @@ func (b *pendingBatches) without(it Item) {
 
 func (b *pendingBatches) forget() {
 	clear(b.open)
-	b.background, b.gaps, b.failures = 0, 0, 0
+	b.gaps, b.failures = 0, 0
 }
 
 func (b *pendingBatches) wakes(consider func(time.Time)) {

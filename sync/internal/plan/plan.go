@@ -32,7 +32,6 @@ type Config struct {
 	PollFilters    int           // filters without room above which kinds are followed
 	MaxNamed       int           // ids to fetch, per relay
 	NamedIDs       int           // ids per query
-	RotateRoots    int           // untracked root events per pass
 	// HostedStatesOnly limits layer 1 to announcements. The states of each repository are an
 	// additional item.
 	HostedStatesOnly bool
@@ -45,54 +44,48 @@ type Config struct {
 // the parts below. A part calls only parts that precede it in the list.
 type Plan struct {
 	*core
-	repos         *repoSyncIndex
-	owners        *ownerShares
-	relays        *relaySyncIndex
-	dialer        *dialer
-	checkpoints   *checkpoints
-	subscriptions *subscriptions
-	pending       *pendingSyncIndex
-	history       *historicSync
-	catchUp       *catchUp
-	byID          *byID
-	rotation      *rotation
-	polling       *polling
-	threads       *threads
-	audit         *audit
-	deletions     *deletions
-	live          *liveSync
-	targets       *relayTargets
-	fetchers      []fetcher // in order of priority
+	repos       *repoSyncIndex
+	owners      *ownerShares
+	relays      *relaySyncIndex
+	dialer      *dialer
+	checkpoints *checkpoints
+	pending     *pendingSyncIndex
+	history     *historicSync
+	catchUp     *catchUp
+	byID        *byID
+	polling     *polling
+	audit       *audit
+	deletions   *deletions
+	live        *liveSync
+	targets     *relayTargets
+	fetchers    []fetcher // in order of priority
 }
 
 // New returns an empty plan. The plan owns rng, which spreads periodic work and draws samples.
 func New(cfg Config, rng *rand.Rand) *Plan {
 	c := &core{cfg: cfg, rng: rng}
 	p := &Plan{
-		core:          c,
-		repos:         newRepoSyncIndex(cfg.HostedStatesOnly, cfg.Salt),
-		owners:        newOwners(cfg.MaxRelays),
-		relays:        &relaySyncIndex{byURL: make(map[graspsync.RelayURL]*relayState)},
-		subscriptions: &subscriptions{core: c},
-		pending:       &pendingSyncIndex{core: c},
+		core:    c,
+		repos:   newRepoSyncIndex(cfg.HostedStatesOnly, cfg.Salt),
+		owners:  newOwners(cfg.MaxRelays),
+		relays:  &relaySyncIndex{byURL: make(map[graspsync.RelayURL]*relayState)},
+		pending: &pendingSyncIndex{core: c},
 	}
 	p.dialer = newDialer(c)
 	p.checkpoints = newCheckpoints(c, p.repos, p.relays, p.dialer)
 	p.history = &historicSync{c, p.repos, p.pending}
 	p.catchUp = &catchUp{c, p.repos, p.pending}
 	p.byID = &byID{core: c, repos: p.repos, pending: p.pending, dialer: p.dialer}
-	p.rotation = &rotation{c, p.repos, p.pending}
-	p.polling = &polling{c, p.repos, p.pending, p.rotation}
-	p.threads = &threads{c, p.repos, p.pending, p.subscriptions}
+	p.polling = &polling{c, p.repos, p.pending, p.catchUp}
 	p.audit = &audit{c, p.repos, p.pending}
 	p.deletions = newDeletions(c, p.pending)
-	p.live = &liveSync{c, p.repos, p.catchUp, p.polling, p.threads, p.subscriptions}
+	p.live = &liveSync{core: c, repos: p.repos, catchUp: p.catchUp, polling: p.polling}
 	p.fetchers = []fetcher{
-		p.catchUp, p.polling, p.byID, p.history, p.rotation, p.threads, p.audit, p.deletions,
+		p.catchUp, p.polling, p.byID, p.history, p.audit, p.deletions,
 	}
 	p.targets = &relayTargets{
 		core: c, repos: p.repos, relays: p.relays, owners: p.owners, dialer: p.dialer, byID: p.byID,
-		checkpoints: p.checkpoints, threads: p.threads,
+		checkpoints: p.checkpoints,
 	}
 	return p
 }
@@ -132,7 +125,6 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	case Skipped:
 		if r := p.current(in.Relay, in.Epoch); r != nil && r.dial.connected {
 			p.catchUp.skipped(r, in.Since)
-			p.threads.skipped(r, in.Since)
 		}
 	case Saving:
 		p.onSaving(in)
@@ -143,7 +135,6 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 			old := r.limits
 			r.limits = in.Limits
 			p.live.limitsChanged(r, old)
-			p.threads.refit(r)
 		}
 	case RateLimited:
 		if r := p.current(in.Relay, in.Epoch); r != nil && in.Until.After(r.coolUntil) {
@@ -204,7 +195,6 @@ func (p *Plan) advance(r *relayState, now time.Time) {
 		p.startDaily(r, now)
 	}
 	p.live.follow(r, now)
-	p.threads.follow(r, now)
 	p.computeActions(r, now)
 	p.timers.set(r, r.nextWake(now))
 }
@@ -301,10 +291,8 @@ func (p *Plan) startOver(r *relayState, now time.Time) {
 // passStarted begins a pass. The time of the next pass is random, so that passes do not coincide.
 func (p *Plan) passStarted(r *relayState, now time.Time) {
 	p.deletions.passStarted(r)
-	r.threads.passStarted()
 	r.pass.at, r.checkpoint.dirty = now, true
 	r.audit.due = r.audit.reconciles
-	p.rotation.queue(r, p.cfg.RotateRoots)
 	r.pass.dueAt = p.nextPass(now)
 }
 
@@ -335,13 +323,9 @@ func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt tim
 		b.of.lost(r, b, got[id])
 	}
 	clear(r.pending.open)
-	r.pending.background = 0
-	if r.live.poll != nil {
-		p.catchUp.missedSince(r, r.live.poll.oldest())
-	}
 	r.unparkAll()
-	r.history.queue, r.catchUp.queue, r.catchUp.running = nil, nil, 0
-	r.threads.lost(aliveAt)
+	r.history.requeue()
+	r.catchUp.queue, r.catchUp.running = nil, 0
 	r.live.reset()
 }
 
@@ -363,9 +347,6 @@ func (p *Plan) onDone(now time.Time, in Done) {
 }
 
 func (p *Plan) end(r *relayState, b *batch, in Done, now time.Time) {
-	if b.background() {
-		r.pending.background--
-	}
 	if in.Result >= Failed {
 		p.pending.failed(r, b, in, now)
 		return
@@ -414,17 +395,9 @@ func (p *Plan) onSaving(in Saving) {
 }
 
 func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
-	r := p.current(in.Relay, in.Epoch)
-	if r == nil {
-		return
+	if r := p.current(in.Relay, in.Epoch); r != nil {
+		p.live.closed(r, in, now)
 	}
-	if g := r.threads.withLive(in.Live); g != nil {
-		p.threads.closed(r, g, in, now)
-		p.live.learnFrom(r, in)
-		r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
-		return
-	}
-	p.live.closed(r, in, now)
 }
 
 // onClockJumped adjusts times conservatively. After a step back, recorded times are later than the
@@ -438,7 +411,6 @@ func (p *Plan) onClockJumped(by time.Duration) {
 		r.checkpoint.jumped(back)
 		r.dial.jumped(back)
 		r.live.jumped(back)
-		r.threads.jumped(back)
 		r.pending.jumped(back)
 		if r.catchUp.jumped(back) && r.dial.connected && !r.catchUp.missed { // the running catch-up starts at a wrong time
 			p.catchUp.queueAll(r)

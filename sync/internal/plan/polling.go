@@ -9,87 +9,139 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// polling requests items without room in live subscriptions, in turn.
+// polling requests items without room in live subscriptions, in turn. Layers 1 to 3 are polled
+// every PollEvery. Layer 4 gets one request per rotateEvery, because anyone can add to it.
 type polling struct {
 	*core
-	repos    *repoSyncIndex
-	pending  *pendingSyncIndex
-	rotation *rotation
+	repos   *repoSyncIndex
+	pending *pendingSyncIndex
+	catchUp *catchUp
 }
 
-// pollState contains the polled items of a relay.
+// rotateEvery is the time between two polls of layer 4.
+const rotateEvery = time.Minute
+
+// pollState contains the polled items of a relay. It outlives connections.
 type pollState struct {
 	groups []*pollGroup
-	next   int
-	at     time.Time // the next poll
+	at     [tiers]time.Time // the next poll
 }
 
 // pollGroup is a chunk of items that are requested together.
 type pollGroup struct {
 	items   []Item
+	tier    tier
 	since   time.Time // all events before it were fetched
 	running bool
 }
 
-// oldest returns the earliest time in all groups.
-func (l *pollState) oldest() time.Time {
-	oldest := l.groups[0].since
-	for _, g := range l.groups[1:] {
-		if g.since.Before(oldest) {
+// next returns the group of a tier that has waited longest, or nil. n is the number of groups.
+func (l *pollState) next(t tier) (next *pollGroup, n int) {
+	for _, g := range l.groups {
+		if g.tier != t {
+			continue
+		}
+		n++
+		if !g.running && (next == nil || g.since.Before(next.since)) {
+			next = g
+		}
+	}
+	return next, n
+}
+
+// oldest returns the earliest time in all groups of layers 1 to 3, or zero.
+func (l *pollState) oldest() (oldest time.Time) {
+	for _, g := range l.groups {
+		if g.tier == mainTier && (oldest.IsZero() || g.since.Before(oldest)) {
 			oldest = g.since
 		}
 	}
 	return oldest
 }
 
+// begin sets the polled items. Items that were polled before keep their time. A catch-up fetches
+// the events of the others since their last poll.
 func (pl *polling) begin(r *relayState, items []Item, now time.Time) {
-	r.live.poll = &pollState{}
-	for _, g := range pl.repos.groups(items, nil) {
-		r.live.poll.groups = append(r.live.poll.groups, &pollGroup{items: g.items, since: now})
+	old := r.live.poll.groups
+	r.live.poll.groups = nil
+	polled, since := make(map[Item]struct{}, len(items)), make(map[Item]time.Time)
+	for _, it := range items {
+		polled[it] = struct{}{}
 	}
-	r.live.poll.at = now.Add(pl.after(r))
-}
-
-// add adds items if polling is in use. They are new, so their history is fetched anyway.
-func (pl *polling) add(r *relayState, items []Item, now time.Time) {
-	l := r.live.poll
-	if l == nil {
-		return
-	}
-	last := l.groups[len(l.groups)-1]
-	for _, g := range pl.repos.groups(items, nil) {
-		// The last group may have no wanted items left.
-		alike := len(last.items) == 0 || pl.repos.infos[g.items[0]].kind == pl.repos.infos[last.items[0]].kind
-		if alike && len(last.items)+len(g.items) <= filters.MaxValues {
-			last.items = append(last.items, g.items...)
-			continue
+	for _, g := range old {
+		var followed []Item
+		for _, it := range g.items {
+			if has(polled, it) {
+				since[it] = g.since
+			} else if r.history.items[it] != 0 {
+				followed = append(followed, it)
+			}
 		}
-		l.groups = append(l.groups, &pollGroup{items: g.items, since: now})
+		pl.catchUp.queueSince(r, followed, g)
+	}
+	for _, g := range pl.repos.groups(items, nil) {
+		at := now
+		for _, it := range g.items {
+			if t, ok := since[it]; ok && t.Before(at) {
+				at = t
+			}
+		}
+		r.live.poll.groups = append(r.live.poll.groups, &pollGroup{items: g.items, tier: pl.repos.tier(g.items[0]), since: at})
+	}
+	pl.schedule(r, now)
+}
+
+// add polls further items. They are new, so their history is fetched anyway.
+func (pl *polling) add(r *relayState, items []Item, now time.Time) {
+	l := &r.live.poll
+	for _, g := range pl.repos.groups(items, nil) {
+		if n := len(l.groups); n > 0 {
+			last := l.groups[n-1]
+			alike := len(last.items) > 0 && pl.repos.infos[g.items[0]].kind == pl.repos.infos[last.items[0]].kind
+			if alike && len(last.items)+len(g.items) <= filters.MaxValues {
+				last.items = append(last.items, g.items...)
+				continue
+			}
+		}
+		l.groups = append(l.groups, &pollGroup{items: g.items, tier: pl.repos.tier(g.items[0]), since: now})
+	}
+	pl.schedule(r, now)
+}
+
+// schedule sets the first poll of a tier.
+func (pl *polling) schedule(r *relayState, now time.Time) {
+	l := &r.live.poll
+	for t := range tiers {
+		if _, n := l.next(t); n > 0 && l.at[t].Before(now) {
+			l.at[t] = now.Add(pl.after(r, t))
+		}
 	}
 }
 
-// after returns the time between two polls. Each group is polled once in PollEvery.
-func (pl *polling) after(r *relayState) time.Duration {
-	return pl.longer(pl.cfg.PollEvery * 10 / 11 / time.Duration(len(r.live.poll.groups)))
+// after returns the time between two polls of a tier.
+func (pl *polling) after(r *relayState, t tier) time.Duration {
+	if t == threadTier {
+		return pl.longer(rotateEvery)
+	}
+	_, n := r.live.poll.next(t)
+	return pl.longer(pl.cfg.PollEvery * 10 / 11 / time.Duration(max(1, n)))
 }
 
-func (pl *polling) due(r *relayState, now time.Time) bool {
-	return r.live.poll != nil && !now.Before(r.live.poll.at)
+func (pl *polling) due(r *relayState, now time.Time) bool { return r.live.poll.due(now) != nil }
+
+func (l *pollState) due(now time.Time) *pollGroup {
+	for t, at := range l.at {
+		if g, _ := l.next(tier(t)); g != nil && !now.Before(at) {
+			return g
+		}
+	}
+	return nil
 }
 
-// start requests new events of the next group, except for items whose history is not fetched. Each
-// full round also requests some untracked root events.
+// start requests new events of the next group, except for items whose history is not fetched.
 func (pl *polling) start(r *relayState, now time.Time) {
-	l := r.live.poll
-	g := l.groups[l.next]
-	if l.next++; l.next == len(l.groups) {
-		l.next = 0
-		pl.rotation.queue(r, filters.MaxValues)
-	}
-	l.at = now.Add(pl.after(r))
-	if g.running {
-		return
-	}
+	g := r.live.poll.due(now)
+	r.live.poll.at[g.tier] = now.Add(pl.after(r, g.tier))
 	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 }) // no longer a target
 	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
 		return r.history.items[it] == todo && r.history.resume[it] == nil
@@ -110,10 +162,9 @@ func (pl *polling) done(_ *relayState, b *batch, _ bool) {
 
 func (pl *polling) failed(r *relayState, b *batch, _ Done, until time.Time) {
 	b.poll.running = false
-	if r.live.poll != nil && until.After(r.live.poll.at) {
-		r.live.poll.at = until
+	if at := &r.live.poll.at[b.poll.tier]; until.After(*at) {
+		*at = until
 	}
 }
 
-// lost does nothing, because polling ends with the connection.
-func (pl *polling) lost(*relayState, *batch, []Cursor) {}
+func (pl *polling) lost(_ *relayState, b *batch, _ []Cursor) { b.poll.running = false }

@@ -76,13 +76,10 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 	settle(p, start, u, effects)
 
 	now := start.Add(time.Second)
-	for _, l := range lives[5:] {
-		p.Step(now, LiveClosed{Relay: u, Epoch: 1, Live: l.Live, Why: wire.RefusalTooManySubs})
-	}
-	now = now.Add(time.Minute)
-	effects = p.Step(now, Tick{})
+	limits.MaxSubscriptions = 6
+	effects = p.Step(now, LimitsChanged{Relay: u, Epoch: 1, Limits: limits})
 	lives = only[OpenLive](effects)
-	require.Len(t, lives, 4, "one of five is left to history")
+	require.Len(t, lives, 4)
 	st := p.Status()[0]
 	assert.Equal(t, LiveKinds, st.LiveMethod)
 	assert.Greater(t, st.LiveFilters, 65)

@@ -46,11 +46,9 @@ type relayState struct {
 	pending    pendingBatches
 	pass       passState
 	byID       byIDState
-	rotation   rotationState
 	audit      auditState
 	deletions  deletionsState
 	live       liveState
-	threads    threadState
 	checkpoint checkpointState
 
 	dirty, gone bool
@@ -80,11 +78,11 @@ func (r *relayState) phase() Phase {
 
 // busy reports whether history is being fetched.
 func (r *relayState) busy() bool {
-	return len(r.history.todo) > 0 || len(r.pending.open) > r.pending.background
+	return len(r.history.tiers[mainTier].todo) > 0 || r.pending.runs(func(b *batch) bool { return !b.background() })
 }
 
-func (r *relayState) add(it Item, kind itemKind) {
-	if r.history.add(it, kind) && r.dial.connected { // on connecting, all items become missing
+func (r *relayState) add(it Item) {
+	if r.history.add(it) && r.dial.connected { // on connecting, all items become missing
 		put(&r.live.missing, it)
 	}
 }
@@ -92,8 +90,8 @@ func (r *relayState) add(it Item, kind itemKind) {
 // remove removes an item from the targets. A batch continues without it, because the item may be
 // wanted again or reassigned by the end of the batch. Its subscription stays open until
 // [liveState.tooIdle].
-func (r *relayState) remove(it Item, kind itemKind) {
-	was := r.history.remove(it, kind)
+func (r *relayState) remove(it Item) {
+	was := r.history.remove(it)
 	switch was {
 	case 0:
 		return
@@ -128,13 +126,11 @@ func (r *relayState) forget() {
 func (r *relayState) retryNow() {
 	r.pending.unsaved, r.pending.late = 0, false
 	r.unparkAll()
-	r.deletions.retryAt, r.rotation.retryAt, r.threads.retryAt = time.Time{}, time.Time{}, time.Time{}
+	r.deletions.retryAt = time.Time{}
 	if r.byID.ids != nil {
 		r.byID.ids.retryAt = time.Time{}
 	}
-	if r.live.poll != nil {
-		r.live.poll.at = time.Time{}
-	}
+	r.live.poll.at = [tiers]time.Time{}
 }
 
 // nextWake returns the next due time of a connected relay, or zero.
@@ -151,48 +147,8 @@ func (r *relayState) nextWake(now time.Time) (next time.Time) {
 	r.catchUp.wakes(consider)
 	consider(r.deletions.retryAt)
 	r.byID.wakes(consider)
-	consider(r.rotation.retryAt)
 	r.live.wakes(consider)
-	r.threads.wakes(consider)
 	return next
-}
-
-func (r *relayState) liveRoom() int {
-	most := r.limits.LiveSubscriptions()
-	if r.live.most > 0 {
-		most = min(most, r.live.most)
-	}
-	return most
-}
-
-// spareRoom returns the number of additional subscriptions that may be open briefly. History lends
-// a slot if it has two.
-func (r *relayState) spareRoom() int {
-	if r.live.most > 0 {
-		return 0
-	}
-	return r.limits.Lent()
-}
-
-func (r *relayState) descRoom() int {
-	if r.live.unfollowed > 0 {
-		return 0
-	}
-	return max(0, r.liveRoom()-len(r.live.subs))
-}
-
-// othersFollowed reports whether layers 1 to 3 are followed completely. Until then layer 4 is only
-// requested in rotation.
-func (r *relayState) othersFollowed(now time.Time) bool {
-	l := &r.live
-	return !l.stale && len(l.missing)+len(l.lost)+len(r.live.resting) == 0 && !now.Before(l.retryAt)
-}
-
-// liveFull reports whether a consolidation would find no more room.
-func (r *relayState) liveFull() bool {
-	const share = 16 // full if less than 1/16 of the bytes is left
-	most := r.limits.LiveBytes()
-	return len(r.live.subs) >= r.liveRoom() || most > 0 && r.live.size() > most-most/share
 }
 
 type relaySyncIndex struct {

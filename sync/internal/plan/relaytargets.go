@@ -1,8 +1,7 @@
 package plan
 
 import (
-	"container/heap"
-	"maps"
+	"cmp"
 	"slices"
 
 	"github.com/graspsync/graspsync"
@@ -19,7 +18,6 @@ type relayTargets struct {
 	dialer      *dialer
 	byID        *byID
 	checkpoints *checkpoints
-	threads     *threads
 
 	refused bool // a wanted relay found no room
 }
@@ -34,12 +32,20 @@ func (t *relayTargets) derive(in Changes) {
 		t.setRoot(c)
 	}
 	for _, c := range in.Descendants {
-		t.setDescendant(c)
+		var repos []*repo
+		for _, ref := range c.Repos {
+			if r := t.repos.byRef[ref]; r != nil && !slices.Contains(repos, r) {
+				repos = append(repos, r)
+			}
+		}
+		t.setThread(c.Of, repos)
 	}
 }
 
-// replace replaces all wanted repositories by those of a Snapshot.
+// replace replaces all wanted repositories by those of a Snapshot. It starts with the newest root
+// events, see addRoot.
 func (t *relayTargets) replace(in Snapshot) {
+	in.Roots = slices.SortedStableFunc(slices.Values(in.Roots), func(a, b RootChange) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
 	if w := t.repos; len(w.byRef)+len(w.roots)+len(w.descendants) == 0 { // nothing to remove
 		w.expect(len(in.Repos), len(in.Roots))
 		t.derive(Changes(in))
@@ -50,27 +56,19 @@ func (t *relayTargets) replace(in Snapshot) {
 		repos[c.Ref] = struct{}{}
 	}
 	roots := make(map[graspsync.EventID]struct{}, len(in.Roots))
+	descendants := make(map[filters.Descendant]struct{}, len(in.Descendants))
 	for _, c := range in.Roots {
 		roots[c.ID] = struct{}{}
+		descendants[filters.Descendant{ID: c.ID}] = struct{}{} // beyond MaxRoots
 	}
-	descendants := make(map[filters.Descendant]struct{}, len(in.Descendants))
 	for _, c := range in.Descendants {
 		descendants[c.Of] = struct{}{}
 	}
 	t.derive(Changes(in))
 	for _, of := range sortedBy(without(t.repos.descendants, descendants), filters.Descendant.Compare) {
-		t.setDescendant(DescendantChange{Of: of})
+		t.setThread(of, nil)
 	}
-	gone := make(map[graspsync.EventID]struct{})
-	for id := range t.repos.rootIDs() {
-		if _, ok := roots[id]; !ok {
-			gone[id] = struct{}{}
-		}
-	}
-	for r := range t.repos.overfull {
-		maps.Copy(gone, without(r.untracked, roots))
-	}
-	for _, id := range sortedBy(gone, graspsync.EventID.Compare) {
+	for _, id := range sortedBy(without(t.repos.roots, roots), graspsync.EventID.Compare) {
 		t.setRoot(RootChange{ID: id})
 	}
 	for _, ref := range sortedBy(without(t.repos.byRef, repos), graspsync.RepoRef.Compare) {
@@ -91,7 +89,7 @@ func (t *relayTargets) setRepo(c RepoChange) {
 	for _, rel := range after {
 		if !slices.Contains(before, rel) {
 			if r.states != 0 { // at any level
-				rel.add(r.states, itemStates)
+				rel.add(r.states)
 				t.markDirty(rel)
 			}
 		}
@@ -103,7 +101,7 @@ func (t *relayTargets) setRepo(c RepoChange) {
 		gone := !slices.Contains(after, rel)
 		if gone {
 			if r.states != 0 {
-				rel.remove(r.states, itemStates)
+				rel.remove(r.states)
 			}
 			t.markDirty(rel)
 		}
@@ -156,27 +154,27 @@ func (t *relayTargets) leaves(r *repo, rel *relayState) {
 
 // follows makes a repository, its root events and descendants targets of a relay.
 func (t *relayTargets) follows(r *repo, rel *relayState) {
-	rel.add(r.item, itemRepo)
+	rel.add(r.item)
 	for it := range r.roots {
-		rel.add(it, itemRoot)
+		rel.add(it)
 	}
-	for _, it := range slices.SortedFunc(maps.Keys(r.descendants), t.repos.compare) {
-		t.threads.add(rel, it)
+	for it := range r.descendants {
+		rel.add(it)
 	}
 	t.markDirty(rel)
 }
 
 // unfollows undoes follows, except for targets of other repositories.
 func (t *relayTargets) unfollows(r *repo, rel *relayState) {
-	rel.remove(r.item, itemRepo)
+	rel.remove(r.item)
 	for it := range r.roots {
 		if !t.repos.isTarget(it, rel) {
-			rel.remove(it, itemRoot)
+			rel.remove(it)
 		}
 	}
 	for it := range r.descendants {
 		if !t.repos.isTarget(it, rel) {
-			t.threads.remove(rel, it)
+			rel.remove(it)
 		}
 	}
 	t.markDirty(rel)
@@ -203,7 +201,7 @@ func (t *relayTargets) relayOf(u graspsync.RelayURL, key graspsync.PubKey) *rela
 	}
 	known := r != nil
 	if !known {
-		r = newRelay(u)
+		r = t.newRelay(u)
 	}
 	o := t.owners.owner(key)
 	evicted, ok := t.owners.enter(r, o)
@@ -221,13 +219,13 @@ func (t *relayTargets) relayOf(u graspsync.RelayURL, key graspsync.PubKey) *rela
 	return r
 }
 
-func newRelay(u graspsync.RelayURL) *relayState {
+func (t *relayTargets) newRelay(u graspsync.RelayURL) *relayState {
 	r := &relayState{url: u, name: u.String(), host: u.HostPort().Host}
 	r.listed.owners = make(map[*dialOwner]int)
-	r.history.items, r.history.resume = make(map[Item]itemStatus), make(map[Item]*batchProgress)
+	r.history = historyState{repos: t.repos, items: make(map[Item]itemStatus), resume: make(map[Item]*batchProgress)}
 	r.pending.open = make(map[BatchID]*batch)
 	r.live.reset()
-	r.add(Layer1, itemLayer1)
+	r.add(Layer1)
 	return r
 }
 
@@ -295,69 +293,59 @@ func (t *relayTargets) setRoot(c RootChange) {
 }
 
 func (t *relayTargets) dropRoot(id graspsync.EventID) {
-	t.dropUntracked(id)
+	t.setThread(filters.Descendant{ID: id}, nil)
 	it, repos := t.repos.dropRoot(id)
 	if repos == nil {
 		return
 	}
 	for _, r := range repos {
 		for _, rel := range r.relays {
-			rel.remove(it, itemRoot)
+			rel.remove(it)
 			t.markDirty(rel)
 		}
 	}
 	t.repos.release(it)
 	for _, r := range repos {
-		t.refill(r)
 		t.repos.drop(r)
 	}
 }
 
-// If a repository has more than MaxRoots root events, the newest are tracked as items. Of the
-// others only the ids are stored, and each pass requests some of them, see [rotation].
+// olderPerRoot is the maximum number of items of layer 4 per root event of a repository.
+const olderPerRoot = 10
 
-// untrackedPerRoot is the maximum number of untracked root events per tracked one.
-const untrackedPerRoot = 10
-
-// addRoot adds a root event to a repository, tracked or untracked.
+// addRoot adds a root event to a repository. The newest MaxRoots are items of layer 3, older ones
+// of layer 4.
 func (t *relayTargets) addRoot(c RootChange, r *repo) {
 	at := rootTime(c.CreatedAt)
 	if it, ok := t.repos.roots[c.ID]; ok && t.repos.belongs(it, r) {
 		return
 	}
-	if _, ok := r.untracked[c.ID]; ok {
+	if it, ok := t.repos.descendants[filters.Descendant{ID: c.ID}]; ok && t.repos.belongs(it, r) {
 		return
 	}
 	if len(r.roots) < t.cfg.MaxRoots {
 		t.track(c.ID, at, r)
 		return
 	}
-	h := t.oldestOf(r)
-	oldest := t.repos.infos[h.items[0]]
+	it := t.repos.oldestRoot(r)
+	oldest := t.repos.infos[it]
 	if compareRoots(oldest.at, at, *oldest.root, c.ID) > 0 {
-		t.leaveUntracked(c.ID, at, r)
+		t.addOlder(c.ID, r)
 		return
 	}
-	it := heap.Pop(h).(Item)
-	r.oldest = h.items
 	t.displace(it, r)
-	t.leaveUntracked(*oldest.root, oldest.at, r)
+	t.addOlder(*oldest.root, r)
 	t.track(c.ID, at, r)
 }
 
 // track makes a root event an item of the relays of its repository.
 func (t *relayTargets) track(id graspsync.EventID, at uint32, r *repo) {
 	it := t.repos.addRoot(id, at, r)
-	if r.oldest != nil {
-		h := &rootHeap{repos: t.repos, items: r.oldest}
-		heap.Push(h, it)
-		r.oldest = h.items
-	}
 	if r.level != LevelFull {
 		return
 	}
 	for _, rel := range r.relays {
-		rel.add(it, itemRoot)
+		rel.add(it)
 		t.markDirty(rel)
 	}
 }
@@ -367,7 +355,7 @@ func (t *relayTargets) displace(it Item, r *repo) {
 	gone := t.repos.untrack(it, r)
 	for _, rel := range r.relays {
 		if gone || !t.repos.isTarget(it, rel) {
-			rel.remove(it, itemRoot)
+			rel.remove(it)
 			t.markDirty(rel)
 		}
 	}
@@ -376,88 +364,37 @@ func (t *relayTargets) displace(it Item, r *repo) {
 	}
 }
 
-func (t *relayTargets) leaveUntracked(id graspsync.EventID, at uint32, r *repo) {
-	if len(r.untracked) >= untrackedPerRoot*t.cfg.MaxRoots {
+func (t *relayTargets) addOlder(id graspsync.EventID, r *repo) {
+	if len(r.descendants) >= olderPerRoot*t.cfg.MaxRoots {
 		t.emit(Dropped{Reason: "roots", Count: 1})
 		return
 	}
-	if r.untracked == nil {
-		r.untracked = make(map[graspsync.EventID]uint32)
-		t.repos.overfull[r] = struct{}{}
+	of := filters.Descendant{ID: id}
+	repos := []*repo{r}
+	if it, ok := t.repos.descendants[of]; ok {
+		repos = append(t.repos.reposOf(it), r)
 	}
-	r.untracked[id] = at
+	t.setThread(of, repos)
 }
 
-func (t *relayTargets) dropUntracked(id graspsync.EventID) {
-	var repos []*repo
-	for r := range t.repos.overfull {
-		if _, ok := r.untracked[id]; ok {
-			repos = append(repos, r)
-		}
-	}
-	slices.SortFunc(repos, func(a, b *repo) int { return a.ref.Compare(b.ref) })
-	for _, r := range repos {
-		t.forgetUntracked(id, r)
-		t.repos.drop(r)
-	}
-}
-
-func (t *relayTargets) forgetUntracked(id graspsync.EventID, r *repo) {
-	if delete(r.untracked, id); len(r.untracked) == 0 {
-		r.untracked = nil
-		delete(t.repos.overfull, r)
-	}
-}
-
-// refill tracks the newest untracked root events while there is room.
-func (t *relayTargets) refill(r *repo) {
-	for len(r.roots) < t.cfg.MaxRoots && len(r.untracked) > 0 {
-		var newest graspsync.EventID
-		var newestAt uint32
-		for id, at := range r.untracked {
-			if compareRoots(newestAt, at, newest, id) < 0 {
-				newest, newestAt = id, at
-			}
-		}
-		t.forgetUntracked(newest, r)
-		t.track(newest, newestAt, r)
-	}
-}
-
-// oldestOf returns the heap of tracked root events, and builds it if necessary.
-func (t *relayTargets) oldestOf(r *repo) *rootHeap {
-	h := &rootHeap{repos: t.repos, items: r.oldest}
-	if h.items == nil {
-		h.items = slices.Collect(maps.Keys(r.roots))
-		heap.Init(h)
-		r.oldest = h.items
-	}
-	return h
-}
-
-// setDescendant sets the wanted repositories of a descendant. If another of its repositories
-// becomes wanted, the caller reports the descendant again.
-func (t *relayTargets) setDescendant(c DescendantChange) {
+// setThread sets the repositories of an item of layer 4. If another of its repositories becomes
+// wanted, the caller reports the item again.
+func (t *relayTargets) setThread(of filters.Descendant, after []*repo) {
 	w := t.repos
-	it, known := w.descendants[c.Of]
-	var before, after []*repo
+	it, known := w.descendants[of]
+	var before []*repo
 	if known {
-		before = append([]*repo{w.infos[it].repo}, w.other[it]...)
-	}
-	for _, ref := range c.Repos {
-		if r := w.byRef[ref]; r != nil && !slices.Contains(after, r) {
-			after = append(after, r)
-		}
+		before = w.reposOf(it)
 	}
 	if slices.Equal(before, after) {
 		return
 	}
 	if !known {
-		id := c.Of.ID
+		id := of.ID
 		it = w.intern(itemInfo{kind: itemDescendant, root: &id, hex: id.String()})
-		w.descendants[c.Of] = it
-		if c.Of.Address != "" {
-			w.addresses[it] = c.Of.Address
+		w.descendants[of] = it
+		if of.Address != "" {
+			w.addresses[it] = of.Address
 		}
 	}
 	for _, r := range before {
@@ -475,14 +412,15 @@ func (t *relayTargets) setDescendant(c DescendantChange) {
 	for _, r := range append(before, after...) {
 		for _, rel := range r.relays {
 			if len(after) > 0 && w.isTarget(it, rel) {
-				t.threads.add(rel, it)
+				rel.add(it)
 			} else {
-				t.threads.remove(rel, it)
+				rel.remove(it)
 			}
+			t.markDirty(rel)
 		}
 	}
 	if len(after) == 0 {
-		delete(w.descendants, c.Of)
+		delete(w.descendants, of)
 		delete(w.addresses, it)
 		w.release(it)
 	}

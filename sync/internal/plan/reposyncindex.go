@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -44,9 +43,26 @@ const (
 	itemStates // of a repository, with HostedStatesOnly only
 	itemRepo
 	itemRoot
-	itemDescendant // without an itemStatus
+	itemDescendant // a thread event, or a root event beyond MaxRoots
 	itemKinds      // number of kinds
 )
+
+// tier is the priority of items. Anyone can add any number of items of layer 4, so these use only
+// the room that layers 1 to 3 leave, and do not count for the synced state of a relay.
+type tier uint8
+
+const (
+	mainTier   tier = iota // layers 1 to 3
+	threadTier             // layer 4
+	tiers                  // number of tiers
+)
+
+func (w *repoSyncIndex) tier(it Item) tier {
+	if w.infos[it].kind == itemDescendant {
+		return threadTier
+	}
+	return mainTier
+}
 
 type itemInfo struct {
 	kind itemKind
@@ -64,11 +80,9 @@ type repo struct {
 	relays []*relayState
 	roots  map[Item]struct{}
 
-	descendants map[Item]struct{}
+	oldest Item // of roots; 0 if unknown
 
-	// With more root events than MaxRoots:
-	untracked map[graspsync.EventID]uint32 // created_at of the untracked, older ones
-	oldest    []Item                       // heap of roots, oldest first; nil if unknown
+	descendants map[Item]struct{}
 }
 
 // repoSyncIndex contains the wanted repositories with their relays and root events. It assigns the
@@ -85,8 +99,6 @@ type repoSyncIndex struct {
 	roots       map[graspsync.EventID]Item
 	descendants map[filters.Descendant]Item
 	addresses   map[Item]string // of descendants with an address
-	// overfull are the repositories with untracked root events.
-	overfull map[*repo]struct{}
 }
 
 func newRepoSyncIndex(narrow bool, salt []byte) *repoSyncIndex {
@@ -101,8 +113,6 @@ func newRepoSyncIndex(narrow bool, salt []byte) *repoSyncIndex {
 
 		descendants: make(map[filters.Descendant]Item),
 		addresses:   make(map[Item]string),
-
-		overfull: make(map[*repo]struct{}),
 	}
 	return w
 }
@@ -158,7 +168,7 @@ func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
 }
 
 func (w *repoSyncIndex) drop(r *repo) {
-	if r.level == LevelNone && len(r.roots)+len(r.untracked)+len(r.descendants) == 0 {
+	if r.level == LevelNone && len(r.roots)+len(r.descendants) == 0 {
 		delete(w.byRef, r.ref)
 		w.release(r.item)
 		if r.states != 0 {
@@ -186,18 +196,24 @@ func (w *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
 		slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
 }
 
-func (w *repoSyncIndex) belongs(it Item, r *repo) bool {
-	return w.infos[it].repo == r || slices.Contains(w.other[it], r)
+// reposOf returns the repositories of a root event or descendant. The caller owns the slice.
+func (w *repoSyncIndex) reposOf(it Item) []*repo {
+	return append([]*repo{w.infos[it].repo}, w.other[it]...)
 }
 
-func (w *repoSyncIndex) rootIDs() iter.Seq[graspsync.EventID] {
-	return func(yield func(graspsync.EventID) bool) {
-		for i := range w.infos {
-			if in := &w.infos[i]; in.kind == itemRoot && !yield(*in.root) {
-				return
-			}
-		}
+// oldestRoot returns the oldest root event of a repository.
+func (w *repoSyncIndex) oldestRoot(r *repo) Item {
+	if r.oldest == 0 {
+		r.oldest = slices.MinFunc(slices.Collect(maps.Keys(r.roots)), func(a, b Item) int {
+			x, y := &w.infos[a], &w.infos[b]
+			return compareRoots(x.at, y.at, *x.root, *y.root)
+		})
 	}
+	return r.oldest
+}
+
+func (w *repoSyncIndex) belongs(it Item, r *repo) bool {
+	return w.infos[it].repo == r || slices.Contains(w.other[it], r)
 }
 
 func (w *repoSyncIndex) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
@@ -208,6 +224,7 @@ func (w *repoSyncIndex) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
 	} else {
 		w.other[it] = append(w.other[it], r)
 	}
+	r.oldest = 0
 	put(&r.roots, it)
 	return it
 }
@@ -217,10 +234,10 @@ func (w *repoSyncIndex) dropRoot(id graspsync.EventID) (Item, []*repo) {
 	if !ok {
 		return 0, nil
 	}
-	repos := append([]*repo{w.infos[it].repo}, w.other[it]...)
+	repos := w.reposOf(it)
 	for _, r := range repos {
 		delete(r.roots, it)
-		r.oldest = nil
+		r.oldest = 0
 	}
 	delete(w.roots, id)
 	return it, repos
@@ -229,6 +246,7 @@ func (w *repoSyncIndex) dropRoot(id graspsync.EventID) (Item, []*repo) {
 // untrack removes a root event from one repository. alone means that it has no other repository.
 func (w *repoSyncIndex) untrack(it Item, r *repo) (alone bool) {
 	delete(r.roots, it)
+	r.oldest = 0
 	in := &w.infos[it]
 	others := w.other[it]
 	switch {
@@ -389,19 +407,22 @@ func (w *repoSyncIndex) compare(a, b Item) int {
 	return 0
 }
 
-func (w *repoSyncIndex) itemOf(value string) (Item, bool) {
+// addItems adds the items of a value of a filter.
+func (w *repoSyncIndex) addItems(value string, items map[Item]struct{}) {
+	of := filters.Descendant{Address: value}
 	if id, err := graspsync.ParseEventID(value); err == nil {
-		it, ok := w.roots[id]
-		return it, ok
-	}
-	if a, err := graspsync.ParseAddress(value); err == nil {
-		if ref, ok := a.Repo(); ok {
-			if repo, ok := w.byRef[ref]; ok {
-				return repo.item, true
-			}
+		of = filters.Descendant{ID: id}
+		if it, ok := w.roots[id]; ok {
+			items[it] = struct{}{}
+		}
+	} else if a, err := graspsync.ParseAddress(value); err == nil {
+		if ref, ok := a.Repo(); ok && w.byRef[ref] != nil {
+			items[w.byRef[ref].item] = struct{}{}
 		}
 	}
-	return 0, false
+	if it, ok := w.descendants[of]; ok {
+		items[it] = struct{}{}
+	}
 }
 
 // itemsOf adds the items of a filter. Identifiers are collected separately, because an identifier
@@ -414,8 +435,8 @@ func (w *repoSyncIndex) itemsOf(f nostr.Filter, items map[Item]struct{}, states 
 		for _, v := range values {
 			if tag == "d" {
 				states[v] = struct{}{}
-			} else if it, ok := w.itemOf(v); ok {
-				items[it] = struct{}{}
+			} else {
+				w.addItems(v, items)
 			}
 		}
 	}
@@ -474,28 +495,4 @@ func compareRoots(at, otherAt uint32, id, other graspsync.EventID) int {
 		return 1
 	}
 	return id.Compare(other)
-}
-
-// rootHeap orders root events from old to new.
-type rootHeap struct {
-	repos *repoSyncIndex
-	items []Item
-}
-
-func (h *rootHeap) Len() int { return len(h.items) }
-
-func (h *rootHeap) Less(i, j int) bool {
-	a, b := &h.repos.infos[h.items[i]], &h.repos.infos[h.items[j]]
-	return compareRoots(a.at, b.at, *a.root, *b.root) < 0
-}
-
-func (h *rootHeap) Swap(i, j int) { h.items[i], h.items[j] = h.items[j], h.items[i] }
-
-func (h *rootHeap) Push(x any) { h.items = append(h.items, x.(Item)) }
-
-func (h *rootHeap) Pop() any {
-	last := len(h.items) - 1
-	it := h.items[last]
-	h.items = h.items[:last]
-	return it
 }

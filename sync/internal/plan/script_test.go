@@ -130,7 +130,7 @@ func (s *player) configure(words []string) error {
 			"dials": &s.cfg.MaxDials, "connections": &s.cfg.MaxConnections, "relays": &s.cfg.MaxRelays,
 			"batches": &s.cfg.MaxBatches, "rebuild": &s.cfg.RebuildFilters, "roots": &s.cfg.MaxRoots,
 			"authors": &s.cfg.MaxAuthors, "perpass": &s.cfg.AuthorsPerPass,
-			"named": &s.cfg.MaxNamed, "sweep": &s.cfg.RotateRoots,
+			"named": &s.cfg.MaxNamed,
 		}[name]
 		if field == nil {
 			return errCommand
@@ -367,8 +367,8 @@ func (s *player) status() (out []string) {
 func (s *player) repos() (out []string) {
 	for _, ref := range s.plan.Refs() {
 		st, _ := s.plan.RepoStatus(ref)
-		line := fmt.Sprintf("%s: %d roots + %d; %d wanted, %d in flight, %d confirmed",
-			st.Ref.Identifier, st.Roots, st.RootsInRotation, st.Wanted, st.InFlight, st.Confirmed)
+		line := fmt.Sprintf("%s: %d roots; %d wanted, %d in flight, %d confirmed",
+			st.Ref.Identifier, st.Roots, st.Wanted, st.InFlight, st.Confirmed)
 		for _, on := range st.Relays {
 			line += fmt.Sprintf("; %s %d/%d/%d", short(on.Relay), on.Wanted, on.InFlight, on.Confirmed)
 		}

@@ -37,12 +37,10 @@ type RelayStatus struct {
 
 // RepoStatus is the status of one repository.
 type RepoStatus struct {
-	Ref   graspsync.RepoRef
-	Level Level
-	Roots int // followed patches, pull requests and issues
-	// RootsInRotation is the number of root events that are requested in turn.
-	RootsInRotation int
-	Relays          []RelayItems
+	Ref    graspsync.RepoRef
+	Level  Level
+	Roots  int // followed patches, pull requests and issues
+	Relays []RelayItems
 
 	// Wanted, InFlight and Confirmed count the items of the repository once per relay.
 	Wanted, InFlight, Confirmed int
@@ -68,18 +66,18 @@ func (p *Plan) Status() []RelayStatus {
 }
 
 func (p *Plan) status(r *relayState) RelayStatus {
-	descendants, descLive, descFilters := r.threads.counts()
+	descendants := r.history.ofKind[itemDescendant]
 	return RelayStatus{
 		Relay:       r.url,
 		Phase:       r.phase(),
 		Bootstrap:   r.bootstrap,
 		Repos:       r.listed.repos,
-		Wanted:      len(r.history.items),
+		Wanted:      len(r.history.items) - descendants,
 		InFlight:    r.history.ofStatus[inFlight],
 		Confirmed:   r.history.ofStatus[confirmed],
-		LiveSubs:    len(r.live.subs) + r.threads.liveSubs(),
-		LiveFilters: r.live.filters + descFilters,
-		Descendants: descendants, DescendantsLive: descLive,
+		LiveSubs:    len(r.live.subs),
+		LiveFilters: r.live.filters(),
+		Descendants: descendants, DescendantsLive: p.live.descendants(r),
 		Unfollowed: r.live.unfollowed + r.live.tooLarge + r.live.restingFilters() + len(r.live.lost),
 		LiveMethod: r.live.method(),
 		Examples:   slices.Clone(p.repos.examples(r)),
@@ -101,7 +99,7 @@ func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 	if !ok || r.level == LevelNone {
 		return RepoStatus{}, false
 	}
-	s := RepoStatus{Ref: r.ref, Level: r.level, Roots: len(r.roots), RootsInRotation: len(r.untracked)}
+	s := RepoStatus{Ref: r.ref, Level: r.level, Roots: len(r.roots)}
 	for _, rel := range r.relays {
 		items := p.relayItems(r, rel)
 		s.Wanted += items.Wanted

@@ -24,7 +24,7 @@ func defaults() Config {
 		BatchTimeout: 30 * time.Minute, Overlap: 15 * time.Minute, QuickReconnect: 15 * time.Minute,
 		DailyMin: 23 * time.Hour, DailyMax: 25 * time.Hour,
 		RetryBase: 30 * time.Second, RetryMax: time.Hour,
-		PollEvery: 10 * time.Minute, PollFilters: 20, MaxNamed: 10_000, NamedIDs: 250, RotateRoots: 5_000,
+		PollEvery: 10 * time.Minute, PollFilters: 20, MaxNamed: 10_000, NamedIDs: 250,
 		Salt: []byte("salt"),
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/graspsync/graspsync/filters"
 )
 
 // check compares plan and world.
@@ -35,7 +33,6 @@ func (w *world) check() {
 		require.Equal(t, c != nil && !c.connected, r.dial.connecting)
 		require.Equal(t, c != nil && c.connected, r.dial.connected)
 		w.checkFacts(r)
-		w.checkBelow(r, c)
 		if c == nil || !c.connected {
 			require.Empty(t, r.pending.open)
 			require.Zero(t, r.history.ofStatus[inFlight], "in flight on no connection")
@@ -78,14 +75,17 @@ func (w *world) checkFacts(r *relayState) {
 	flying := make(map[Item]int)
 	for _, b := range r.pending.open {
 		for _, it := range b.items {
-			if b.group == nil && (b.kind == History || b.kind == DailyHistory) {
+			if b.kind == History || b.kind == DailyHistory {
 				flying[it]++
 			}
 		}
 	}
 	for it, st := range r.history.items {
-		count[st]++
-		isTodo := has(r.history.todo, it)
+		tier := w.plan.repos.tier(it)
+		if tier == mainTier {
+			count[st]++
+		}
+		isTodo := has(r.history.tiers[tier].todo, it)
 		if st == todo {
 			w.must(isTodo || parked[it], "neither asked for nor parked")
 		} else {
@@ -98,8 +98,8 @@ func (w *world) checkFacts(r *relayState) {
 		w.must(st != confirmed || r.history.resume[it] == nil, "confirmed, but a part of it is to be fetched")
 	}
 	require.Empty(t, flying, "batches have items that are not in flight")
-	require.Equal(t, count, r.history.ofStatus)
-	require.LessOrEqual(t, len(r.history.todo), count[todo])
+	require.Equal(t, count[todo:], r.history.ofStatus[todo:])
+	require.LessOrEqual(t, len(r.history.tiers[mainTier].todo), count[todo])
 	for it := range r.history.resume {
 		require.NotZero(t, r.history.items[it])
 	}
@@ -116,26 +116,16 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	t, p := w.t, w.plan
 	require.ElementsMatch(t, slices.Collect(maps.Keys(c.batches)), slices.Collect(maps.Keys(r.pending.open)))
 	subs := slices.Collect(maps.Keys(r.live.subs))
-	for _, g := range r.threads.groups {
-		subs = append(subs, g.subs...)
-	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(c.live)), subs)
-	if r.threads.liveSubs() > 0 {
-		w.must(len(subs) <= r.liveRoom()+r.spareRoom(), "descendants have a place that others need")
-	}
 	w.methods[r.live.method()]++
 	require.LessOrEqual(t, len(c.batches), p.cfg.MaxBatches)
 	for id, b := range r.pending.open {
 		require.True(t, r.timer.index > 0 && !r.timer.at.After(b.deadline), "T6: nothing ends batch %d", id)
 	}
-	if !c.limits.NeedsKinds && c.limits.MaxValues == 0 && len(r.live.resting) == 0 {
-		all := len(p.live.filters(r, slices.Collect(maps.Keys(r.history.items))))
-		require.Equal(t, all, p.live.filtersAfterConsolidation(r), "filters that a rebuild would need")
-	}
 	cooling := w.now.Before(r.coolUntil)
 	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.timer.at.After(w.now) {
-		require.Zero(t, len(r.history.todo), "T4: not asked for")
-		require.Empty(t, r.catchUp.queue)
+		require.Zero(t, len(r.history.tiers[mainTier].todo), "T4: not asked for")
+		require.Negative(t, p.catchUp.next(r), "a part waits")
 	}
 	if cooling || w.now.Before(r.live.retryAt) {
 		return
@@ -145,15 +135,13 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	}
 	if !r.live.waitUntil.IsZero() {
 		require.LessOrEqual(t, r.live.waitUntil.Sub(w.now), mostWait+w.back)
-		require.NotZero(t, len(r.history.todo)+len(r.pending.open), "what is it put off for?")
+		require.NotZero(t, len(r.history.tiers[mainTier].todo)+len(r.pending.open), "what is it put off for?")
 		return
 	}
 	require.LessOrEqual(t, len(c.live), c.limits.LiveSubscriptions())
 	if c.limits.MaxRetained > 0 {
-		require.LessOrEqual(t, r.live.size(), c.limits.LiveBytes(), "bytes of what is followed")
-	}
-	if r.live.most > 0 {
-		require.LessOrEqual(t, len(c.live), r.live.most)
+		_, size := r.live.used(threadTier)
+		require.LessOrEqual(t, size, c.limits.LiveBytes(), "bytes of what is followed")
 	}
 	require.Zero(t, len(r.live.missing))
 	covered := make(map[string]bool)
@@ -171,6 +159,14 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 		w.checkOther(r, wanted, covered)
 		return
 	}
+	polled := make(map[string]bool)
+	for _, g := range r.live.poll.groups {
+		maps.Copy(polled, keysOf(p.repos.itemFilters(g.items)...))
+	}
+	if w.alive++; len(polled) > 0 {
+		w.rotated++
+	}
+	maps.Copy(covered, polled)
 	idle := len(covered)
 	maps.DeleteFunc(covered, func(key string, _ bool) bool { return !wanted[key] })
 	idle -= len(covered)
@@ -227,7 +223,7 @@ func (w *world) finish() {
 			continue // there is no room for it
 		}
 		r := w.plan.relays.byURL[u]
-		require.Equal(w.t, len(r.history.items), r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
+		require.Equal(w.t, len(r.history.items)-r.history.ofKind[itemDescendant], r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
 		require.Zero(w.t, r.catchUp.since)
 		require.Nil(w.t, r.byID.ids, "named but not asked for")
 		if len(w.plan.deletions.authors) <= w.plan.cfg.AuthorsPerPass {
@@ -249,41 +245,5 @@ func (w *world) finish() {
 		for key := range keys {
 			require.Empty(w.t, w.missed[u][key], "T8: %s: events of %s missed for good", short(u), key)
 		}
-	}
-}
-
-// checkBelow checks that each wanted descendant of a relay is in exactly one place.
-func (w *world) checkBelow(r *relayState, c *worldConn) {
-	t, d, wanted := w.t, &r.threads, w.wantedBelow(r.url)
-	require.Len(t, d.groupOf, len(wanted))
-	seen, live, running := make(map[Item]bool), true, 0
-	for _, g := range d.groups {
-		require.LessOrEqual(t, len(g.items), filters.MaxValues)
-		w.must(len(g.items) > 0, "an empty group")
-		w.must(g.want != History || g.due || g.running, "it is never requested")
-		if live = live && g.followed(); g.running {
-			running++
-		}
-		for _, it := range g.items {
-			w.must(!seen[it] && d.groupOf[it] == g, "in two groups")
-			seen[it] = true
-			of := w.plan.repos.descendant(it)
-			w.must(wanted[of] != nil, "not wanted")
-			for _, key := range wanted[of] {
-				w.must(!g.followed() || slices.ContainsFunc(g.subs, func(id LiveID) bool { return c.live[id][key] }), "it is not followed")
-			}
-		}
-	}
-	require.LessOrEqual(t, running, 1)
-	w.must(running == 0 || d.running, "running alone")
-	if c == nil || !c.connected {
-		require.Zero(t, d.liveSubs())
-		require.False(t, d.running)
-		return
-	}
-	if live {
-		w.alive++
-	} else {
-		w.rotated++
 	}
 }

@@ -190,7 +190,10 @@ func (w *world) wanted(u graspsync.RelayURL) map[string]bool {
 		}
 		keys["5a "+ref.Address(graspsync.KindAnnouncement)] = true
 		keys["5a "+ref.Address(graspsync.KindState)] = true
-		for _, id := range w.tracked(ref) {
+		for id, refs := range w.roots {
+			if !refs[ref] {
+				continue
+			}
 			for _, tag := range []string{"e", "E", "q"} {
 				keys[tag+" "+id.String()] = true
 			}
@@ -198,6 +201,11 @@ func (w *world) wanted(u graspsync.RelayURL) map[string]bool {
 	}
 	if !listed {
 		return nil
+	}
+	for _, below := range w.wantedBelow(u) {
+		for _, key := range below {
+			keys[key] = true
+		}
 	}
 	return keys
 }
