@@ -55,7 +55,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"dials without a bound", "sync/internal/plan/dialer.go",
-		"return d.young.all < d.cfg.MaxDials && d.dialing < d.cfg.MaxDials+d.silentMost()", "return true", "./sync/internal/plan", ".", nil, "",
+		"return d.young() < d.cfg.MaxDials && len(d.attempts) < d.cfg.MaxDials+d.silentMost()", "return true", "./sync/internal/plan", ".", nil, "",
 	},
 	{
 		"the backoff does not grow", "internal/backoff/backoff.go",

@@ -19,14 +19,8 @@ type catchUpState struct {
 	missed    bool            // the running catch-up does not cover all missed events
 	missedAll bool            // missed concerns all items, not only the items opened next
 	queue     []itemGroup     // parts that have not started
-	parked    []parkedCatchUp // failed parts
+	parked    []itemGroup     // failed parts
 	running   int
-}
-
-// parkedCatchUp is a failed part that waits.
-type parkedCatchUp struct {
-	itemGroup
-	until time.Time
 }
 
 // maxCatchUps is the average number of parts per item above which all parts are merged into one.
@@ -58,7 +52,14 @@ func (cu *catchUp) skipped(r *relayState, since time.Time) {
 	if r.catchUp.missed { // one catch-up follows when the missing items are followed
 		cu.missedSince(r, since)
 	} else {
-		cu.queueSkipped(r, cu.lookSince(r, since))
+		at := cu.lookSince(r, since)
+		for i := range r.catchUp.parked { // parts without progress start now, too
+			if g := &r.catchUp.parked[i]; g.resume == nil {
+				g.until = time.Time{}
+			}
+		}
+		r.catchUp.unpark(time.Time{})
+		cu.queueItems(r, r.history.partlyFetched(), at)
 	}
 }
 
@@ -66,65 +67,34 @@ func (cu *catchUp) skipped(r *relayState, since time.Time) {
 // is fetched anyway.
 func (cu *catchUp) queueAll(r *relayState) {
 	items := r.history.partlyFetched()
-	r.catchUp.queue = cu.repos.groups(items, nil)
 	r.catchUp.missed, r.catchUp.missedAll = false, false
-	r.catchUp.parked = nil
+	r.catchUp.queue, r.catchUp.parked = nil, nil
+	cu.queueItems(r, items, r.catchUp.since)
 	if len(items) == 0 && r.catchUp.running == 0 {
 		r.catchUp.since = 0
 	}
 }
 
-// queueItems queues a catch-up of some items in addition to the running one.
-func (cu *catchUp) queueItems(r *relayState, items []Item) {
-	waiting := len(items)
-	for _, g := range r.catchUp.queue {
-		waiting += len(g.items)
-	}
-	if waiting > 2*len(r.history.items) {
-		cu.queueAll(r)
-		return
-	}
-	items = slices.DeleteFunc(items, func(it Item) bool {
-		st := r.history.items[it]
-		return st == 0 || st == todo && r.history.resume[it] == nil
-	})
-	r.catchUp.queue = append(r.catchUp.queue, cu.repos.groups(items, nil)...)
-	cu.endIfCaughtUp(r)
-}
-
-// queueSkipped queues a catch-up since a moment. Running parts keep their progress, because with
-// constant restarts they would never reach old events. Parts that have not started are extended to
-// include the moment.
-func (cu *catchUp) queueSkipped(r *relayState, since nostr.Timestamp) {
+// queueItems queues a catch-up of partly fetched items since a moment, in addition to waiting parts
+// that begin later. Running parts keep their progress, because with constant restarts they would
+// never reach old events.
+func (cu *catchUp) queueItems(r *relayState, items []Item, since nostr.Timestamp) {
 	covered, waiting := make(map[Item]struct{}), 0
-	note := func(g itemGroup) {
+	for _, g := range slices.Concat(r.catchUp.queue, r.catchUp.parked) {
 		waiting += len(g.items)
-		if g.resume != nil || g.since > since {
-			return
-		}
 		for _, it := range g.items {
-			covered[it] = struct{}{}
+			if g.resume == nil && g.since <= since {
+				covered[it] = struct{}{}
+			}
 		}
-	}
-	for i := range r.catchUp.parked { // parts without progress start now, too
-		if k := &r.catchUp.parked[i]; k.resume == nil {
-			k.until = time.Time{}
-		}
-	}
-	r.catchUp.unpark(time.Time{})
-	for _, g := range r.catchUp.queue {
-		note(g)
-	}
-	for _, k := range r.catchUp.parked {
-		note(k.itemGroup)
 	}
 	if waiting > maxCatchUps*len(r.history.items) {
 		cu.queueAll(r)
 		return
 	}
-	items := slices.DeleteFunc(r.history.partlyFetched(), func(it Item) bool {
-		_, ok := covered[it]
-		return ok
+	items = slices.DeleteFunc(items, func(it Item) bool {
+		st := r.history.items[it]
+		return st == 0 || st == todo && r.history.resume[it] == nil || has(covered, it)
 	})
 	for _, g := range cu.repos.groups(items, nil) {
 		g.since = since
@@ -133,16 +103,12 @@ func (cu *catchUp) queueSkipped(r *relayState, since nostr.Timestamp) {
 	cu.endIfCaughtUp(r)
 }
 
-// queueSince queues a catch-up of items since their last poll.
-func (cu *catchUp) queueSince(r *relayState, items []Item, polled *pollGroup) {
-	since := nostr.Timestamp(polled.since.Add(-cu.cfg.Overlap).Unix())
-	if len(items) > 0 && polled.tier == mainTier { // the mark does not depend on layer 4
-		since = cu.lookSince(r, polled.since)
+// queuePolled queues a catch-up of items since their last poll.
+func (cu *catchUp) queuePolled(r *relayState, items []Item, polled *pollGroup) {
+	if polled.tier == mainTier { // the mark does not depend on layer 4
+		cu.lookSince(r, polled.since)
 	}
-	for _, g := range cu.repos.groups(items, nil) {
-		g.since = since
-		r.catchUp.queue = append(r.catchUp.queue, g)
-	}
+	cu.queueItems(r, items, nostr.Timestamp(polled.since.Add(-cu.cfg.Overlap).Unix()))
 }
 
 // endIfCaughtUp clears the missed time when all parts are done.
@@ -170,9 +136,6 @@ func (cu *catchUp) start(r *relayState, now time.Time) {
 	g, thread := r.catchUp.queue[i], !cu.isMain(r.catchUp.queue[i])
 	r.catchUp.queue = slices.Delete(r.catchUp.queue, i, i+1)
 	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 })
-	if g.since == 0 {
-		g.since = r.catchUp.since
-	}
 	qs, roles := cu.pending.queries(r, cu.repos.itemFilters(items), g.since, g.resume)
 	if len(qs) == 0 {
 		cu.endIfCaughtUp(r)
@@ -190,7 +153,9 @@ func (cu *catchUp) done(r *relayState, _ *batch, _ bool) {
 
 func (cu *catchUp) failed(r *relayState, b *batch, in Done, until time.Time) {
 	r.catchUp.running--
-	r.catchUp.park(itemGroup{items: b.items, resume: merge(b.resume, b.roles, in.Cursors, false), since: b.since}, until)
+	r.catchUp.parked = append(r.catchUp.parked, itemGroup{
+		items: b.items, resume: merge(b.resume, b.roles, in.Cursors, false), since: b.since, until: until,
+	})
 }
 
 // lost does nothing, because the next connection starts its own catch-up.
@@ -198,23 +163,8 @@ func (cu *catchUp) lost(*relayState, *batch, []Cursor) {}
 
 func (c *catchUpState) catching() bool { return c.running > 0 || len(c.queue)+len(c.parked) > 0 }
 
-// park delays a failed part.
-func (c *catchUpState) park(g itemGroup, until time.Time) {
-	c.parked = append(c.parked, parkedCatchUp{g, until})
-}
-
 // unpark queues the parts whose wait is over.
-func (c *catchUpState) unpark(now time.Time) {
-	kept := c.parked[:0]
-	for _, k := range c.parked {
-		if now.Before(k.until) {
-			kept = append(kept, k)
-		} else {
-			c.queue = append(c.queue, k.itemGroup)
-		}
-	}
-	c.parked = kept
-}
+func (c *catchUpState) unpark(now time.Time) { c.queue = append(c.queue, ended(&c.parked, now)...) }
 
 func (c *catchUpState) unparkAll() {
 	for i := range c.parked {

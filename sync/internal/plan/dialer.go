@@ -2,6 +2,7 @@ package plan
 
 import (
 	"container/list"
+	"slices"
 	"time"
 )
 
@@ -10,9 +11,7 @@ type dialer struct {
 	*core
 	queue dialQueue // relays that wait for a dial
 
-	dialing   int                      // attempts in progress
-	hosts     map[string]struct{}      // hosts of these attempts
-	young     youngAttempts            // attempts younger than a second
+	attempts  []*relayState            // in progress, oldest first
 	connected map[*relayState]struct{} // open connections
 	dialAt    time.Time                // earliest start of the next attempt
 	roomAt    time.Time                // next search for a connection to close
@@ -21,20 +20,19 @@ type dialer struct {
 }
 
 func newDialer(c *core) *dialer {
-	return &dialer{core: c, hosts: make(map[string]struct{}), connected: make(map[*relayState]struct{})}
+	return &dialer{core: c, connected: make(map[*relayState]struct{})}
 }
 
 // dialState is the connection state of one relay.
 type dialState struct {
 	connecting, connected bool
 	epoch                 uint64 // of the last dial; inputs of earlier ones are ignored
-	connectedAt           time.Time
+	dialedAt, connectedAt time.Time
 	retryAt               time.Time
 	waitsSince            time.Time
 	aliveAt               time.Time // the last sign of life, zero before the first connection
 	absentSince           time.Time // when the relay was lost; zero: it is connected, or we closed the connection
 
-	young    bool       // dialed less than a second ago
 	refusals int        // consecutive attempts that a local limit prevented
 	turnOf   *dialOwner // the owner whose turn the attempt used
 	counts   *dialOwner // the owner whose share the connection uses; nil for a bootstrap relay
@@ -105,22 +103,9 @@ func (d *dialer) recount(r *relayState) {
 	}
 }
 
-// youngAttempts are the attempts younger than a second. Older attempts continue but free their
-// slot: a dead relay fails only after ten seconds. If each attempt kept one of ten slots that long,
-// a relay behind three thousand dead relays would be dialed an hour later.
-type youngAttempts struct {
-	all   int
-	queue []youngAttempt // oldest first, including ended ones
-}
-
-type youngAttempt struct {
-	relay *relayState
-	epoch uint64
-	until time.Time
-}
-
 const (
-	// patience is the age at which an attempt frees its slot.
+	// patience is the age at which an attempt frees its slot. A dead relay fails only after ten
+	// seconds, and a relay behind three thousand dead relays must not wait for an hour.
 	patience = time.Second
 	// silentDials limits older attempts to this multiple of Config.MaxDials, silentDialsShare to
 	// this divisor of Config.MaxConnections.
@@ -138,37 +123,15 @@ func (d *dialer) silentMost() int {
 	return min(silentDials*d.cfg.MaxDials, d.cfg.MaxConnections/silentDialsShare)
 }
 
-func (d *dialer) mature(now time.Time) {
-	q := d.young.queue
-	for len(q) > 0 {
-		a := q[0]
-		if current := a.relay.dial.young && a.relay.dial.epoch == a.epoch; current && a.until.After(now) {
+// young returns the number of attempts younger than patience.
+func (d *dialer) young() (n int) {
+	for _, r := range slices.Backward(d.attempts) {
+		if d.now.Sub(r.dial.dialedAt) >= patience {
 			break
-		} else if current {
-			d.notYoung(a.relay)
 		}
-		q[0] = youngAttempt{}
-		q = q[1:]
+		n++
 	}
-	d.young.queue = q
-}
-
-func (d *dialer) notYoung(r *relayState) {
-	if r.dial.young {
-		r.dial.young = false
-		d.young.all--
-	}
-}
-
-// patienceEnds returns when the next attempt frees its slot, or zero.
-func (d *dialer) patienceEnds() time.Time {
-	if len(d.young.queue) == 0 || d.dialing >= d.cfg.MaxDials+d.silentMost() {
-		return time.Time{}
-	}
-	if d.anyWaits() {
-		return d.young.queue[0].until
-	}
-	return time.Time{}
+	return n
 }
 
 func (d *dialer) anyWaits() bool { return d.queue.owners.Len() > 0 }
@@ -187,7 +150,9 @@ func (d *dialer) nextWake() (at time.Time) {
 		}
 		earlier(look)
 	}
-	earlier(d.patienceEnds())
+	if n := d.young(); d.anyWaits() && n > 0 && len(d.attempts) < d.cfg.MaxDials+d.silentMost() {
+		earlier(d.attempts[len(d.attempts)-n].dial.dialedAt.Add(patience))
+	}
 	if d.anyWaits() && d.dialAt.After(d.now) {
 		earlier(d.dialAt)
 	}
@@ -196,7 +161,6 @@ func (d *dialer) nextWake() (at time.Time) {
 
 // dial starts waiting attempts while there is room.
 func (d *dialer) dial(now time.Time) {
-	d.mature(now)
 	for d.mayDial() && !now.Before(d.dialAt) {
 		r, o := d.nextTurn(now)
 		if r == nil {
@@ -204,31 +168,28 @@ func (d *dialer) dial(now time.Time) {
 		}
 		d.queue.served(r, o)
 		o.dialing++
-		d.dialing++
-		d.hosts[r.host] = struct{}{}
-		r.dial.connecting, r.dial.turnOf = true, o
-		d.young.all++
+		d.attempts = append(d.attempts, r)
+		r.dial.connecting, r.dial.turnOf, r.dial.dialedAt = true, o, now
 		if !r.dial.absentSince.IsZero() { // the wait for a turn is no absence of the relay
 			r.dial.absentSince = r.dial.absentSince.Add(now.Sub(r.dial.waitsSince))
 		}
 		d.lastEpoch++
-		r.dial.epoch, r.dial.young = d.lastEpoch, true
-		d.young.queue = append(d.young.queue, youngAttempt{r, r.dial.epoch, now.Add(patience)})
+		r.dial.epoch = d.lastEpoch
 		d.dialAt = now.Add(d.cfg.DialEvery) // spares proxies and resolvers
 		d.emit(Dial{Relay: r.url, Epoch: r.dial.epoch})
 	}
 }
 
 func (d *dialer) mayDial() bool {
-	return d.young.all < d.cfg.MaxDials && d.dialing < d.cfg.MaxDials+d.silentMost()
+	return d.young() < d.cfg.MaxDials && len(d.attempts) < d.cfg.MaxDials+d.silentMost()
 }
 
-func (d *dialer) full() bool { return d.dialing+len(d.connected) >= d.cfg.MaxConnections }
+func (d *dialer) full() bool { return len(d.attempts)+len(d.connected) >= d.cfg.MaxConnections }
 
 // nextTurn returns the next relay with room and the owner whose turn it uses, or nil.
 func (d *dialer) nextTurn(now time.Time) (*relayState, *dialOwner) {
 	full := d.full()
-	if full && d.dialing >= max(1, d.cfg.MaxConnections/fullDialsShare) {
+	if full && len(d.attempts) >= max(1, d.cfg.MaxConnections/fullDialsShare) {
 		d.roomAt = time.Time{} // one of the running attempts will end
 		return nil, nil
 	}
@@ -267,7 +228,7 @@ func (d *dialer) dialable(o *dialOwner) *relayState {
 	for range min(o.waiting.Len(), hostsTried) {
 		e := o.waiting.Front()
 		r := e.Value.(*relayState)
-		if _, busy := d.hosts[r.host]; !busy {
+		if !slices.ContainsFunc(d.attempts, func(a *relayState) bool { return a.host == r.host }) {
 			return r
 		}
 		o.waiting.MoveToBack(e)
@@ -299,11 +260,9 @@ func (d *dialer) failed(r *relayState, in DialFailed, now time.Time) {
 }
 
 func (d *dialer) ended(r *relayState) {
-	d.notYoung(r)
 	r.dial.connecting = false
-	d.dialing--
 	r.dial.turnOf.dialing--
-	delete(d.hosts, r.host)
+	d.attempts = slices.DeleteFunc(d.attempts, func(a *relayState) bool { return a == r })
 }
 
 func (d *dialer) lost(r *relayState) {

@@ -32,20 +32,13 @@ type historyState struct {
 	ofKind   [itemKinds]int
 	ofStatus [statuses]int           // of layers 1 to 3
 	resume   map[Item]*batchProgress // progress of todo items
-	parked   []parkedItems
-	changed  bool // confirmed items of layers 1 to 3 have changed since the last checkpoint
+	parked   []itemGroup             // items of failed batches, which wait before the same request
+	changed  bool                    // confirmed items of layers 1 to 3 have changed since the last checkpoint
 }
 
 type historyTier struct {
 	todo  map[Item]struct{} // items that are todo and not parked
 	queue []itemGroup       // todo items in order of requests
-}
-
-// parkedItems are items of a failed batch. They wait, so that a failing relay does not get the same
-// request immediately.
-type parkedItems struct {
-	until time.Time
-	items []Item
 }
 
 // due reports whether items are todo. Layer 4 has one batch at a time.
@@ -192,24 +185,30 @@ func (h *historyState) park(items []Item, until time.Time) {
 		h.set(it, todo)
 		drop(&h.tiers[h.repos.tier(it)].todo, it)
 	}
-	h.parked = append(h.parked, parkedItems{until: until, items: items})
+	h.parked = append(h.parked, itemGroup{until: until, items: items})
 }
 
 // unpark releases the items whose wait is over.
 func (h *historyState) unpark(now time.Time) {
-	kept := h.parked[:0]
-	for _, k := range h.parked {
-		if now.Before(k.until) {
-			kept = append(kept, k)
-			continue
-		}
+	for _, k := range ended(&h.parked, now) {
 		for _, it := range k.items {
 			if h.items[it] == todo {
 				put(&h.tiers[h.repos.tier(it)].todo, it)
 			}
 		}
 	}
-	h.parked = kept
+}
+
+// ended removes and returns the groups whose wait is over.
+func ended(parked *[]itemGroup, now time.Time) (out []itemGroup) {
+	*parked = slices.DeleteFunc(*parked, func(g itemGroup) bool {
+		if now.Before(g.until) {
+			return false
+		}
+		out = append(out, g)
+		return true
+	})
+	return out
 }
 
 func (h *historyState) unparkAll() {

@@ -236,8 +236,8 @@ func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, items []Item
 	}
 	if !overlaps {
 		lv.open(r, c.reqs, t)
-		lv.catchUp.lookSince(r, now)
-		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, closed))
+		since := lv.catchUp.lookSince(r, now)
+		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, closed), since)
 	}
 	r.live.tooLarge += c.tooLarge
 	lv.opened(r, items)
@@ -267,7 +267,7 @@ func (lv *liveSync) opened(r *relayState, items []Item) {
 		lv.catchUp.queueAll(r)
 	case r.catchUp.missed:
 		r.catchUp.missed = false
-		lv.catchUp.queueItems(r, items)
+		lv.catchUp.queueItems(r, slices.Clone(items), r.catchUp.since)
 	}
 }
 
@@ -550,8 +550,8 @@ func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	parts := byRole(s.filters)
 	c := subscriptionChange{reqs: measured(parts)}
 	if len(parts) > 1 && c.fits(r, s.tier) {
-		lv.catchUp.lookSince(r, now)
-		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, s.filters))
+		since := lv.catchUp.lookSince(r, now)
+		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, s.filters), since)
 		lv.addFilters(r, c, nil, s.tier, now)
 		return
 	}

@@ -429,7 +429,6 @@ func TestTableOfRelays(t *testing.T) {
 func (w *world) checkOwners() {
 	p := w.plan
 	lists, records, connections, dialing := make(map[*dialOwner]int), make(map[*dialOwner]int), make(map[*dialOwner]int), make(map[*dialOwner]int)
-	young := 0
 	for _, r := range p.relays.byURL {
 		sum := 0
 		for o, n := range r.listed.owners {
@@ -449,10 +448,6 @@ func (w *world) checkOwners() {
 		if r.dial.connecting {
 			dialing[r.dial.turnOf]++
 		}
-		if r.dial.young {
-			young++
-			w.must(r.dial.connecting, "young, and no attempt")
-		}
 	}
 	for key, o := range p.owners.of {
 		w.must(o.key == key && lists[o] > 0 && len(o.repos) > 0, "what an owner has")
@@ -466,8 +461,6 @@ func (w *world) checkOwners() {
 			}
 		}
 	}
-	w.must(young == p.dialer.young.all, "young attempts")
-	w.must(len(p.dialer.young.queue) <= p.cfg.MaxDials+1_000, "attempts that have ended")
 	for e := p.dialer.queue.owners.Front(); e != nil; e = e.Next() {
 		o := e.Value.(*dialOwner)
 		w.must(o.turn == e && o.waiting.Len() > 0, "place of an owner")

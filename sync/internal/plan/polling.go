@@ -77,7 +77,9 @@ func (pl *polling) begin(r *relayState, items []Item, now time.Time) {
 				followed = append(followed, it)
 			}
 		}
-		pl.catchUp.queueSince(r, followed, g)
+		if len(followed) > 0 {
+			pl.catchUp.queuePolled(r, followed, g)
+		}
 	}
 	for _, g := range pl.repos.groups(items, nil) {
 		at := now

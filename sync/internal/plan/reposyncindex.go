@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -359,8 +360,8 @@ func (w *repoSyncIndex) shared(text string) string {
 type itemGroup struct {
 	resume *batchProgress
 	items  []Item
-	// Start time of a catch-up. 0: the value of catchUpState.since when the part starts.
-	since nostr.Timestamp
+	since  nostr.Timestamp // of a catch-up
+	until  time.Time       // it waits after a failure
 }
 
 // groups splits items into chunks of one kind and progress, at most MaxValues items each. Layer 1

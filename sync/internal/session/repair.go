@@ -385,24 +385,19 @@ func (p *repair) conclude() {
 		p.caps.setAside(v)
 	}
 	x := b.origin
-	if x.kind == reqLive && len(b.badFilters) > 0 {
-		// The other filters can be followed.
-		x.filters = slices.DeleteFunc(slices.Clone(x.filters), func(f nostr.Filter) bool {
-			return slices.ContainsFunc(b.badFilters, func(g nostr.Filter) bool { return nostr.FilterEqual(f, g) })
-		})
-		x.match, x.forms = filters.Compile(x.filters), nil
-	}
-	changed := x.kind == reqLive && len(b.badFilters) > 0 && len(x.filters) > 0 || b.learned || p.outdated(x)
+	changed := b.learned || p.outdated(x)
 	switch {
 	case !b.over(), changed && x.missed:
 		p.giveUp(x, wire.RefusalOther, b.text, false)
-	case !changed && x.unasked && !p.requests.suspectForms.spoken:
-		x.doubted = true
-		p.requests.bisected = nil
-	case !changed:
-		p.giveUp(x, wire.RefusalBadRequest, b.text, false)
-	default:
+	case changed:
 		p.requests.resume(x)
 		p.relearned(x, false)
+	case x.unasked && !p.requests.suspectForms.spoken:
+		x.doubted = true
+		p.requests.bisected = nil
+	case x.kind == reqLive && len(b.badFilters) > 0:
+		p.giveUp(x, wire.RefusalRestricted, b.text, false) // the plan follows the other filters
+	default:
+		p.giveUp(x, wire.RefusalBadRequest, b.text, false)
 	}
 }
