@@ -9,25 +9,22 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// A relay may claim in NIP-77 that both sides are equal and hide events. So each pass fetches one
-// random window of the past by pages, for one group of items. A relay that hides many events is
-// detected soon at little cost.
+// A relay may claim in NIP-77 that both sides are equal and hide events, so each pass fetches one
+// random window of the past by pages.
 const (
 	auditNewest = time.Hour                // minimum age of the end of a window
 	auditOldest = 3 * 365 * 24 * time.Hour // maximum age
 	auditLeast  = 24 * time.Hour           // minimum length of a window; an eighth of its age if that is more
 )
 
-// audit fetches windows of the past by pages.
 type audit struct {
 	*core
 	repos   *repoSyncIndex
 	pending *pendingSyncIndex
 }
 
-// auditState records whether an audit is due.
 type auditState struct {
-	reconciles bool // NIP-77 was used
+	reconciles bool
 	due        bool
 }
 
@@ -58,8 +55,8 @@ func (a *audit) start(r *relayState, now time.Time) {
 	a.pending.start(r, &batch{of: a, kind: Audit, roles: roles}, qs, now)
 }
 
-// window returns a random window. Its age is uniform on a logarithmic scale, because most events
-// are recent.
+// window returns a random window, uniform on a logarithmic scale of age, because most events are
+// recent.
 func (a *audit) window(now time.Time) (since, until nostr.Timestamp) {
 	ages := math.Log(float64(auditOldest) / float64(auditNewest))
 	age := time.Duration(float64(auditNewest) * math.Exp(a.rng.Float64()*ages))

@@ -11,32 +11,27 @@ import (
 )
 
 const (
-	maxNamedTries = 3     // attempts per id
-	maxUnserved   = 1_000 // ids of one relay that are requested from others, per unservedTime
+	maxNamedTries = 3
+	maxUnserved   = 1_000 // ids of one relay that are requested from others, per unservedTime, because a relay may invent ids
 	maxAsked      = 2     // number of other relays
-	// unservedTime is the time in which at most maxUnserved announced but unserved ids of a relay
-	// are requested from others, because a relay may invent ids.
-	unservedTime = time.Hour
+	unservedTime  = time.Hour
 )
 
-// byID fetches events by their ids.
 type byID struct {
 	*core
 	repos   *repoSyncIndex
 	pending *pendingSyncIndex
 	dialer  *dialer
 
-	unassigned []graspsync.EventID // for the next connection
+	unassigned []graspsync.EventID
 }
 
-// byIDState contains the ids to fetch from a relay. It survives connections.
 type byIDState struct {
-	ids        *idQueue  // nil: none
-	unserved   int       // ids that the relay did not serve, since unservedAt
-	unservedAt time.Time // start of the current unservedTime
+	ids        *idQueue
+	unserved   int // announced but not served, since unservedAt
+	unservedAt time.Time
 }
 
-// idQueue contains the ids to request from a relay.
 type idQueue struct {
 	queue   []wantedID
 	known   map[graspsync.EventID]struct{} // queued or in flight
@@ -48,7 +43,6 @@ type wantedID struct {
 	tries int
 }
 
-// named requests ids from a relay, or from any relay if r is nil.
 func (by *byID) named(r *relayState, ids []graspsync.EventID) {
 	if r == nil {
 		by.fetchAnywhere(ids)
@@ -78,7 +72,6 @@ func (by *byID) fetchAnywhere(ids []graspsync.EventID) {
 	}
 }
 
-// assign requests the ids that waited for a connection.
 func (by *byID) assign() {
 	if ids := by.unassigned; len(ids) > 0 {
 		by.unassigned = nil
@@ -86,7 +79,6 @@ func (by *byID) assign() {
 	}
 }
 
-// fetch queues ids for a relay while there is room.
 func (by *byID) fetch(r *relayState, ids []graspsync.EventID) {
 	if r.byID.ids == nil {
 		r.byID.ids = &idQueue{known: make(map[graspsync.EventID]struct{})}
@@ -114,7 +106,6 @@ func (by *byID) countDropped(n int) {
 	}
 }
 
-// reassign requests the queued ids of a forgotten relay from other relays.
 func (by *byID) reassign(r *relayState) {
 	if r.byID.ids == nil {
 		return
@@ -125,8 +116,7 @@ func (by *byID) reassign(r *relayState) {
 }
 
 // unserved requests ids that a relay announced and did not serve from the connected relays with the
-// most repositories in common. The number of ids per relay is limited, and such ids use at most
-// half of a queue.
+// most repositories in common. Such ids use at most half of a queue.
 func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) {
 	if now.Sub(r.byID.unservedAt) >= unservedTime {
 		r.byID.unservedAt, r.byID.unserved = now, 0
@@ -196,7 +186,7 @@ func (by *byID) done(r *relayState, b *batch, _ bool) {
 	r.byID.endIfEmpty()
 }
 
-// failed queues the ids of a batch again, at most maxNamedTries times if the relay is the cause.
+// failed queues the ids again, at most maxNamedTries times if the relay is the cause.
 func (by *byID) failed(r *relayState, b *batch, in Done, until time.Time) {
 	dropped := 0
 	for _, id := range b.named {
@@ -221,14 +211,12 @@ func (by *byID) lost(r *relayState, b *batch, _ []Cursor) {
 	q.retryAt = time.Time{}
 }
 
-// wakes calls consider with the due times of a connected relay.
 func (s *byIDState) wakes(consider func(time.Time)) {
 	if s.ids != nil {
 		consider(s.ids.retryAt)
 	}
 }
 
-// count returns the number of ids that are queued or in flight.
 func (s *byIDState) count() int {
 	if s.ids == nil {
 		return 0

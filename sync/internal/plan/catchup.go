@@ -7,7 +7,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// catchUp fetches events that may have been missed, for example during a connection loss.
+// catchUp fetches events that may have been missed.
 type catchUp struct {
 	*core
 	repos   *repoSyncIndex
@@ -18,21 +18,21 @@ type catchUpState struct {
 	since     nostr.Timestamp // later events may be missed; 0: none
 	missed    bool            // the running catch-up does not cover all missed events
 	missedAll bool            // missed concerns all items, not only the items opened next
-	queue     []itemGroup     // parts that have not started
-	parked    []itemGroup     // failed parts
+	queue     []itemGroup
+	parked    []itemGroup
 	running   int
 }
 
 // maxCatchUps is the average number of parts per item above which all parts are merged into one.
 const maxCatchUps = 8
 
-// missedSince records that events since shortly before t may be missing, for all items.
+// missedSince records that events since shortly before t may be missing, for all items. missedSome
+// does so for the items that are opened next.
 func (cu *catchUp) missedSince(r *relayState, t time.Time) {
 	cu.missedSome(r, t)
 	r.catchUp.missedAll = true
 }
 
-// missedSome does the same for the items that are opened next.
 func (cu *catchUp) missedSome(r *relayState, t time.Time) {
 	cu.lookSince(r, t)
 	r.catchUp.missed = true
@@ -47,7 +47,6 @@ func (cu *catchUp) lookSince(r *relayState, t time.Time) (since nostr.Timestamp)
 	return since
 }
 
-// skipped fetches the dropped live events since a moment.
 func (cu *catchUp) skipped(r *relayState, since time.Time) {
 	if r.catchUp.missed { // one catch-up follows when the missing items are followed
 		cu.missedSince(r, since)
@@ -63,8 +62,7 @@ func (cu *catchUp) skipped(r *relayState, since time.Time) {
 	}
 }
 
-// queueAll queues a catch-up of all confirmed and partly fetched items. The history of other items
-// is fetched anyway.
+// queueAll queues a catch-up of all partly fetched items.
 func (cu *catchUp) queueAll(r *relayState) {
 	items := r.history.partlyFetched()
 	r.catchUp.missed, r.catchUp.missedAll = false, false
@@ -75,9 +73,8 @@ func (cu *catchUp) queueAll(r *relayState) {
 	}
 }
 
-// queueItems queues a catch-up of partly fetched items since a moment, in addition to waiting parts
-// that begin later. Running parts keep their progress, because with constant restarts they would
-// never reach old events.
+// queueItems queues a catch-up of partly fetched items, unless a waiting part covers them. Running
+// parts keep their progress, because with constant restarts they would never reach old events.
 func (cu *catchUp) queueItems(r *relayState, items []Item, since nostr.Timestamp) {
 	covered, waiting := make(map[Item]struct{}), 0
 	for _, g := range slices.Concat(r.catchUp.queue, r.catchUp.parked) {
@@ -103,7 +100,6 @@ func (cu *catchUp) queueItems(r *relayState, items []Item, since nostr.Timestamp
 	cu.endIfCaughtUp(r)
 }
 
-// queuePolled queues a catch-up of items since their last poll.
 func (cu *catchUp) queuePolled(r *relayState, items []Item, polled *pollGroup) {
 	if polled.tier == mainTier { // the mark does not depend on layer 4
 		cu.lookSince(r, polled.since)
@@ -111,7 +107,6 @@ func (cu *catchUp) queuePolled(r *relayState, items []Item, polled *pollGroup) {
 	cu.queueItems(r, items, nostr.Timestamp(polled.since.Add(-cu.cfg.Overlap).Unix()))
 }
 
-// endIfCaughtUp clears the missed time when all parts are done.
 func (cu *catchUp) endIfCaughtUp(r *relayState) {
 	if !r.catchUp.catching() && !r.catchUp.missed {
 		r.catchUp.since = 0
@@ -163,7 +158,6 @@ func (cu *catchUp) lost(*relayState, *batch, []Cursor) {}
 
 func (c *catchUpState) catching() bool { return c.running > 0 || len(c.queue)+len(c.parked) > 0 }
 
-// unpark queues the parts whose wait is over.
 func (c *catchUpState) unpark(now time.Time) { c.queue = append(c.queue, ended(&c.parked, now)...) }
 
 func (c *catchUpState) unparkAll() {
@@ -179,7 +173,6 @@ func (c *catchUpState) wakes(consider func(time.Time)) {
 	}
 }
 
-// jumped adjusts since after the clock was set back, and reports whether since is set.
 func (c *catchUpState) jumped(back time.Duration) bool {
 	if c.since == 0 || back == 0 {
 		return false

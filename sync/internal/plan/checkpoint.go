@@ -12,8 +12,7 @@ import (
 type Kept struct {
 	Relay graspsync.RelayURL
 	// Mark is a time at which all events of the relay for Items were processed.
-	Mark time.Time
-	// PassAt is the start of the last pass.
+	Mark   time.Time
 	PassAt time.Time
 	// Items are the hashes of the confirmed items, ascending. A hash is the first 8 bytes (big
 	// endian) of SHA-256(salt ‖ kind byte ‖ value). Kind and value are:
@@ -26,8 +25,7 @@ type Kept struct {
 	Items []uint64
 }
 
-// checkpoints contains, per relay, the time up to which its events are durable. After a restart
-// only later events are fetched.
+// checkpoints contains, per relay, the time up to which its events are durable.
 type checkpoints struct {
 	*core
 	repos  *repoSyncIndex
@@ -36,7 +34,7 @@ type checkpoints struct {
 
 	restored   map[graspsync.RelayURL]*restored // of relays that are not in the plan yet
 	restoredAt time.Time
-	changed    map[graspsync.RelayURL]struct{} // since the last call of take
+	changed    map[graspsync.RelayURL]struct{}
 	settledAt  time.Time
 }
 
@@ -44,24 +42,22 @@ func newCheckpoints(c *core, w *repoSyncIndex, k *relaySyncIndex, d *dialer) *ch
 	return &checkpoints{core: c, repos: w, relays: k, dialer: d, changed: make(map[graspsync.RelayURL]struct{})}
 }
 
-// restored is a loaded checkpoint that waits for the first connection.
 type restored struct {
 	mark, passAt time.Time
-	items        []uint64 // ascending
+	items        []uint64
 }
 
 func (k *restored) checkpoint(u graspsync.RelayURL) Kept {
 	return Kept{Relay: u, Mark: k.mark, PassAt: k.passAt, Items: k.items}
 }
 
-// checkpointState is the checkpoint of one relay without its items.
 type checkpointState struct {
-	restored *restored // until the first connection
+	restored *restored
 	mark     time.Time // all confirmed items were complete and durable then
 	dirty    bool      // more than the mark has changed
 }
 
-// restore takes the loaded checkpoints. It drops those that are too old.
+// restore takes the loaded checkpoints that are not too old.
 func (cp *checkpoints) restore(in Restore, now time.Time) {
 	cp.restored = make(map[graspsync.RelayURL]*restored)
 	cp.restoredAt = now
@@ -82,7 +78,6 @@ func (cp *checkpoints) restore(in Restore, now time.Time) {
 	}
 }
 
-// recall assigns the loaded checkpoint to a new relay.
 func (cp *checkpoints) recall(r *relayState) {
 	if k, ok := cp.restored[r.url]; ok {
 		r.checkpoint.restored = k
@@ -90,9 +85,8 @@ func (cp *checkpoints) recall(r *relayState) {
 	}
 }
 
-// resume treats the first connection after a restart like a reconnection after a loss at the mark,
-// unless the mark is too old. The saved items are confirmed. The history of all other items is
-// fetched.
+// resume treats the first connection after a restart like a reconnection after a loss at the mark.
+// The saved items are confirmed.
 func (cp *checkpoints) resume(r *relayState, now time.Time) bool {
 	k := r.checkpoint.restored
 	r.checkpoint.restored = nil
@@ -112,7 +106,6 @@ func (cp *checkpoints) resume(r *relayState, now time.Time) bool {
 	return true
 }
 
-// settled advances the marks of connected relays.
 func (cp *checkpoints) settled(in Settled, now time.Time) {
 	cp.settledAt = in.At
 	for r := range cp.dialer.connected {
@@ -126,7 +119,7 @@ func (cp *checkpoints) settled(in Settled, now time.Time) {
 }
 
 // completeUntil returns the time up to which all confirmed items are complete, if everything
-// received before at is processed. Pending catch-ups and polls make that time earlier.
+// received before at is processed.
 func (cp *checkpoints) completeUntil(r *relayState, at time.Time) time.Time {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && t.Before(at) {
@@ -140,7 +133,6 @@ func (cp *checkpoints) completeUntil(r *relayState, at time.Time) time.Time {
 	return at
 }
 
-// markLost sets the mark of a connection that was alive at aliveAt.
 func (cp *checkpoints) markLost(r *relayState, aliveAt time.Time) {
 	switch {
 	case r.checkpoint.mark.IsZero():
@@ -158,7 +150,6 @@ func (cp *checkpoints) markLost(r *relayState, aliveAt time.Time) {
 
 func (cp *checkpoints) forget(r *relayState) { cp.changed[r.url] = struct{}{} }
 
-// readUntil returns a time up to which all messages of a connected relay were read.
 func (cp *checkpoints) readUntil(r *relayState) time.Time {
 	until := r.dial.connectedAt
 	if r.checkpoint.mark.After(until) {
@@ -177,8 +168,7 @@ func (cp *checkpoints) jumped(back time.Duration) {
 	}
 }
 
-// take returns the checkpoints of the named relays, or of all if only is empty, and marks them as
-// saved.
+// take returns the checkpoints of the named relays, or of all, and marks them as saved.
 func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 	if len(only) == 0 {
 		only = sortedBy(cp.relays.byURL, graspsync.RelayURL.Compare)
@@ -234,7 +224,6 @@ func (cp *checkpoints) changes() []graspsync.RelayURL {
 	return out
 }
 
-// marks yields the marks of all relays with a checkpoint, in any order.
 func (cp *checkpoints) marks() iter.Seq2[graspsync.RelayURL, time.Time] {
 	return func(yield func(graspsync.RelayURL, time.Time) bool) {
 		for u, r := range cp.relays.byURL {

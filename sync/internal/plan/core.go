@@ -10,19 +10,19 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// core is embedded by all parts of a plan: the constants, the current step and its effects.
+// core is embedded by all parts of a plan.
 type core struct {
 	cfg     Config
-	now     time.Time // of this step
+	now     time.Time
 	rng     *rand.Rand
 	timers  timers
-	dirty   []*relayState // relays to advance in this step
+	dirty   []*relayState
 	effects []Effect
 }
 
 func (c *core) emit(e Effect) { c.effects = append(c.effects, e) }
 
-// markDirty schedules [Plan.advance] for a relay at the end of the step.
+// markDirty schedules [Plan.advance] at the end of the step.
 func (c *core) markDirty(r *relayState) {
 	if !r.dirty {
 		r.dirty = true
@@ -30,18 +30,16 @@ func (c *core) markDirty(r *relayState) {
 	}
 }
 
-// longer adds a random part of up to 1/10, so that servers that lost the same relay do not
-// reconnect simultaneously.
+// longer adds a random part of up to 1/10, so that servers do not reconnect simultaneously.
 func (c *core) longer(d time.Duration) time.Duration {
 	return d + time.Duration(c.rng.Int64N(int64(d)/10+1))
 }
 
-// retryAfter returns the wait after this number of consecutive failures.
 func (c *core) retryAfter(failures int) time.Duration {
 	return c.longer(backoff.Doubled(c.cfg.RetryBase, c.cfg.RetryMax, failures))
 }
 
-// setBack moves the nonzero times back by a duration.
+// setBack moves the nonzero times back.
 func setBack(by time.Duration, times ...*time.Time) {
 	for _, t := range times {
 		if !t.IsZero() {
@@ -50,7 +48,6 @@ func setBack(by time.Duration, times ...*time.Time) {
 	}
 }
 
-// without returns the keys of m that are not in named.
 func without[K comparable, V any](m map[K]V, named map[K]struct{}) map[K]struct{} {
 	out := make(map[K]struct{})
 	for k := range m {
@@ -61,7 +58,7 @@ func without[K comparable, V any](m map[K]V, named map[K]struct{}) map[K]struct{
 	return out
 }
 
-// sortedBy returns the keys of m in order, so that effects do not depend on the order of a map.
+// sortedBy returns the keys in order, so that effects do not depend on the order of a map.
 func sortedBy[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
 	return slices.SortedFunc(maps.Keys(m), compare)
 }
@@ -73,7 +70,6 @@ func put(m *map[Item]struct{}, it Item) {
 	(*m)[it] = struct{}{}
 }
 
-// drop removes an item, and frees the memory of an empty set.
 func drop(m *map[Item]struct{}, it Item) {
 	if delete(*m, it); len(*m) == 0 {
 		*m = nil
@@ -85,15 +81,13 @@ func has(m map[Item]struct{}, it Item) bool {
 	return ok
 }
 
-// timers wakes relays. A relay has at most one timer.
 type timers struct{ heap timerHeap }
 
 type timerState struct {
 	at    time.Time
-	index int // its position in the heap, from 1; 0: no timer
+	index int // position in the heap, from 1; 0: no timer
 }
 
-// set sets the timer of r. A zero time clears it.
 func (t *timers) set(r *relayState, at time.Time) {
 	switch {
 	case at.IsZero() && r.timer.index > 0:

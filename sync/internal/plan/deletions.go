@@ -14,22 +14,21 @@ type deletions struct {
 
 	authors   []graspsync.PubKey
 	authorSet map[graspsync.PubKey]struct{}
-	leftOut   int // authors without room
+	leftOut   int
 }
 
-// deletionsState is the position of a relay in the rotation over authors.
 type deletionsState struct {
 	at      int
-	asked   int       // authors of this pass
-	retryAt time.Time // no request before, after a failure
+	asked   int
+	retryAt time.Time
 }
 
 func newDeletions(c *core, bs *pendingSyncIndex) *deletions {
 	return &deletions{core: c, pending: bs, authorSet: make(map[graspsync.PubKey]struct{})}
 }
 
-// mostLeftOut is the maximum of leftOut, as a multiple of the number of authors, so that a new
-// author keeps a chance.
+// mostLeftOut limits leftOut, as a multiple of the number of authors, so that a new author keeps a
+// chance.
 const mostLeftOut = 4
 
 func (dl *deletions) add(in Authors) {
@@ -51,8 +50,8 @@ func (dl *deletions) add(in Authors) {
 	}
 }
 
-// draw replaces a random author by an author without room. The probability falls with the number of
-// authors without room. Otherwise the first authors would permanently exclude later ones.
+// draw replaces a random author by an author without room. Otherwise the first authors would
+// permanently exclude later ones.
 func (dl *deletions) draw(a graspsync.PubKey) {
 	most := len(dl.authors)
 	dl.leftOut = min(dl.leftOut+1, mostLeftOut*most)
@@ -74,7 +73,6 @@ func (dl *deletions) due(r *relayState, now time.Time) bool {
 	return !r.busy() && dl.left(r) > 0 && !now.Before(r.deletions.retryAt)
 }
 
-// left returns the number of authors to request in this pass.
 func (dl *deletions) left(r *relayState) int {
 	return min(len(dl.authors)-r.deletions.asked, dl.cfg.AuthorsPerPass-r.deletions.asked)
 }

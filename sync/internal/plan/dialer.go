@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// dialer decides when each relay is dialed, and which connection is closed to make room.
 type dialer struct {
 	*core
-	queue dialQueue // relays that wait for a dial
+	queue dialQueue
 
-	attempts  []*relayState            // in progress, oldest first
-	connected map[*relayState]struct{} // open connections
-	dialAt    time.Time                // earliest start of the next attempt
-	roomAt    time.Time                // next search for a connection to close
-	hungUp    []*relayState            // closed in this step to make room
+	attempts  []*relayState // in progress, oldest first
+	connected map[*relayState]struct{}
+	dialAt    time.Time // earliest start of the next attempt
+	roomAt    time.Time
+	hungUp    []*relayState // closed in this step to make room
 	lastEpoch uint64
 }
 
@@ -23,24 +22,22 @@ func newDialer(c *core) *dialer {
 	return &dialer{core: c, connected: make(map[*relayState]struct{})}
 }
 
-// dialState is the connection state of one relay.
 type dialState struct {
 	connecting, connected bool
 	epoch                 uint64 // of the last dial; inputs of earlier ones are ignored
 	dialedAt, connectedAt time.Time
 	retryAt               time.Time
 	waitsSince            time.Time
-	aliveAt               time.Time // the last sign of life, zero before the first connection
+	aliveAt               time.Time
 	absentSince           time.Time // when the relay was lost; zero: it is connected, or we closed the connection
 
-	refusals int        // consecutive attempts that a local limit prevented
-	turnOf   *dialOwner // the owner whose turn the attempt used
-	counts   *dialOwner // the owner whose share the connection uses; nil for a bootstrap relay
+	refusals int // consecutive attempts that a local limit prevented
+	turnOf   *dialOwner
+	counts   *dialOwner // nil for a bootstrap relay
 }
 
 // longAbsent reports whether a relay was away for so long that its confirmed state is void. The
-// time after this server closed the connection does not count, because a catch-up fetches exactly
-// that time.
+// time after this server closed the connection does not count, because a catch-up fetches it.
 func (s *dialState) longAbsent(now time.Time, most time.Duration) bool {
 	if s.absentSince.IsZero() {
 		return false
@@ -53,7 +50,6 @@ func (s *dialState) longAbsent(now time.Time, most time.Duration) bool {
 
 func (s *dialState) jumped(back time.Duration) { setBack(back, &s.aliveAt, &s.absentSince) }
 
-// wait queues a disconnected relay or sets the timer for its retry.
 func (d *dialer) wait(r *relayState, now time.Time) {
 	var wake time.Time
 	switch {
@@ -88,7 +84,6 @@ func (d *dialer) unlisted(r *relayState, o *dialOwner) {
 	d.queue.quit(r, o)
 }
 
-// recount assigns a connection to the owner with the fewest connections among the relay's owners.
 func (d *dialer) recount(r *relayState) {
 	if o := r.dial.counts; o != nil {
 		o.connections--
@@ -104,17 +99,15 @@ func (d *dialer) recount(r *relayState) {
 }
 
 const (
-	// patience is the age at which an attempt frees its slot. A dead relay fails only after ten
-	// seconds, and a relay behind three thousand dead relays must not wait for an hour.
+	// patience is the age at which an attempt frees its slot, because a dead relay fails only after
+	// ten seconds.
 	patience = time.Second
-	// silentDials limits older attempts to this multiple of Config.MaxDials, silentDialsShare to
-	// this divisor of Config.MaxConnections.
+	// Divisors and multiples of Config.MaxDials and Config.MaxConnections for older attempts.
 	silentDials      = 8
 	silentDialsShare = 3
-	// fullDialsShare is the divisor of MaxConnections for attempts while there are more relays than
-	// connections.
+	// the same while there are more relays than connections
 	fullDialsShare = 8
-	// ownerDials is the maximum number of attempts of one owner. hostsTried is the number of its
+	// ownerDials is the maximum number of attempts of one owner, hostsTried the number of its
 	// relays that are searched for a host without an attempt.
 	ownerDials, hostsTried = 5, 16
 )
@@ -123,7 +116,6 @@ func (d *dialer) silentMost() int {
 	return min(silentDials*d.cfg.MaxDials, d.cfg.MaxConnections/silentDialsShare)
 }
 
-// young returns the number of attempts younger than patience.
 func (d *dialer) young() (n int) {
 	for _, r := range slices.Backward(d.attempts) {
 		if d.now.Sub(r.dial.dialedAt) >= patience {
@@ -136,7 +128,6 @@ func (d *dialer) young() (n int) {
 
 func (d *dialer) anyWaits() bool { return d.queue.owners.Len() > 0 }
 
-// nextWake returns when the next attempt may start, or zero.
 func (d *dialer) nextWake() (at time.Time) {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
@@ -159,7 +150,6 @@ func (d *dialer) nextWake() (at time.Time) {
 	return at
 }
 
-// dial starts waiting attempts while there is room.
 func (d *dialer) dial(now time.Time) {
 	for d.mayDial() && !now.Before(d.dialAt) {
 		r, o := d.nextTurn(now)
@@ -186,7 +176,6 @@ func (d *dialer) mayDial() bool {
 
 func (d *dialer) full() bool { return len(d.attempts)+len(d.connected) >= d.cfg.MaxConnections }
 
-// nextTurn returns the next relay with room and the owner whose turn it uses, or nil.
 func (d *dialer) nextTurn(now time.Time) (*relayState, *dialOwner) {
 	full := d.full()
 	if full && len(d.attempts) >= max(1, d.cfg.MaxConnections/fullDialsShare) {
@@ -285,7 +274,6 @@ func (d *dialer) forget(r *relayState) {
 	d.timers.set(r, time.Time{})
 }
 
-// takeHungUp returns the relays that were disconnected in this step to make room.
 func (d *dialer) takeHungUp() []*relayState {
 	out := d.hungUp
 	d.hungUp = nil
@@ -293,16 +281,13 @@ func (d *dialer) takeHungUp() []*relayState {
 }
 
 const (
-	// yieldAfter is the minimum time of an idle connection before it is closed in favor of a
-	// waiting relay.
+	// yieldAfter is the minimum time of an idle connection before it yields to a waiting relay.
 	yieldAfter = 10 * time.Minute
-	// yieldIncomplete is the minimum time of a connection whose relay never becomes complete.
+	// yieldIncomplete is the same if its relay never becomes complete.
 	yieldIncomplete = time.Hour
-	// lookForRoom is the maximum time between two searches for a connection to close.
-	lookForRoom = time.Minute
+	lookForRoom     = time.Minute
 )
 
-// mayYield reports whether a connection may be closed to make room.
 func mayYield(r *relayState, now time.Time) bool {
 	held := now.Sub(r.dial.connectedAt)
 	return r.dial.counts != nil && (held >= yieldIncomplete || held >= yieldAfter && r.phase() >= Live)
@@ -312,7 +297,7 @@ func mayYield(r *relayState, now time.Time) bool {
 type yieldChoice struct {
 	most   int                        // number of connections of such an owner
 	own    map[*dialOwner]*relayState // the oldest of each of these owners
-	oldest *relayState                // the oldest of all, or nil
+	oldest *relayState
 }
 
 func (d *dialer) yields(now time.Time) (y yieldChoice) {
@@ -356,8 +341,7 @@ func (d *dialer) hangUp(gone *relayState, now time.Time) {
 	d.hungUp = append(d.hungUp, gone)
 }
 
-// nextRoom returns when another connection becomes old enough to be closed. doneWith handles
-// connections that become complete.
+// nextRoom returns when another connection becomes old enough to be closed.
 func (d *dialer) nextRoom(now time.Time) time.Time {
 	at := now.Add(lookForRoom)
 	for r := range d.connected {
@@ -368,24 +352,21 @@ func (d *dialer) nextRoom(now time.Time) time.Time {
 	return at
 }
 
-// doneWith searches for a waiting relay after a connection became complete.
 func (d *dialer) doneWith(r *relayState, now time.Time) {
 	if !d.roomAt.IsZero() && mayYield(r, now) {
 		d.roomAt = time.Time{}
 	}
 }
 
-// dialQueue contains the relays that wait for a dial. Owners take turns, regardless of the number
-// of their relays. A relay waits in the queue of each owner that lists it, and is dialed at the
-// first turn of any of them. Bootstrap relays come first.
+// dialQueue contains the relays that wait for a dial. Owners take turns. A relay waits in the queue
+// of each owner that lists it. Bootstrap relays come first.
 type dialQueue struct {
-	operator dialOwner // the owner of the bootstrap relays
-	owners   list.List // of *dialOwner with waiting relays, in order
+	operator dialOwner
+	owners   list.List
 }
 
-// dialTurn contains the places of a relay in the dialQueue.
 type dialTurn struct {
-	places map[*dialOwner]*list.Element // by owner; empty if it does not wait
+	places map[*dialOwner]*list.Element
 }
 
 func (s *dialTurn) waits() bool { return len(s.places) > 0 }
@@ -401,7 +382,6 @@ func (l *dialQueue) add(r *relayState) {
 	}
 }
 
-// join queues a waiting relay for one more owner.
 func (l *dialQueue) join(r *relayState, o *dialOwner) {
 	r.turn.places[o] = o.waiting.PushBack(r)
 	switch {
@@ -431,7 +411,6 @@ func (l *dialQueue) leave(r *relayState) {
 	}
 }
 
-// served removes a relay that used the turn of an owner. The owner moves to the end of the queue.
 func (l *dialQueue) served(r *relayState, o *dialOwner) {
 	l.leave(r)
 	if o.turn != nil && o != &l.operator {

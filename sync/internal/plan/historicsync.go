@@ -6,25 +6,22 @@ import (
 	"time"
 )
 
-// historicSync fetches wanted items that are not fetched yet.
 type historicSync struct {
 	*core
 	repos   *repoSyncIndex
 	pending *pendingSyncIndex
 }
 
-// itemStatus is the status of a wanted item on one relay: todo, in flight or confirmed. An item
-// without a status is not wanted.
+// itemStatus is the status of a wanted item on one relay.
 type itemStatus uint8
 
 const (
 	todo itemStatus = iota + 1
 	inFlight
 	confirmed
-	statuses // number of values
+	statuses
 )
 
-// historyState contains the status of the wanted items of one relay.
 type historyState struct {
 	repos    *repoSyncIndex
 	items    map[Item]itemStatus
@@ -32,13 +29,13 @@ type historyState struct {
 	ofKind   [itemKinds]int
 	ofStatus [statuses]int           // of layers 1 to 3
 	resume   map[Item]*batchProgress // progress of todo items
-	parked   []itemGroup             // items of failed batches, which wait before the same request
-	changed  bool                    // confirmed items of layers 1 to 3 have changed since the last checkpoint
+	parked   []itemGroup             // items of failed batches
+	changed  bool                    // since the last checkpoint, in layers 1 to 3
 }
 
 type historyTier struct {
 	todo  map[Item]struct{} // items that are todo and not parked
-	queue []itemGroup       // todo items in order of requests
+	queue []itemGroup
 }
 
 // due reports whether items are todo. Layer 4 has one batch at a time.
@@ -58,7 +55,7 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 	}
 	g := t.queue[0]
 	if t.queue = t.queue[1:]; len(t.queue) == 0 {
-		t.queue = nil // free the groups
+		t.queue = nil
 	}
 	items := slices.DeleteFunc(g.items, func(it Item) bool {
 		return !has(t.todo, it) || r.history.resume[it] != g.resume
@@ -89,7 +86,6 @@ func (h *historicSync) failed(r *relayState, b *batch, in Done, until time.Time)
 	r.history.park(items, until)
 }
 
-// lost makes the items of a batch todo, with their progress.
 func (h *historicSync) lost(r *relayState, b *batch, got []Cursor) {
 	byOld := make(map[*batchProgress]*batchProgress)
 	for _, it := range b.items {
@@ -123,7 +119,6 @@ func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
 	}
 }
 
-// add makes an item a target. It returns false if the item was a target.
 func (h *historyState) add(it Item) bool {
 	if h.items[it] != 0 {
 		return false
@@ -133,7 +128,6 @@ func (h *historyState) add(it Item) bool {
 	return true
 }
 
-// remove removes a target and returns its status, or 0 if the item was no target.
 func (h *historyState) remove(it Item) itemStatus {
 	st := h.items[it]
 	if st != 0 {
@@ -143,7 +137,6 @@ func (h *historyState) remove(it Item) itemStatus {
 	return st
 }
 
-// set changes the status of a target.
 func (h *historyState) set(it Item, to itemStatus) {
 	if h.items[it] != 0 {
 		h.change(it, to)
@@ -172,14 +165,12 @@ func (h *historyState) change(it Item, to itemStatus) {
 	}
 }
 
-// requeue lets the next request consider all todo items.
 func (h *historyState) requeue() {
 	for t := range h.tiers {
 		h.tiers[t].queue = nil
 	}
 }
 
-// park makes items todo but delays them until a time.
 func (h *historyState) park(items []Item, until time.Time) {
 	for _, it := range items {
 		h.set(it, todo)
@@ -188,7 +179,6 @@ func (h *historyState) park(items []Item, until time.Time) {
 	h.parked = append(h.parked, itemGroup{until: until, items: items})
 }
 
-// unpark releases the items whose wait is over.
 func (h *historyState) unpark(now time.Time) {
 	for _, k := range ended(&h.parked, now) {
 		for _, it := range k.items {
@@ -199,7 +189,6 @@ func (h *historyState) unpark(now time.Time) {
 	}
 }
 
-// ended removes and returns the groups whose wait is over.
 func ended(parked *[]itemGroup, now time.Time) (out []itemGroup) {
 	*parked = slices.DeleteFunc(*parked, func(g itemGroup) bool {
 		if now.Before(g.until) {
@@ -218,7 +207,6 @@ func (h *historyState) unparkAll() {
 	h.unpark(time.Time{})
 }
 
-// forget makes all items todo from the start.
 func (h *historyState) forget() {
 	clear(h.resume)
 	h.parked = nil
@@ -250,7 +238,6 @@ func (h *historyState) redo(it Item, mark *batchProgress) {
 	}
 }
 
-// partlyFetched returns the items that are confirmed or partly fetched.
 func (h *historyState) partlyFetched() (items []Item) {
 	for it, st := range h.items {
 		if st == confirmed || st == inFlight || h.resume[it] != nil {

@@ -14,29 +14,25 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// LiveID identifies a subscription of one connection.
 type LiveID uint64
 
 // LiveMethod is the way in which new events of a relay arrive.
 type LiveMethod uint8
 
-// The methods.
 const (
 	// LiveAll: subscriptions cover all items.
 	LiveAll LiveMethod = iota
-	// LiveKinds: one filter without tags replaces the filters without room. It returns all events
-	// of the kinds of NIP-34, including those of other repositories.
+	// LiveKinds: one filter of all kinds of NIP-34 replaces the filters without room. It returns
+	// events of other repositories, too.
 	LiveKinds
 	// LivePolling: items without room are requested in turn.
 	LivePolling
 )
 
-// String returns "live", "live+kinds" or "live+polling".
 func (m LiveMethod) String() string {
 	return [...]string{"live", "live+kinds", "live+polling"}[m]
 }
 
-// liveSync follows the wanted items of a relay by subscriptions.
 type liveSync struct {
 	*core
 	repos   *repoSyncIndex
@@ -45,40 +41,36 @@ type liveSync struct {
 	last    LiveID
 }
 
-// liveSub is an open subscription.
 type liveSub struct {
-	filters []nostr.Filter // shared with the session, immutable
+	filters []nostr.Filter // immutable
 	size    int            // of its request in bytes
-	since   time.Time      // when it was opened
-	tier    tier           // threadTier: closed if layers 1 to 3 need its room
+	since   time.Time
+	tier    tier // threadTier: closed if layers 1 to 3 need its room
 }
 
-// liveState is the live state of a connection.
 type liveState struct {
 	subs    map[LiveID]*liveSub
 	missing map[Item]struct{} // items without a subscription
-	lost    []nostr.Filter    // filters of subscriptions that the relay closed
-	stale   bool              // all subscriptions must be consolidated
-	retryAt time.Time         // no subscription is opened before, because the relay closed one
-	refused int               // consecutive subscriptions that the relay closed
-	// waitUntil is the end of the delay of a consolidation, or zero.
+	lost    []nostr.Filter
+	stale   bool
+	retryAt time.Time // no subscription is opened before
+	refused int       // consecutive subscriptions that the relay closed
+	// end of the delay of a consolidation, or zero
 	waitUntil time.Time
-	// idle is the number of items that have become unwanted since the last consolidation and may
-	// still be followed.
+	// number of items that have become unwanted since the last consolidation
 	idle int
-	// unfollowed is the number of filters of layers 1 to 3 without room, tooLarge the number of
-	// filters larger than a message of the relay.
+	// numbers of filters of layers 1 to 3 without room, and of filters larger than a message
 	unfollowed, tooLarge int
-	kinds                LiveID // the subscription to all kinds, 0: none
+	kinds                LiveID // 0: none
 
 	// These outlive a connection.
 	poll         pollState
 	resting      []refusedFilters
-	noKindsUntil time.Time // the relay refused the filter of all kinds; zero: it did not
+	noKindsUntil time.Time // the relay refused the filter of all kinds until then
 }
 
-// follow updates the subscriptions of a relay. It opens subscriptions for missing items, or merges
-// their filters with the smallest subscription. If that finds no room, it consolidates.
+// follow opens subscriptions for missing items, or merges their filters with the smallest
+// subscription. If that finds no room, it consolidates.
 func (lv *liveSync) follow(r *relayState, now time.Time) {
 	l := &r.live
 	if now.Before(l.retryAt) || now.Before(r.coolUntil) {
@@ -114,7 +106,6 @@ func (lv *liveSync) byTier(items map[Item]struct{}) (out, threads []Item) {
 	return out, threads
 }
 
-// followMissing follows missing items of layers 1 to 3.
 func (lv *liveSync) followMissing(r *relayState, items []Item, now time.Time) {
 	l := &r.live
 	switch {
@@ -148,7 +139,6 @@ func (lv *liveSync) followMissing(r *relayState, items []Item, now time.Time) {
 	}
 }
 
-// followThreads follows missing items of layer 4, or polls them.
 func (lv *liveSync) followThreads(r *relayState, items []Item, now time.Time) {
 	fresh := lv.filters(r, items)
 	c := lv.packed(r, fresh)
@@ -185,19 +175,18 @@ func (lv *liveSync) followNoMore(r *relayState, items []Item, now time.Time) {
 
 // subscriptionChange replaces subscriptions by others.
 type subscriptionChange struct {
-	old      []LiveID // ascending
+	old      []LiveID
 	reqs     requests
 	tooLarge int // filters
 }
 
-// packed returns the change that replaces old subscriptions by new ones for fs.
 func (lv *liveSync) packed(r *relayState, fs []nostr.Filter, old ...LiveID) subscriptionChange {
 	reqs, tooLarge := packed(r.limits, fs)
 	return subscriptionChange{old: old, reqs: reqs, tooLarge: tooLarge}
 }
 
-// fits reports whether there is room after the change. overlaps reports whether there is also room
-// while old and new subscriptions are both open. Subscriptions of tiers above last do not count.
+// fits reports whether there is room after the change, overlaps also while old and new
+// subscriptions are both open. Subscriptions of tiers above last do not count.
 func (c subscriptionChange) fits(r *relayState, last tier) bool {
 	n, size := r.live.used(last)
 	for _, id := range c.old {
@@ -213,7 +202,6 @@ func (c subscriptionChange) overlaps(r *relayState, last tier) bool {
 		n+len(c.reqs) <= r.limits.LiveSubscriptions()+r.limits.Lent() && r.limits.Retains(size+c.reqs.size())
 }
 
-// filters returns the number of filters that the change adds.
 func (c subscriptionChange) filters(r *relayState) int {
 	n := c.reqs.filters()
 	for _, id := range c.old {
@@ -222,8 +210,8 @@ func (c subscriptionChange) filters(r *relayState) int {
 	return n
 }
 
-// addFilters makes a change that covers missing items. If there is room for both, it opens the new
-// subscriptions before it closes the old ones. Otherwise a catch-up fetches the events in between.
+// addFilters makes a change that covers missing items. Without room for old and new subscriptions,
+// a catch-up fetches the events in between.
 func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, items []Item, t tier, now time.Time) {
 	lv.makeWay(r, c, now)
 	overlaps := c.overlaps(r, threadTier)
@@ -243,7 +231,7 @@ func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, items []Item
 	lv.opened(r, items)
 }
 
-// makeWay closes subscriptions of layer 4 until a change has room. Their items are polled.
+// makeWay closes subscriptions of layer 4 until a change has room.
 func (lv *liveSync) makeWay(r *relayState, c subscriptionChange, now time.Time) {
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.live.subs))) {
 		if c.fits(r, threadTier) {
@@ -255,8 +243,7 @@ func (lv *liveSync) makeWay(r *relayState, c subscriptionChange, now time.Time) 
 	}
 }
 
-// opened starts a catch-up for items that were temporarily not followed, because a consolidation
-// was delayed or the relay closed a subscription.
+// opened starts a catch-up for items that were temporarily not followed.
 func (lv *liveSync) opened(r *relayState, items []Item) {
 	for _, it := range items {
 		drop(&r.live.missing, it)
@@ -271,8 +258,7 @@ func (lv *liveSync) opened(r *relayState, items []Item) {
 	}
 }
 
-// merged returns the change that opens fresh filters together with those of the smallest
-// subscription.
+// merged adds fresh filters to those of the smallest subscription.
 func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter, t tier) subscriptionChange {
 	var smallest LiveID
 	for id, s := range r.live.subs {
@@ -289,12 +275,10 @@ func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter, t tier) subscrip
 	return lv.packed(r, joined(r, slices.Concat(fresh, r.live.subs[smallest].filters)), smallest)
 }
 
-// idleValues is the number of unwanted items that are tolerated in subscriptions.
 const idleValues = filters.MaxValues
 
 // tooIdle reports whether a consolidation is worth its traffic, because more items are unwanted
-// than wanted, or fewer if a filter has no room. It is not urgent, because events of unwanted items
-// are judged like all others.
+// than wanted, or fewer if a filter has no room.
 func (l *liveState) tooIdle(r *relayState) bool {
 	wanted := len(r.history.items)
 	if l.unfollowed > 0 {
@@ -303,7 +287,7 @@ func (l *liveState) tooIdle(r *relayState) bool {
 	return l.idle > max(idleValues, wanted)
 }
 
-// joined joins filters that differ only in values. Each value occurs once.
+// joined joins filters that differ only in values.
 func joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
 	type shape struct {
 		filterRole
@@ -345,8 +329,7 @@ func joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
 const mostWait = 5 * time.Minute
 
 // waits delays a consolidation while history is being fetched if old and new subscriptions have no
-// room together. Items that history finds would soon require another consolidation, and each
-// requires a catch-up. The catch-up also covers the delay.
+// room together, because the items that history finds would soon require another one.
 func (lv *liveSync) waits(r *relayState, now time.Time) bool {
 	if !r.busy() {
 		return false
@@ -359,9 +342,7 @@ func (lv *liveSync) waits(r *relayState, now time.Time) bool {
 }
 
 // consolidate replaces all subscriptions by the minimum number that covers all items, or by as many
-// as have room. The rest is followed by kinds or polled. If there is room for both, it opens the
-// new subscriptions before it closes the old ones. Otherwise a catch-up fetches the events in
-// between.
+// as have room. The rest is followed by kinds or polled.
 func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	wanted := make(map[Item]struct{}, len(r.history.items))
 	for it := range r.history.items {
@@ -412,16 +393,13 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	}
 }
 
-// prefersKinds reports whether LiveKinds is used instead of polling for left filters without room.
-// A polled filter costs one request per turn; twenty filters in ten minutes are one request per 30
-// seconds. The filter of all kinds costs no request but returns events of other repositories.
-// Events of other kinds then arrive only with the daily pass. A relay with this many wanted items
-// is a hub, and most of its events are wanted.
+// prefersKinds reports whether LiveKinds is used for left filters without room. Polling twenty
+// filters in ten minutes is one request per 30 seconds. A relay with more wanted items is a hub,
+// and most of its events are wanted. Events of other kinds then arrive with the daily pass.
 func (lv *liveSync) prefersKinds(r *relayState, left int) bool {
 	return left > lv.cfg.PollFilters && r.live.noKindsUntil.IsZero()
 }
 
-// addItems adds the items of requests.
 func (lv *liveSync) addItems(r *relayState, reqs requests, items map[Item]struct{}) {
 	for _, one := range reqs {
 		for _, it := range lv.repos.itemsOfAll(r, one.filters) {
@@ -430,7 +408,6 @@ func (lv *liveSync) addItems(r *relayState, reqs requests, items map[Item]struct
 	}
 }
 
-// pack returns requests that are as full as the relay allows, and those without room.
 func (lv *liveSync) pack(r *relayState, fs []nostr.Filter) (reqs, left requests) {
 	reqs, r.live.tooLarge = packed(r.limits, fs)
 	most := r.limits.LiveSubscriptions()
@@ -454,7 +431,6 @@ func (lv *liveSync) open(r *relayState, reqs requests, t tier) {
 	}
 }
 
-// close closes a subscription and returns its filters.
 func (lv *liveSync) close(r *relayState, id LiveID) []nostr.Filter {
 	fs := r.live.subs[id].filters
 	delete(r.live.subs, id)
@@ -480,7 +456,7 @@ func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 }
 
 // closed handles a subscription that the relay closed. Its filters are opened again after
-// RetryBase, or after a wait that grows with each refusal. The missed time is fetched.
+// RetryBase, or after a wait that grows with each refusal.
 func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	l := &r.live
 	s := l.subs[in.Live]
@@ -527,21 +503,18 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	lv.catchUp.missedSome(r, now)
 }
 
-// Some relays, such as private ones, answer requests but refuse subscriptions to some filters. Such
-// filters rest for a day and are then tried once. A catch-up fetches the missed events. Other
-// filters are not affected.
+// Some relays answer requests but refuse subscriptions to some filters. Such filters rest for a day
+// and are then tried once. A catch-up fetches the missed events.
 
 const (
-	restFor = 24 * time.Hour
-	// mostResting is the maximum number of separate refusals.
+	restFor     = 24 * time.Hour
 	mostResting = 64
 )
 
-// refusedFilters are live filters that a relay refuses.
 type refusedFilters struct {
 	filters []nostr.Filter
 	until   time.Time
-	since   time.Time // later events are missed
+	since   time.Time
 }
 
 // refused handles the refusal of a subscription. Filters of several forms are tried separately,
@@ -569,7 +542,6 @@ func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	r.live.resting = append(r.live.resting, k)
 }
 
-// resume follows filters again that have rested for a day.
 func (lv *liveSync) resume(r *relayState, now time.Time) {
 	kept := r.live.resting[:0]
 	for _, k := range r.live.resting {
@@ -584,8 +556,6 @@ func (lv *liveSync) resume(r *relayState, now time.Time) {
 	r.live.resting = kept
 }
 
-// byRole groups filters of the same form, because a refusal concerns the form more often than the
-// values.
 func byRole(fs []nostr.Filter) (out [][]nostr.Filter) {
 	at := make(map[filterRole]int)
 	for _, f := range fs {
@@ -600,13 +570,11 @@ func byRole(fs []nostr.Filter) (out [][]nostr.Filter) {
 	return out
 }
 
-// connected starts a connection without subscriptions.
 func (l *liveState) connected() {
 	l.retryAt, l.refused = time.Time{}, 0
 	l.reset()
 }
 
-// reset drops all subscriptions and keeps the refusals and polled items.
 func (l *liveState) reset() {
 	*l = liveState{
 		subs:    make(map[LiveID]*liveSub),
@@ -614,7 +582,6 @@ func (l *liveState) reset() {
 	}
 }
 
-// used returns the number of subscriptions up to a tier, and their size in bytes.
 func (l *liveState) used(last tier) (n, size int) {
 	for _, s := range l.subs {
 		if s.tier <= last {
@@ -660,7 +627,6 @@ func (l *liveState) method() LiveMethod {
 	return LiveAll
 }
 
-// descendants returns the number of items of layer 4 that are followed live.
 func (lv *liveSync) descendants(r *relayState) int {
 	if len(r.live.subs) == 0 {
 		return 0

@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Input is an event for the plan. Inputs of a connection have the epoch of its [Dial]. Inputs of an
-// earlier epoch or of a forgotten relay are ignored.
+// Input is an event for the plan. Inputs of an earlier epoch than that of the last [Dial], or of a
+// forgotten relay, are ignored.
 type Input interface{ input() }
 
 // The inputs.
@@ -56,20 +56,17 @@ type (
 		Epoch   uint64
 		AliveAt time.Time // last sign of life
 		RetryAt time.Time
-		// Cursors is the progress of the batches in progress.
 		Cursors map[BatchID][]Cursor
 	}
 	// Done means that a batch has ended and all its events are settled.
 	Done struct {
-		Relay  graspsync.RelayURL
-		Epoch  uint64
-		Batch  BatchID
-		Result Result
-		// Cursors of the queries of a failed batch, in order.
-		Cursors []Cursor
-		// Reconciled means that NIP-77 was used.
+		Relay      graspsync.RelayURL
+		Epoch      uint64
+		Batch      BatchID
+		Result     Result
+		Cursors    []Cursor
 		Reconciled bool
-		// Disproved means that NIP-77 hid events, so the items that it confirmed may be incomplete.
+		// Disproved means that NIP-77 hid events, so confirmed items may be incomplete.
 		Disproved bool `json:",omitempty"`
 		// Unsaved means that the batch failed because an event could not be saved.
 		Unsaved bool
@@ -136,8 +133,7 @@ type RepoChange struct {
 	Level  Level
 }
 
-// RootChange sets the repositories of a root event. An empty list means that the event is gone. If
-// a repository has too many root events, the newest are followed.
+// RootChange sets the repositories of a root event. An empty list means that the event is gone.
 type RootChange struct {
 	ID        graspsync.EventID
 	Repos     []graspsync.RepoRef
@@ -150,8 +146,8 @@ type Result uint8
 const (
 	// Complete means that all events of the relay were fetched.
 	Complete Result = iota
-	// Gaps means that some events could not be fetched, or that NIP-77 could not prove their
-	// absence. The items count as confirmed until the next pass.
+	// Gaps means that some events could not be fetched. The items count as confirmed until the next
+	// pass.
 	Gaps
 	// Failed means that the batch ended early. The rest is requested again.
 	Failed

@@ -6,9 +6,6 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Inputs from an operator.
-
-// onBootstrap makes a relay a bootstrap relay, or an ordinary one.
 func (p *Plan) onBootstrap(in Bootstrap) {
 	r := p.relays.byURL[in.Relay]
 	switch {
@@ -35,7 +32,6 @@ func (p *Plan) retry(r *relayState) {
 	p.markDirty(r)
 }
 
-// resync fetches everything again, on the open connection or on the next one.
 func (p *Plan) resync(r *relayState, now time.Time) {
 	if r.dial.connected {
 		p.startDaily(r, now)
@@ -48,7 +44,6 @@ func (p *Plan) resync(r *relayState, now time.Time) {
 	p.retry(r)
 }
 
-// resyncRepo fetches the items of a repository again from each of its relays.
 func (p *Plan) resyncRepo(repo *repo) {
 	for _, r := range repo.relays {
 		mark := &batchProgress{daily: true}

@@ -9,26 +9,24 @@ import (
 )
 
 // dialOwner is the author of repositories. Dials, connections and places in the table of relays are
-// shared by owner, because new relay URLs cost nothing. All owners are equal, because the history
-// of a key can be forged.
+// shared by owner, because new relay URLs cost nothing.
 type dialOwner struct {
 	key         graspsync.PubKey
 	repos       map[*repo]struct{} // that list a relay
-	records     int                // relays in the table that count for the owner
-	connections int                // connections that count for the owner
-	dialing     int                // running attempts that used a turn of the owner
-	waiting     list.List          // of *relayState, in order
-	turn        *list.Element      // its place in dialQueue.owners, or nil
+	records     int
+	connections int
+	dialing     int
+	waiting     list.List
+	turn        *list.Element
 }
 
 func (o *dialOwner) stranger() limit.Stranger { return limit.Stranger{ID: string(o.key[:])} }
 
-// listedState contains the repositories that list a relay.
 type listedState struct {
-	repos    int                 // number of repositories, at any level
-	owners   map[*dialOwner]int  // number of repositories by owner
-	record   *dialOwner          // the owner for whom the relay counts in the table; nil: not in the table
-	examples []graspsync.RepoRef // a few repositories that list it
+	repos    int // number of repositories, at any level
+	owners   map[*dialOwner]int
+	record   *dialOwner // owner for whom it counts in the table; nil: not in the table
+	examples []graspsync.RepoRef
 }
 
 // least returns the owner with the smallest count, or nil if no repository lists the relay.
@@ -41,7 +39,6 @@ func (s *listedState) least(count func(*dialOwner) int) (least *dialOwner) {
 	return least
 }
 
-// ownerShares contains the owners of repositories that list a relay, and the table of these relays.
 type ownerShares struct {
 	of    map[graspsync.PubKey]*dialOwner
 	table *limit.Table[graspsync.RelayURL, *relayState]
@@ -51,7 +48,6 @@ func newOwners(maxRelays int) *ownerShares {
 	return &ownerShares{of: make(map[graspsync.PubKey]*dialOwner), table: limit.NewTable[graspsync.RelayURL, *relayState](maxRelays, 0)}
 }
 
-// owner returns the owner with this key, and adds an unknown owner.
 func (s *ownerShares) owner(key graspsync.PubKey) *dialOwner {
 	o := s.of[key]
 	if o == nil {
@@ -67,7 +63,7 @@ func (s *ownerShares) drop(o *dialOwner) {
 	}
 }
 
-// enter adds a relay to the table. It returns the evicted relays, and false if there is no room.
+// enter adds a relay to the table. It returns false if there is no room.
 func (s *ownerShares) enter(rel *relayState, o *dialOwner) (evicted []*relayState, ok bool) {
 	gone, ok := s.table.PutKeeping(rel.url, o.stranger(), 0, rel, func(u graspsync.RelayURL) bool {
 		r, _ := s.table.Get(u)
@@ -97,8 +93,7 @@ func (s *ownerShares) count(rel *relayState, o *dialOwner) {
 	s.table.Put(rel.url, o.stranger(), 0, rel) // replaces the entry of the relay and evicts nothing
 }
 
-// list records that a repository lists a relay. first means that no other repository of the owner
-// lists it.
+// list records that a repository lists a relay. first: no other repository of the owner lists it.
 func (s *ownerShares) list(r *repo, rel *relayState) (o *dialOwner, first bool) {
 	o = s.owner(r.ref.Owner)
 	o.repos[r] = struct{}{}
@@ -110,7 +105,7 @@ func (s *ownerShares) list(r *repo, rel *relayState) (o *dialOwner, first bool) 
 	return o, rel.listed.owners[o] == 1
 }
 
-// unlist undoes list. last means that no other repository of the owner lists the relay.
+// unlist undoes list.
 func (s *ownerShares) unlist(r *repo, rel *relayState) (o *dialOwner, last bool) {
 	o = s.of[r.ref.Owner]
 	rel.listed.repos--

@@ -18,7 +18,7 @@ func fit(l relaylimits.Requests, f nostr.Filter) []nostr.Filter {
 	return filters.AtMost(f, l.MaxValues)
 }
 
-// filtersFor returns the number of filters for this number of items, without layer 1.
+// filtersFor returns the number of filters for items, without layer 1.
 func filtersFor(l relaylimits.Requests, ofKind [itemKinds]int) int {
 	size, times := filters.MaxValues, 1
 	if n := l.MaxValues; n > 0 {
@@ -40,8 +40,6 @@ func requestSize(fs []nostr.Filter) int {
 	return n
 }
 
-// request contains the filters of a request and their size, which is cached because it is needed
-// often.
 type request struct {
 	filters []nostr.Filter
 	size    int
@@ -82,8 +80,7 @@ func (reqs requests) filters() (n int) {
 	return n
 }
 
-// within splits requests into those that fit, at most most requests and size bytes, and the rest. A
-// size of 0 means no limit.
+// within splits requests into those that fit and the rest. A size of 0 means no limit.
 func within(reqs requests, most, size int) (fit, left requests) {
 	n, used := 0, 0
 	for n < min(most, len(reqs)) && (size == 0 || used+reqs[n].size <= size) {
@@ -93,7 +90,7 @@ func within(reqs requests, most, size int) (fit, left requests) {
 	return reqs[:n], reqs[n:]
 }
 
-// squeeze moves filters of later requests into the free space of the first most ones, because a hub
+// squeeze moves filters of later requests into the free space of the first ones, because a hub
 // needs nearly every byte that a relay accepts.
 func squeeze(reqs requests, most int, limits relaylimits.Requests) requests {
 	if len(reqs) <= most {
@@ -123,11 +120,10 @@ func squeeze(reqs requests, most int, limits relaylimits.Requests) requests {
 	return append(reqs, measured(slices.Collect(slices.Chunk(left, max(1, limits.MaxFilters))))...)
 }
 
-// leastCut is the minimum number of values of a cut filter.
 const leastCut = 10
 
-// cut splits a filter with one tag so that the first part has at most size bytes. tail has no tags
-// if all values fit. cut returns false if fewer than leastCut values fit.
+// cut splits a filter so that the first part has at most size bytes. tail has no tags if all values
+// fit.
 func cut(f nostr.Filter, size int) (head, tail nostr.Filter, ok bool) {
 	if filters.Size(f) <= size {
 		return f, nostr.Filter{}, true

@@ -35,11 +35,10 @@ const (
 
 // Batch is an order to fetch history. Its items are confirmed when all queries are complete.
 type Batch struct {
-	ID      BatchID
-	Kind    Kind
-	Items   int // number of items
-	Queries []Query
-	// Deadline is when the batch must have ended.
+	ID       BatchID
+	Kind     Kind
+	Items    int
+	Queries  []Query
 	Deadline time.Time
 }
 
@@ -48,8 +47,7 @@ type Query struct {
 	Filter nostr.Filter // without limit; since only in Recent and Audit batches
 	// Until is the cursor of an earlier attempt: all newer events were fetched. 0: no earlier
 	// attempt.
-	Until int64
-	// NoNegentropy: fetch the filter by pages only.
+	Until        int64
 	NoNegentropy bool
 }
 
@@ -64,29 +62,24 @@ const (
 	CursorDone Cursor = -1
 )
 
-// pendingSyncIndex creates and starts batches. The running batches of a relay are in its
-// pendingBatches.
 type pendingSyncIndex struct {
 	*core
 	last     BatchID
-	unsaving bool // nothing can be saved
+	unsaving bool
 }
 
 // fetcher is a part of the plan that starts batches.
 type fetcher interface {
-	// due reports whether there is a batch to start.
 	due(r *relayState, now time.Time) bool
-	// start starts a batch, or nothing if no work is left.
 	start(r *relayState, now time.Time)
-	// done records that a batch is complete, possibly with gaps.
+	// done: a batch is complete, possibly with gaps.
 	done(r *relayState, b *batch, gaps bool)
-	// failed records that a batch has failed. The rest is requested again, not before until.
+	// failed: a batch has failed. The rest is requested again, not before until.
 	failed(r *relayState, b *batch, in Done, until time.Time)
-	// lost records that the connection ended, with the progress of a batch.
+	// lost: the connection ended.
 	lost(r *relayState, b *batch, got []Cursor)
 }
 
-// batch is the plan's record of a Batch.
 type batch struct {
 	of       fetcher
 	kind     Kind
@@ -98,32 +91,31 @@ type batch struct {
 	authors, authorsAt int
 
 	begun  time.Time
-	named  []wantedID // NamedIDs
+	named  []wantedID
 	poll   *pollGroup // Recent: a poll
 	thread bool       // of layer 4
 
-	// Of a Recent batch: the progress of an earlier attempt, and the since of its filters.
+	// Recent: the progress of an earlier attempt, and the since of its filters.
 	resume *batchProgress
 	since  nostr.Timestamp
 }
 
-// background reports whether a batch recurs. A relay counts as complete without it.
+// background reports whether a relay counts as complete without a batch.
 func (b *batch) background() bool {
 	return b.poll != nil || b.thread || b.kind == Audit
 }
 
-// pendingBatches are the batches in flight of one relay.
 type pendingBatches struct {
 	open     map[BatchID]*batch
-	failures int  // consecutive failed batches
-	unsaved  int  // consecutive batches that failed because events could not be saved
-	late     bool // items wait because of unsaved
-	gaps     int  // batches of this pass with gaps
+	failures int
+	unsaved  int
+	late     bool
+	gaps     int // batches of this pass with gaps
 }
 
 // queries returns the queries of a batch without those that an earlier attempt completed. A filter
-// takes at most half of a message. The rest is for since, until and limit, or for the first message
-// of a reconciliation.
+// takes at most half of a message; the rest is for bounds, or for the first message of a
+// reconciliation.
 func (bs *pendingSyncIndex) queries(r *relayState, fs []nostr.Filter, since nostr.Timestamp, resume *batchProgress) ([]Query, []filterRole) {
 	var out []Query
 	var roles []filterRole
@@ -150,8 +142,6 @@ func (bs *pendingSyncIndex) queries(r *relayState, fs []nostr.Filter, since nost
 	return out, roles
 }
 
-// graceAfterDeadline is the time after the deadline in which the progress of a batch is still
-// accepted.
 const graceAfterDeadline = time.Minute
 
 func (bs *pendingSyncIndex) start(r *relayState, b *batch, qs []Query, now time.Time) {
@@ -165,8 +155,7 @@ func (bs *pendingSyncIndex) start(r *relayState, b *batch, qs []Query, now time.
 	}})
 }
 
-// failed schedules the repetition of a failed batch, after a wait that grows with each failure. If
-// the relay refused the batch, it is the longest wait.
+// failed schedules the repetition of a failed batch.
 func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Time) {
 	failures := &r.pending.failures
 	if in.Unsaved = in.Unsaved || bs.unsaving; in.Unsaved {
@@ -182,7 +171,6 @@ func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Ti
 	b.of.failed(r, b, in, until)
 }
 
-// runs reports whether is returns true for an open batch.
 func (b *pendingBatches) runs(is func(*batch) bool) bool {
 	for _, open := range b.open {
 		if is(open) {
@@ -215,7 +203,6 @@ func (b *pendingBatches) jumped(back time.Duration) {
 	}
 }
 
-// lessFar returns the cursor with less progress.
 func lessFar(a, b Cursor) Cursor {
 	switch {
 	case a == CursorStart || b == CursorStart:
@@ -229,7 +216,7 @@ func lessFar(a, b Cursor) Cursor {
 }
 
 // batchProgress is the progress of an unfinished batch by role. Its items share one immutable
-// value, so that items with equal progress can be requested together.
+// value.
 type batchProgress struct {
 	daily bool
 	at    map[filterRole]Cursor
@@ -266,7 +253,7 @@ func merge(old *batchProgress, roles []filterRole, got []Cursor, daily bool) *ba
 	return &batchProgress{daily: daily, at: at}
 }
 
-// filterRole identifies filters of a batch by tag and kinds, independently of their values.
+// filterRole identifies filters of a batch by tag and kinds.
 type filterRole struct {
 	tag      string
 	deletion bool
@@ -279,7 +266,6 @@ func roleOf(f nostr.Filter) (r filterRole) {
 	return r
 }
 
-// compare orders roles like filters: states, repositories, root events.
 func (r filterRole) compare(other filterRole) int {
 	order := [...]filterRole{{tag: "d"}, {tag: "a"}, {tag: "A"}, {tag: "q"}, {tag: "a", deletion: true}, {tag: "e"}, {tag: "E"}}
 	return cmp.Compare(slices.Index(order[:], r), slices.Index(order[:], other))

@@ -12,14 +12,14 @@ import (
 
 // Config holds the constants of a [Plan]. All numbers must be set.
 type Config struct {
-	MaxDials       int           // young connection attempts
-	DialEvery      time.Duration // between the starts of two attempts
-	MaxConnections int           // connections, attempts included
-	MaxRelays      int           // known relays
-	MaxRoots       int           // tracked root events per repository
-	MaxAuthors     int           // authors whose deletions are requested
-	AuthorsPerPass int           // of these, per pass
-	MaxBatches     int           // concurrent batches per relay
+	MaxDials       int // young connection attempts
+	DialEvery      time.Duration
+	MaxConnections int
+	MaxRelays      int
+	MaxRoots       int // tracked root events per repository
+	MaxAuthors     int
+	AuthorsPerPass int
+	MaxBatches     int
 	RebuildFilters int           // live filters from which consolidation is considered
 	BatchTimeout   time.Duration // of a batch
 	Overlap        time.Duration // a catch-up starts this long before the last sign of life
@@ -35,13 +35,12 @@ type Config struct {
 	// HostedStatesOnly limits layer 1 to announcements. The states of each repository are an
 	// additional item.
 	HostedStatesOnly bool
-	// Salt is part of the hashes in [Kept]. It hides the items from readers of the disk, and
-	// prevents deliberate collisions.
+	// Salt is part of the hashes in [Kept] and hides the items from readers of the disk.
 	Salt []byte
 }
 
-// Plan decides which requests are sent to which relay. Make one with [New]. It passes each input to
-// the parts below. A part calls only parts that precede it in the list.
+// Plan decides which requests are sent to which relay. A part calls only parts that precede it in
+// the list.
 type Plan struct {
 	*core
 	repos       *repoSyncIndex
@@ -179,7 +178,6 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	return out
 }
 
-// advance starts the due work of one relay and sets its timer.
 func (p *Plan) advance(r *relayState, now time.Time) {
 	if r.listed.repos == 0 && !r.bootstrap {
 		p.targets.unwanted(r)
@@ -200,7 +198,7 @@ func (p *Plan) advance(r *relayState, now time.Time) {
 }
 
 // computeActions starts batches. Missed events and events by id come first, then target - pending -
-// confirmed, then rotations.
+// confirmed.
 func (p *Plan) computeActions(r *relayState, now time.Time) {
 	if now.Before(r.coolUntil) {
 		return
@@ -214,7 +212,6 @@ func (p *Plan) computeActions(r *relayState, now time.Time) {
 	}
 }
 
-// current returns the relay if epoch is that of its connection, else nil.
 func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relayState {
 	r, ok := p.relays.byURL[u]
 	if !ok || r.dial.epoch != epoch || !(r.dial.connecting || r.dial.connected) {
@@ -233,8 +230,6 @@ func (p *Plan) NextWake() (time.Time, bool) {
 	return at, ok
 }
 
-// onConnected starts a connection. After a long absence all history is fetched, else a catch-up
-// starts.
 func (p *Plan) onConnected(now time.Time, in Connected) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil || !r.dial.connecting {
@@ -262,13 +257,11 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 	p.byID.assign()
 }
 
-// startFull fetches everything from the start.
 func (p *Plan) startFull(r *relayState, now time.Time) {
 	r.forget()
 	p.passStarted(r, now)
 }
 
-// startDaily fetches all confirmed items again. Subscriptions and items in flight do not change.
 func (p *Plan) startDaily(r *relayState, now time.Time) {
 	p.emit(Reset{Relay: r.url, Daily: true})
 	r.pending.gaps, r.pending.failures = 0, 0
@@ -277,7 +270,7 @@ func (p *Plan) startDaily(r *relayState, now time.Time) {
 	p.passStarted(r, now)
 }
 
-// startOver fetches all confirmed items and items in flight again, because events were missed.
+// startOver also fetches the items in flight again, because events were missed.
 func (p *Plan) startOver(r *relayState, now time.Time) {
 	for it, st := range r.history.items {
 		if st == inFlight {
@@ -288,7 +281,6 @@ func (p *Plan) startOver(r *relayState, now time.Time) {
 	p.startDaily(r, now)
 }
 
-// passStarted begins a pass. The time of the next pass is random, so that passes do not coincide.
 func (p *Plan) passStarted(r *relayState, now time.Time) {
 	p.deletions.passStarted(r)
 	r.pass.at, r.checkpoint.dirty = now, true
@@ -296,13 +288,11 @@ func (p *Plan) passStarted(r *relayState, now time.Time) {
 	r.pass.dueAt = p.nextPass(now)
 }
 
-// nextPass returns when the next pass is due, given the start of the last one.
 func (p *Plan) nextPass(passAt time.Time) time.Time {
 	spread := p.cfg.DailyMax - p.cfg.DailyMin
 	return passAt.Add(p.cfg.DailyMin + time.Duration(p.rng.Int64N(int64(spread)+1)))
 }
 
-// onLost ends a connection. Items in flight keep their progress.
 func (p *Plan) onLost(in Lost) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil || !r.dial.connected {
@@ -314,7 +304,6 @@ func (p *Plan) onLost(in Lost) {
 	r.dial.absentSince = in.AliveAt
 }
 
-// disconnected ends a connection that was alive at aliveAt.
 func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt time.Time) {
 	p.checkpoints.markLost(r, aliveAt)
 	r.dial.aliveAt = aliveAt
@@ -375,8 +364,8 @@ func (p *Plan) expire(r *relayState, now time.Time) {
 	}
 }
 
-// onSaving records whether events can be saved. When saving works again, the waiting items are
-// requested immediately, because their relays did not fail.
+// onSaving: when saving works again, the waiting items are requested immediately, because their
+// relays did not fail.
 func (p *Plan) onSaving(in Saving) {
 	if p.pending.unsaving = in.Nothing; p.pending.unsaving {
 		return
@@ -400,9 +389,8 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	}
 }
 
-// onClockJumped adjusts times conservatively. After a step back, recorded times are later than the
-// created_at of new events, so requests must start earlier. Marks are set again by the next
-// Settled.
+// onClockJumped: after a step back, recorded times are later than the created_at of new events, so
+// requests must start earlier.
 func (p *Plan) onClockJumped(by time.Duration) {
 	back := max(0, -by)
 	p.checkpoints.jumped(back)
@@ -419,13 +407,12 @@ func (p *Plan) onClockJumped(by time.Duration) {
 	}
 }
 
-// Kept returns the state to save of the named relays, or of all if only is empty, ordered by URL. A
-// named relay that is not in the result has no state. The cost is proportional to the items of the
-// relays.
+// Kept returns the state to save of the named relays, or of all, ordered by URL. A named relay that
+// is not in the result has no state.
 func (p *Plan) Kept(only ...graspsync.RelayURL) []Kept { return p.checkpoints.take(only) }
 
 // Changed returns the relays whose items or pass have changed since the last call of Kept, ordered
-// by URL. [Plan.Marks] returns the marks.
+// by URL.
 func (p *Plan) Changed() []graspsync.RelayURL { return p.checkpoints.changes() }
 
 // Marks yields the marks of all relays with state, in any order.

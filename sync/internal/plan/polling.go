@@ -18,16 +18,14 @@ type polling struct {
 	catchUp *catchUp
 }
 
-// rotateEvery is the time between two polls of layer 4.
 const rotateEvery = time.Minute
 
 // pollState contains the polled items of a relay. It outlives connections.
 type pollState struct {
 	groups []*pollGroup
-	at     [tiers]time.Time // the next poll
+	at     [tiers]time.Time
 }
 
-// pollGroup is a chunk of items that are requested together.
 type pollGroup struct {
 	items   []Item
 	tier    tier
@@ -35,7 +33,7 @@ type pollGroup struct {
 	running bool
 }
 
-// next returns the group of a tier that has waited longest, or nil. n is the number of groups.
+// next returns the group of a tier that has waited longest, or nil, and the number of groups.
 func (l *pollState) next(t tier) (next *pollGroup, n int) {
 	for _, g := range l.groups {
 		if g.tier != t {
@@ -49,7 +47,7 @@ func (l *pollState) next(t tier) (next *pollGroup, n int) {
 	return next, n
 }
 
-// oldest returns the earliest time in all groups of layers 1 to 3, or zero.
+// oldest returns the earliest time in layers 1 to 3, or zero.
 func (l *pollState) oldest() (oldest time.Time) {
 	for _, g := range l.groups {
 		if g.tier == mainTier && (oldest.IsZero() || g.since.Before(oldest)) {
@@ -59,8 +57,7 @@ func (l *pollState) oldest() (oldest time.Time) {
 	return oldest
 }
 
-// begin sets the polled items. Items that were polled before keep their time. A catch-up fetches
-// the events of the others since their last poll.
+// begin sets the polled items. A catch-up fetches the events of the others since their last poll.
 func (pl *polling) begin(r *relayState, items []Item, now time.Time) {
 	old := r.live.poll.groups
 	r.live.poll.groups = nil
@@ -93,7 +90,7 @@ func (pl *polling) begin(r *relayState, items []Item, now time.Time) {
 	pl.schedule(r, now)
 }
 
-// add polls further items. They are new, so their history is fetched anyway.
+// add polls further items.
 func (pl *polling) add(r *relayState, items []Item, now time.Time) {
 	l := &r.live.poll
 	for _, g := range pl.repos.groups(items, nil) {
@@ -110,7 +107,6 @@ func (pl *polling) add(r *relayState, items []Item, now time.Time) {
 	pl.schedule(r, now)
 }
 
-// schedule sets the first poll of a tier.
 func (pl *polling) schedule(r *relayState, now time.Time) {
 	l := &r.live.poll
 	for t := range tiers {
@@ -120,7 +116,6 @@ func (pl *polling) schedule(r *relayState, now time.Time) {
 	}
 }
 
-// after returns the time between two polls of a tier.
 func (pl *polling) after(r *relayState, t tier) time.Duration {
 	if t == threadTier {
 		return pl.longer(rotateEvery)
@@ -140,11 +135,10 @@ func (l *pollState) due(now time.Time) *pollGroup {
 	return nil
 }
 
-// start requests new events of the next group, except for items whose history is not fetched.
 func (pl *polling) start(r *relayState, now time.Time) {
 	g := r.live.poll.due(now)
 	r.live.poll.at[g.tier] = now.Add(pl.after(r, g.tier))
-	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 }) // no longer a target
+	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 })
 	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
 		return r.history.items[it] == todo && r.history.resume[it] == nil
 	})

@@ -13,7 +13,6 @@ import (
 // Phase is the life cycle of a relay. The values are those of the metric ngit_sync_relay_connected.
 type Phase uint8
 
-// The phases.
 const (
 	Disconnected Phase = iota
 	Connecting
@@ -22,20 +21,17 @@ const (
 	LiveWithGaps
 )
 
-// String returns the name of the phase.
 func (p Phase) String() string {
 	return [...]string{"disconnected", "connecting", "syncing", "live", "live with gaps"}[p]
 }
 
-// relayState is the state of one relay: its connection, its confirmed items, and the state of each
-// part of the plan.
 type relayState struct {
 	url       graspsync.RelayURL
 	name      string // canonical URL
 	host      string
 	bootstrap bool
 	limits    relaylimits.Requests
-	coolUntil time.Time // rate limited: no requests before this time
+	coolUntil time.Time
 
 	listed     listedState
 	dial       dialState
@@ -56,10 +52,9 @@ type relayState struct {
 
 func byName(a, b *relayState) int { return strings.Compare(a.name, b.name) }
 
-// passState contains the times of the passes over history.
 type passState struct {
-	at    time.Time // start of the last pass
-	dueAt time.Time // start of the next pass
+	at    time.Time
+	dueAt time.Time
 }
 
 func (r *relayState) phase() Phase {
@@ -76,7 +71,6 @@ func (r *relayState) phase() Phase {
 	return Live
 }
 
-// busy reports whether history is being fetched.
 func (r *relayState) busy() bool {
 	return len(r.history.tiers[mainTier].todo) > 0 || r.pending.runs(func(b *batch) bool { return !b.background() })
 }
@@ -87,9 +81,8 @@ func (r *relayState) add(it Item) {
 	}
 }
 
-// remove removes an item from the targets. A batch continues without it, because the item may be
-// wanted again or reassigned by the end of the batch. Its subscription stays open until
-// [liveState.tooIdle].
+// remove removes an item from the targets. A batch continues without it, and its subscription stays
+// open until [liveState.tooIdle].
 func (r *relayState) remove(it Item) {
 	was := r.history.remove(it)
 	switch was {
@@ -115,14 +108,12 @@ func (r *relayState) unparkAll() {
 	r.history.unparkAll()
 }
 
-// forget resets all items: nothing is confirmed, in flight or partly fetched.
 func (r *relayState) forget() {
 	r.pending.forget()
 	r.catchUp = catchUpState{}
 	r.history.forget()
 }
 
-// retryNow ends all waits after failures.
 func (r *relayState) retryNow() {
 	r.pending.unsaved, r.pending.late = 0, false
 	r.unparkAll()
@@ -133,7 +124,6 @@ func (r *relayState) retryNow() {
 	r.live.poll.at = [tiers]time.Time{}
 }
 
-// nextWake returns the next due time of a connected relay, or zero.
 func (r *relayState) nextWake(now time.Time) (next time.Time) {
 	consider := func(t time.Time) {
 		if t.After(now) && (next.IsZero() || t.Before(next)) {
@@ -153,8 +143,8 @@ func (r *relayState) nextWake(now time.Time) (next time.Time) {
 
 type relaySyncIndex struct {
 	byURL     map[graspsync.RelayURL]*relayState
-	ordered   []*relayState // by name
-	unordered bool          // relays were added or removed since
+	ordered   []*relayState
+	unordered bool
 }
 
 func (k *relaySyncIndex) inOrder() []*relayState {

@@ -8,8 +8,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// relayTargets derives the targets of each relay from the wanted repositories. It adds and forgets
-// relays.
+// relayTargets derives the targets of each relay from the wanted repositories.
 type relayTargets struct {
 	*core
 	repos       *repoSyncIndex
@@ -22,8 +21,7 @@ type relayTargets struct {
 	refused bool // a wanted relay found no room
 }
 
-// derive applies a batch window. Repositories come first because root events and descendants depend
-// on them.
+// derive applies a batch window. Repositories come first because the others depend on them.
 func (t *relayTargets) derive(in Changes) {
 	for _, c := range in.Repos {
 		t.setRepo(c)
@@ -42,11 +40,10 @@ func (t *relayTargets) derive(in Changes) {
 	}
 }
 
-// replace replaces all wanted repositories by those of a Snapshot. It starts with the newest root
-// events, see addRoot.
+// replace replaces everything by a Snapshot, starting with the newest root events, see addRoot.
 func (t *relayTargets) replace(in Snapshot) {
 	in.Roots = slices.SortedStableFunc(slices.Values(in.Roots), func(a, b RootChange) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
-	if w := t.repos; len(w.byRef)+len(w.roots)+len(w.descendants) == 0 { // nothing to remove
+	if w := t.repos; len(w.byRef)+len(w.roots)+len(w.descendants) == 0 {
 		w.expect(len(in.Repos), len(in.Roots))
 		t.derive(Changes(in))
 		return
@@ -88,7 +85,7 @@ func (t *relayTargets) setRepo(c RepoChange) {
 	before = slices.DeleteFunc(slices.Clone(before), func(rel *relayState) bool { return rel.gone })
 	for _, rel := range after {
 		if !slices.Contains(before, rel) {
-			if r.states != 0 { // at any level
+			if r.states != 0 {
 				rel.add(r.states)
 				t.markDirty(rel)
 			}
@@ -113,7 +110,6 @@ func (t *relayTargets) setRepo(c RepoChange) {
 	t.repos.drop(r)
 }
 
-// list sets the relays of a repository as far as there is room.
 func (t *relayTargets) list(r *repo, relays []graspsync.RelayURL) {
 	after := make([]*relayState, 0, len(relays))
 	for _, u := range relays {
@@ -152,7 +148,6 @@ func (t *relayTargets) leaves(r *repo, rel *relayState) {
 	rel.listed.examples = slices.DeleteFunc(rel.listed.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
 }
 
-// follows makes a repository, its root events and descendants targets of a relay.
 func (t *relayTargets) follows(r *repo, rel *relayState) {
 	rel.add(r.item)
 	for it := range r.roots {
@@ -164,7 +159,6 @@ func (t *relayTargets) follows(r *repo, rel *relayState) {
 	t.markDirty(rel)
 }
 
-// unfollows undoes follows, except for targets of other repositories.
 func (t *relayTargets) unfollows(r *repo, rel *relayState) {
 	rel.remove(r.item)
 	for it := range r.roots {
@@ -180,7 +174,6 @@ func (t *relayTargets) unfollows(r *repo, rel *relayState) {
 	t.markDirty(rel)
 }
 
-// unlisted updates a repository without relays.
 func (t *relayTargets) unlisted(r *repo) {
 	if len(r.relays) > 0 {
 		return
@@ -191,9 +184,8 @@ func (t *relayTargets) unlisted(r *repo) {
 	}
 }
 
-// relayOf returns a relay that a repository of this owner lists, and adds an unknown relay. If the
-// table is full, a relay of the owner with the most relays is evicted. It returns nil if there is
-// no room.
+// relayOf returns a relay that a repository of this owner lists, or nil if there is no room. If the
+// table is full, a relay of the owner with the most relays is evicted.
 func (t *relayTargets) relayOf(u graspsync.RelayURL, key graspsync.PubKey) *relayState {
 	r := t.relays.byURL[u]
 	if r != nil && r.listed.record != nil {
@@ -235,7 +227,6 @@ func (t *relayTargets) know(r *relayState) {
 	t.markDirty(r)
 }
 
-// unwanted forgets a relay without targets. Refused relays may have room afterwards.
 func (t *relayTargets) unwanted(r *relayState) {
 	t.forget(r)
 	if t.refused {
@@ -271,15 +262,13 @@ func (t *relayTargets) evict(rel *relayState) {
 	t.refuse()
 }
 
-// refuse counts a wanted relay without room.
 func (t *relayTargets) refuse() {
 	t.emit(Dropped{Reason: "relays", Count: 1})
 	t.refused = true
 }
 
-// setRoot sets the repositories of a root event. Repositories are only added until the event is
-// gone, because the tags of an event never change. Unwanted repositories are included, because they
-// may become wanted.
+// setRoot sets the repositories of a root event, wanted or not. Repositories are only added until
+// the event is gone, because its tags never change.
 func (t *relayTargets) setRoot(c RootChange) {
 	if len(c.Repos) == 0 {
 		t.dropRoot(c.ID)
@@ -338,7 +327,6 @@ func (t *relayTargets) addRoot(c RootChange, r *repo) {
 	t.track(c.ID, at, r)
 }
 
-// track makes a root event an item of the relays of its repository.
 func (t *relayTargets) track(id graspsync.EventID, at uint32, r *repo) {
 	it := t.repos.addRoot(id, at, r)
 	if r.level != LevelFull {
@@ -350,7 +338,6 @@ func (t *relayTargets) track(id graspsync.EventID, at uint32, r *repo) {
 	}
 }
 
-// displace stops the tracking of a root event for a repository.
 func (t *relayTargets) displace(it Item, r *repo) {
 	gone := t.repos.untrack(it, r)
 	for _, rel := range r.relays {
@@ -377,8 +364,7 @@ func (t *relayTargets) addOlder(id graspsync.EventID, r *repo) {
 	t.setThread(of, repos)
 }
 
-// setThread sets the repositories of an item of layer 4. If another of its repositories becomes
-// wanted, the caller reports the item again.
+// setThread sets the repositories of an item of layer 4.
 func (t *relayTargets) setThread(of filters.Descendant, after []*repo) {
 	w := t.repos
 	it, known := w.descendants[of]

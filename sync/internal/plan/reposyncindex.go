@@ -27,13 +27,12 @@ const (
 	LevelFull
 )
 
-// Item is a unit of sync with a relay: layer 1, a repository, the states of a repository with
-// HostedStatesOnly, a root event, or a descendant. It is a small number that stands for an address
-// or id, because many relays share an item.
+// Item is a unit of sync with a relay. It is a small number that stands for an address or id,
+// because many relays share an item.
 type Item uint32
 
-// Layer1 is the item for announcements and states, or for announcements with [Config].HostedStatesOnly.
-// Every relay has it.
+// Layer1 is the item for announcements and states, or for announcements with
+// [Config].HostedStatesOnly. Every relay has it.
 const Layer1 Item = 0
 
 type itemKind uint8
@@ -45,17 +44,17 @@ const (
 	itemRepo
 	itemRoot
 	itemDescendant // a thread event, or a root event beyond MaxRoots
-	itemKinds      // number of kinds
+	itemKinds
 )
 
-// tier is the priority of items. Anyone can add any number of items of layer 4, so these use only
-// the room that layers 1 to 3 leave, and do not count for the synced state of a relay.
+// tier is the priority of items. Anyone can add items of layer 4, so these use only the room that
+// layers 1 to 3 leave, and do not count for the synced state of a relay.
 type tier uint8
 
 const (
 	mainTier   tier = iota // layers 1 to 3
 	threadTier             // layer 4
-	tiers                  // number of tiers
+	tiers
 )
 
 func (w *repoSyncIndex) tier(it Item) tier {
@@ -67,16 +66,16 @@ func (w *repoSyncIndex) tier(it Item) tier {
 
 type itemInfo struct {
 	kind itemKind
-	at   uint32             // created_at of a root event
-	root *graspsync.EventID // or descendant
-	hex  string             // of root, shared by the filters of all relays
+	at   uint32 // created_at of a root event
+	root *graspsync.EventID
+	hex  string // of root, shared by the filters of all relays
 	repo *repo
 }
 
 type repo struct {
 	ref    graspsync.RepoRef
 	item   Item
-	states Item // 0 without HostedStatesOnly
+	states Item
 	level  Level
 	relays []*relayState
 	roots  map[Item]struct{}
@@ -86,20 +85,19 @@ type repo struct {
 	descendants map[Item]struct{}
 }
 
-// repoSyncIndex contains the wanted repositories with their relays and root events. It assigns the
-// items.
+// repoSyncIndex contains the wanted repositories and assigns the items.
 type repoSyncIndex struct {
-	narrow      bool   // HostedStatesOnly
-	salt        []byte // of hashes
+	narrow      bool
+	salt        []byte
 	infos       []itemInfo
-	hashes      []uint64         // cached hashes of items; 0: not computed
-	other       map[Item][]*repo // further repositories of root events and descendants
+	hashes      []uint64
+	other       map[Item][]*repo // further repositories of an item
 	free        []Item
 	byRef       map[graspsync.RepoRef]*repo
-	full        int // number of repositories at LevelFull
+	full        int
 	roots       map[graspsync.EventID]Item
 	descendants map[filters.Descendant]Item
-	addresses   map[Item]string // of descendants with an address
+	addresses   map[Item]string
 }
 
 func newRepoSyncIndex(narrow bool, salt []byte) *repoSyncIndex {
@@ -118,7 +116,6 @@ func newRepoSyncIndex(narrow bool, salt []byte) *repoSyncIndex {
 	return w
 }
 
-// expect allocates an empty index for a Snapshot.
 func (w *repoSyncIndex) expect(repos, roots int) {
 	w.infos = slices.Grow(w.infos, repos+roots)
 	w.byRef = make(map[graspsync.RepoRef]*repo, repos)
@@ -154,7 +151,6 @@ func (w *repoSyncIndex) release(it Item) {
 	w.free = append(w.free, it)
 }
 
-// repoOf returns the entry of ref, and creates a missing one.
 func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
 	if r, ok := w.byRef[ref]; ok {
 		return r
@@ -178,12 +174,10 @@ func (w *repoSyncIndex) drop(r *repo) {
 	}
 }
 
-// follows reports whether the repository is wanted in full and lists rel.
 func (r *repo) follows(rel *relayState) bool {
 	return r.level == LevelFull && slices.Contains(r.relays, rel)
 }
 
-// wants reports whether an item belongs to the repository at its level.
 func (r *repo) wants(it Item) bool {
 	if r.states != 0 && it == r.states {
 		return true
@@ -191,18 +185,15 @@ func (r *repo) wants(it Item) bool {
 	return r.level == LevelFull && (it == r.item || has(r.roots, it))
 }
 
-// isTarget reports whether a root event or descendant is a target of rel.
 func (w *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
 	return w.infos[it].repo.follows(rel) ||
 		slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
 }
 
-// reposOf returns the repositories of a root event or descendant. The caller owns the slice.
 func (w *repoSyncIndex) reposOf(it Item) []*repo {
 	return append([]*repo{w.infos[it].repo}, w.other[it]...)
 }
 
-// oldestRoot returns the oldest root event of a repository.
 func (w *repoSyncIndex) oldestRoot(r *repo) Item {
 	if r.oldest == 0 {
 		r.oldest = slices.MinFunc(slices.Collect(maps.Keys(r.roots)), func(a, b Item) int {
@@ -266,7 +257,6 @@ func (w *repoSyncIndex) untrack(it Item, r *repo) (alone bool) {
 	return false
 }
 
-// descendant returns the key of an item.
 func (w *repoSyncIndex) descendant(it Item) filters.Descendant {
 	if at, ok := w.addresses[it]; ok {
 		return filters.Descendant{Address: at}
@@ -274,7 +264,6 @@ func (w *repoSyncIndex) descendant(it Item) filters.Descendant {
 	return filters.Descendant{ID: *w.infos[it].root}
 }
 
-// grown returns a slice with at least n elements.
 func grown[T any](s []T, n int) []T {
 	if n <= len(s) {
 		return s
@@ -282,8 +271,7 @@ func grown[T any](s []T, n int) []T {
 	return append(s, make([]T, n-len(s))...)
 }
 
-// hash returns the hash of an item, see [Kept]. It is cached, because several relays confirm an
-// item.
+// hash returns the hash of an item, see [Kept].
 func (w *repoSyncIndex) hash(it Item) uint64 {
 	w.hashes = grown(w.hashes, len(w.infos))
 	if w.hashes[it] == 0 {
@@ -305,8 +293,8 @@ func (w *repoSyncIndex) hash(it Item) uint64 {
 	return w.hashes[it]
 }
 
-// itemFilters returns the filters for items of one group. The items may have several kinds, because
-// an item may be released and reassigned while its group waits.
+// itemFilters returns the filters for items. They may have several kinds, because an item may be
+// reassigned while its group waits.
 func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 	var refs, states []graspsync.RepoRef
 	var ids []graspsync.EventID
@@ -356,7 +344,6 @@ func (w *repoSyncIndex) shared(text string) string {
 	return text
 }
 
-// itemGroup is a chunk of items for one batch.
 type itemGroup struct {
 	resume *batchProgress
 	items  []Item
@@ -364,8 +351,8 @@ type itemGroup struct {
 	until  time.Time       // it waits after a failure
 }
 
-// groups splits items into chunks of one kind and progress, at most MaxValues items each. Layer 1
-// comes first, then states, repositories and root events, each in the order of filter values.
+// groups splits items into chunks of one kind and progress, at most MaxValues items each, in the
+// order of filter values.
 func (w *repoSyncIndex) groups(items []Item, resume map[Item]*batchProgress) []itemGroup {
 	sorted := slices.Clone(items)
 	slices.SortFunc(sorted, w.compare)
@@ -389,7 +376,6 @@ func (w *repoSyncIndex) groups(items []Item, resume map[Item]*batchProgress) []i
 	return out
 }
 
-// compare orders items like filter values.
 func (w *repoSyncIndex) compare(a, b Item) int {
 	x, y := &w.infos[a], &w.infos[b]
 	if c := cmp.Compare(x.kind, y.kind); c != 0 {
@@ -408,7 +394,6 @@ func (w *repoSyncIndex) compare(a, b Item) int {
 	return 0
 }
 
-// addItems adds the items of a value of a filter.
 func (w *repoSyncIndex) addItems(value string, items map[Item]struct{}) {
 	of := filters.Descendant{Address: value}
 	if id, err := graspsync.ParseEventID(value); err == nil {
@@ -426,8 +411,8 @@ func (w *repoSyncIndex) addItems(value string, items map[Item]struct{}) {
 	}
 }
 
-// itemsOf adds the items of a filter. Identifiers are collected separately, because an identifier
-// may look like an id and may belong to several repositories.
+// itemsOf adds the items of a filter. Identifiers are collected separately, because they may look
+// like an id and may belong to several repositories.
 func (w *repoSyncIndex) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[string]struct{}) {
 	if len(f.Tags) == 0 {
 		items[Layer1] = struct{}{}
@@ -452,7 +437,6 @@ func (w *repoSyncIndex) itemsOfAll(r *relayState, fs []nostr.Filter) []Item {
 	return slices.Collect(maps.Keys(items))
 }
 
-// addStates adds the items for the states of these identifiers.
 func (w *repoSyncIndex) addStates(r *relayState, identifiers map[string]struct{}, items map[Item]struct{}) {
 	if len(identifiers) == 0 {
 		return
@@ -468,7 +452,6 @@ func (w *repoSyncIndex) addStates(r *relayState, identifiers map[string]struct{}
 
 const maxExamples = 3
 
-// examples returns up to maxExamples repositories that list a relay. They are cached.
 func (w *repoSyncIndex) examples(rel *relayState) []graspsync.RepoRef {
 	if len(rel.listed.examples) < min(maxExamples, rel.listed.repos) {
 		rel.listed.examples = rel.listed.examples[:0]
@@ -484,10 +467,8 @@ func (w *repoSyncIndex) examples(rel *relayState) []graspsync.RepoRef {
 	return rel.listed.examples
 }
 
-// rootTime returns a created_at in 32 bits.
 func rootTime(t nostr.Timestamp) uint32 { return uint32(min(max(t, 0), math.MaxUint32)) }
 
-// compareRoots orders root events from old to new.
 func compareRoots(at, otherAt uint32, id, other graspsync.EventID) int {
 	switch {
 	case at < otherAt:

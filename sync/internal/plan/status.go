@@ -7,16 +7,14 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// RelayStatus is the status of one relay.
 type RelayStatus struct {
-	Relay     graspsync.RelayURL
-	Phase     Phase
-	Bootstrap bool
-	Repos     int // that list it
-	Wanted    int // items, with layer 1
-	InFlight  int
-	Confirmed int
-	// Descendants is the number of descendants, DescendantsLive the number of those followed live.
+	Relay           graspsync.RelayURL
+	Phase           Phase
+	Bootstrap       bool
+	Repos           int // that list it
+	Wanted          int // items, with layer 1
+	InFlight        int
+	Confirmed       int
 	Descendants     int `json:",omitempty"`
 	DescendantsLive int `json:",omitempty"`
 	LiveSubs        int // open subscriptions
@@ -35,7 +33,6 @@ type RelayStatus struct {
 	PassAt    time.Time // start of the last pass
 }
 
-// RepoStatus is the status of one repository.
 type RepoStatus struct {
 	Ref    graspsync.RepoRef
 	Level  Level
@@ -92,8 +89,7 @@ func (p *Plan) status(r *relayState) RelayStatus {
 	}
 }
 
-// RepoStatus returns the status of a repository, and false if it is not wanted. The cost is
-// proportional to its roots and relays.
+// RepoStatus returns the status of a repository, and false if it is not wanted.
 func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 	r, ok := p.repos.byRef[ref]
 	if !ok || r.level == LevelNone {
@@ -164,7 +160,6 @@ func (p *Plan) Repos() (full, roots int) {
 	return p.repos.full, len(p.repos.roots)
 }
 
-// RelayStatus returns the status of one relay, and false if it is unknown.
 func (p *Plan) RelayStatus(u graspsync.RelayURL) (RelayStatus, bool) {
 	if r := p.relays.byURL[u]; r != nil {
 		return p.status(r), true
