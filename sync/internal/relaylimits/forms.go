@@ -5,62 +5,52 @@ import (
 	"time"
 )
 
-// Form identifies the filters of a request without time bounds and limit. A relay may refuse a form
-// by disconnecting.
+// Form identifies the filters of a request without time bounds and limit.
 type Form struct {
 	Of  FormOf
-	Sum uint64 // hash of the filters
+	Sum uint64
 }
 
-// FormOf is the type of a [Form].
 type FormOf uint8
 
-// Values of FormOf. FormOfReq is a request with its values.
 const (
 	FormOfReq     FormOf = iota
 	FormOfShape          // a request, with placeholders as values
-	FormOfProbe          // a probe, sent alone to test whether the relay accepts it
+	FormOfProbe          // a probe, sent alone
 	FormOfNegOpen        // any NEG-OPEN; pages show whether its filter is refused
 )
 
-// Forms are the forms of one request.
 type Forms struct {
-	Own []Form // forms of the whole request
-	// Filters are the forms of the single filters with placeholders as values. A request is refused
-	// if one of its filters is refused.
+	Own []Form
+	// Filters are the forms of the single filters with placeholders as values. If one is refused,
+	// the request is.
 	Filters []Form
 }
 
-// These are the numbers of disconnects in a row after which a form counts as refused. A relay that
-// answered the form within a day more probably closes connections for another reason.
+// Numbers of disconnects in a row after which a form counts as refused. A relay that answered it
+// within a day more probably closes connections for another reason.
 const (
 	cutsBelieved = 2
 	cutsDoubted  = 6
 )
 
-// believedForm is the time that a form counts as refused. It is long enough for one more attempt of
-// a daily request.
+// believedForm is long enough for one more attempt of a daily request.
 const believedForm = 2 * Believed
 
-// maxForms is the maximum number of stored forms per relay. The bisections of several requests need
-// fewer.
+// forms per relay
 const maxForms = 256
 
-// forms are the forms after which a relay disconnected.
 type forms map[Form]*hangUps
 
-// hangUps counts the connections that a relay closed instead of answering a form.
 type hangUps struct {
-	count  int       // in a row, without an answer in between
-	at     time.Time // time of the last one
+	count  int // in a row, without an answer in between
+	at     time.Time
 	until  time.Time // the form counts as refused until then; zero: not yet
 	tookAt time.Time // time of an answer after a disconnect
 }
 
-// suspect reports whether the form may have caused the last disconnect.
 func (h *hangUps) suspect() bool { return h.at.After(h.tookAt) }
 
-// needs returns the number of disconnects in a row after which the form counts as refused.
 func (h *hangUps) needs(f Form, now time.Time) int {
 	switch {
 	case !h.tookAt.IsZero() && now.Sub(h.tookAt) < Believed:
@@ -72,8 +62,7 @@ func (h *hangUps) needs(f Form, now time.Time) int {
 }
 
 // HungUp records that the relay closed the connection instead of answering these requests. If there
-// are several, each may be the cause, and the next connection sends them one at a time.
-// noNegentropy is the time that a relay counts as without NIP-77.
+// are several, the next connection sends them one at a time.
 func (o *Observed) HungUp(unanswered []Forms, now time.Time, noNegentropy time.Duration) {
 	believe := func(f Form, h *hangUps) {
 		h.until = now.Add(believedForm)
@@ -125,7 +114,7 @@ func (fs *forms) add(f Form, h *hangUps) {
 	(*fs)[f] = h
 }
 
-// Took records that the relay answered a form after which it once disconnected.
+// Took records that the relay answered a form.
 func (o *Observed) Took(f Form, now time.Time) {
 	if h := o.forms[f]; h != nil {
 		h.count, h.until, h.tookAt = 0, time.Time{}, now
@@ -133,7 +122,7 @@ func (o *Observed) Took(f Form, now time.Time) {
 }
 
 // Suspects returns the forms after which the relay disconnected and that it has not answered since.
-// A value of true means that the form counts as refused.
+// true: the form counts as refused.
 func (o *Observed) Suspects(now time.Time) map[Form]bool {
 	out := make(map[Form]bool)
 	for f, h := range o.forms {

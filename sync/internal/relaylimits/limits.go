@@ -1,7 +1,6 @@
-// Package relaylimits contains the limits of a relay. The relay declares limits in its NIP-11
-// document ([Declared]), which are often wrong. Other limits were learned from its answers
-// ([Observed]) and expire, because relays change. Requests respect the effective limits ([Limits]),
-// which combine both.
+// Package relaylimits contains the limits of a relay: those that its NIP-11 document declares
+// ([Declared]), often wrongly, and those learned from its answers ([Observed]), which expire.
+// [Limits] combines both.
 package relaylimits
 
 import (
@@ -10,27 +9,23 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Requests are the limits for the requests of one connection. Standing subscriptions are planned
-// with them.
+// Requests are the limits for the requests of one connection.
 type Requests struct {
 	MaxMessage       int // maximum size of a request in bytes
 	MaxFilters       int // maximum filters per request
 	MaxSubscriptions int // maximum of live and historic subscriptions, 0 if unknown
-	// MaxRetained is the maximum size of all open requests, live and historic, in bytes. It is 0 if
-	// no maximum is known.
+	// maximum size of all open requests in bytes, 0 if unknown
 	MaxRetained int
-	// MaxValues is the maximum length of a list in a filter, 0 if unknown. NeedsKinds reports that
-	// each filter needs kinds.
+	// MaxValues is the maximum length of a list, 0 if unknown. NeedsKinds: each filter needs kinds.
 	MaxValues  int
 	NeedsKinds bool
 }
 
-// Limits are all limits of a relay.
 type Limits struct {
 	Requests
-	NoNegentropy  bool          // NIP-77 is not supported
-	NoNotes       bool          // filters without authors must not ask for kind 1 or for all kinds
-	NoLimitZero   bool          // filters with limit 0 are refused
+	NoNegentropy  bool // NIP-77 is not supported
+	NoNotes       bool // kind 1 may be requested by author only
+	NoLimitZero   bool
 	NegentropyMax int           // maximum events of one reconciliation, 0 if unknown
 	Pace          time.Duration // minimum time between two historic requests, 0: none
 }
@@ -45,8 +40,8 @@ func (r Requests) LiveSubscriptions() int {
 	return max(1, r.MaxSubscriptions-min(keptHistoric, r.MaxSubscriptions/2))
 }
 
-// Lent returns the number of additional standing subscriptions for a short time. History lends one
-// of its places if it has two.
+// Lent returns the number of additional standing subscriptions for a short time, which history
+// lends.
 func (r Requests) Lent() int {
 	if r.MaxSubscriptions-r.LiveSubscriptions() >= keptHistoric {
 		return 1
@@ -55,14 +50,12 @@ func (r Requests) Lent() int {
 }
 
 // LiveBytes returns the maximum size of all standing subscriptions in bytes, 0 for no maximum.
-// History keeps room for one request of maximum size.
 func (r Requests) LiveBytes() int { return r.MaxRetained - min(r.MaxMessage, r.MaxRetained/2) }
 
-// Retains reports whether the relay accepts standing subscriptions of size bytes in total.
+// Retains reports whether the relay accepts standing subscriptions of size bytes.
 func (r Requests) Retains(size int) bool { return r.MaxRetained == 0 || size <= r.LiveBytes() }
 
-// Historic returns the maximum number of open historic requests if standing subscriptions leave
-// room.
+// Historic returns the maximum number of open historic requests.
 func (r Requests) Historic() int { return max(1, min(maxHistoric, r.MaxSubscriptions/2)) }
 
 // Declared limits are clamped to these ranges.
@@ -97,8 +90,7 @@ func Declared(info wire.Info, usual Requests) Requests {
 	return r
 }
 
-// Effective returns the declared limits, narrowed by the facts. No limit falls below the minimum of
-// every relay.
+// Effective returns the declared limits, narrowed by the facts.
 func (f Facts) Effective(declared Requests, now time.Time) Limits {
 	l := Limits{
 		Requests:      declared,
@@ -127,10 +119,10 @@ func (f Facts) Effective(declared Requests, now time.Time) Limits {
 	return l
 }
 
-// shorten reserves room in a message for the longer filters of a relay that refuses limit 0.
+// shorten reserves room for the longer filters of a relay that refuses limit 0.
 func (l *Limits) shorten() { l.MaxMessage = max(LeastMessage, l.MaxMessage-SinceSize*l.MaxFilters) }
 
-// Narrow applies a fact and reports whether a limit changed. A limit is never widened.
+// Narrow applies a fact and reports whether a limit changed.
 func (l *Limits) Narrow(k Kind, value int) (news bool) {
 	is := map[Kind]*bool{NeedsKinds: &l.NeedsKinds, NoNotes: &l.NoNotes, NoLimitZero: &l.NoLimitZero}[k]
 	if is != nil {

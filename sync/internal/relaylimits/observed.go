@@ -12,33 +12,30 @@ import (
 // Kind is the subject of a fact.
 type Kind uint8
 
-// The values of NoNegentropy and NeedsKinds are 1.
+// The values of the first two, and of NoLimitZero and NoNotes, are 1.
 const (
-	// NoNegentropy: the relay does not support NIP-77.
 	NoNegentropy Kind = iota
-	// NeedsKinds: the relay refuses filters without kinds.
+	// filters without kinds are refused
 	NeedsKinds
-	// MaxValues is the maximum number of values in one list of a filter.
+	// values in one list of a filter
 	MaxValues
-	// MaxFilters is the maximum number of filters in one REQ.
+	// filters in one REQ
 	MaxFilters
-	// MaxSubscriptions is the maximum number of open subscriptions, live and historic.
+	// open subscriptions, live and historic
 	MaxSubscriptions
-	// MaxMessage is the maximum size of a message to the relay in bytes.
+	// bytes of a message to the relay
 	MaxMessage
-	// PageSize is the number of events in the largest page that the relay returned.
+	// events in the largest page that the relay returned
 	PageSize
-	// NegentropyMax is the maximum number of events in a reconciled set.
+	// events in a reconciled set
 	NegentropyMax
-	// Pace is the time between two requests for history in milliseconds, after complaints about the
-	// rate.
+	// milliseconds between two requests for history
 	Pace
-	// MaxRetained is the maximum size of all open requests in bytes.
+	// bytes of all open requests
 	MaxRetained
-	// NoLimitZero: the relay refuses filters with "limit": 0. The value is 1.
+	// filters with "limit": 0 are refused
 	NoLimitZero
-	// NoNotes: the relay refuses filters without authors that ask for kind 1 or for all kinds. The
-	// value is 1.
+	// filters without authors that ask for kind 1 or for all kinds are refused
 	NoNotes
 
 	kinds // number of kinds
@@ -50,7 +47,6 @@ var names = [kinds]string{
 	"max_retained", "no_limit_zero", "no_notes",
 }
 
-// String returns the name of the kind in JSON.
 func (k Kind) String() string {
 	if k < kinds {
 		return names[k]
@@ -58,13 +54,12 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// fact is a value with its expiry.
 type fact struct {
 	Value int       `json:"value"`
 	Until time.Time `json:"until"`
 }
 
-// Facts are the facts about one relay. The zero value has none. Copies are independent.
+// Facts are the facts about one relay. The zero value has none.
 type Facts struct{ facts [kinds]fact }
 
 // Learn sets the value of k, which must be above 0, until a time.
@@ -102,8 +97,7 @@ func (f Facts) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// UnmarshalJSON ignores unknown names and impossible values, because another version may have
-// written them.
+// UnmarshalJSON ignores unknown names and impossible values.
 func (f *Facts) UnmarshalJSON(data []byte) error {
 	var m map[string]fact
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -137,8 +131,7 @@ type Aside struct {
 	Until time.Time `json:"until"`
 }
 
-// Observed contains everything learned about a relay. The zero value is empty. It is not safe for
-// concurrent use.
+// Observed contains everything learned about a relay. It is not safe for concurrent use.
 type Observed struct {
 	Facts
 	aside map[Value]time.Time
@@ -152,7 +145,7 @@ func (o *Observed) Page(size int, now time.Time) {
 	}
 }
 
-// SetAside records a value that requests omit, if fewer than [MaxAside] are stored.
+// SetAside records a value that requests omit, at most [MaxAside].
 func (o *Observed) SetAside(v Value, until time.Time) {
 	if o.aside == nil {
 		o.aside = make(map[Value]time.Time)
@@ -162,7 +155,7 @@ func (o *Observed) SetAside(v Value, until time.Time) {
 	}
 }
 
-// Aside returns the values to omit now, in no order, and deletes expired ones.
+// Aside returns the values to omit now, in no order.
 func (o *Observed) Aside(now time.Time) (values []Value) {
 	for v, until := range o.aside {
 		if now.Before(until) {
@@ -177,7 +170,7 @@ func (o *Observed) Aside(now time.Time) (values []Value) {
 // Learned is the part of [Observed] that survives a restart.
 type Learned struct {
 	Facts    Facts   `json:"facts"`
-	SetAside []Aside `json:"set_aside,omitempty"` // sorted
+	SetAside []Aside `json:"set_aside,omitempty"`
 }
 
 // Learned returns the facts and the values set aside.
@@ -201,8 +194,8 @@ func Restored(l Learned) (o Observed) {
 	return o
 }
 
-// Clamp removes expired values and limits the lifetime of the others to [Longest] from now. It
-// corrects values from a disk that were written with a wrong clock.
+// Clamp removes expired values and limits the lifetime of the others to [Longest], because the
+// clock may have been wrong.
 func (l *Learned) Clamp(now time.Time) {
 	most := now.Add(Longest).Round(0).UTC()
 	for k := range l.Facts.facts {

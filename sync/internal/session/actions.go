@@ -14,25 +14,22 @@ import (
 // Action is an instruction to the caller.
 type Action interface{ action() }
 
-// The caller carries actions out in the order in which they were returned.
+// The caller carries actions out in order.
 type (
 	// Send sends a request.
 	Send struct{ Request wire.Request }
 	// Deliver passes on an event that matches a request. Its id and signature are not verified.
 	Deliver struct {
 		Event graspsync.Event
-		// Known events were processed before. Only some fields were read, see
-		// [wire.Message].
+		// Known events were processed before. Only some fields were read, see [wire.Message].
 		Known bool `json:",omitempty"`
 		Size  int
 		Batch plan.BatchID // 0 for a live event
-		Kind  plan.Kind    // of the batch
-		// Gap reports that a live subscription was open when the event was created and did not
-		// deliver the event.
+		Kind  plan.Kind
+		// Gap reports that an open live subscription did not deliver the event.
 		Gap bool
 	}
-	// LoadSet asks for the set of stored events that match Filter, which may be a filter of ids.
-	// The answer goes to SetLoaded.
+	// LoadSet asks for the set of stored events that match Filter. The answer goes to SetLoaded.
 	LoadSet struct {
 		Query  QueryID
 		Filter nostr.Filter
@@ -40,13 +37,13 @@ type (
 	// Missing asks which of IDs are not stored. The answer goes to Checked.
 	Missing struct {
 		Query QueryID
-		Batch plan.BatchID `json:"-"` // of the query
+		Batch plan.BatchID `json:"-"`
 		IDs   []graspsync.EventID
-		// More reports that the query has further ids, so it need not wait for ids that are
-		// requested from another relay.
+		// More reports that the query has further ids, so it need not wait for ids that another
+		// relay may bring.
 		More bool `json:",omitempty"`
 	}
-	// Done reports the end of a batch. Cursors has the progress of each query.
+	// Done reports the end of a batch.
 	Done struct {
 		Batch   plan.BatchID
 		Result  plan.Result
@@ -58,7 +55,7 @@ type (
 		OpenAt int64 `json:",omitempty"` // Unix time of its EOSE, 0 if it was refused at the opening
 		Live   plan.LiveID
 		Reason string
-		Why    wire.Refusal // the cause that remains after all repairs
+		Why    wire.Refusal
 	}
 	// RateLimited reports that no new request is sent until Until.
 	RateLimited struct {
@@ -71,26 +68,24 @@ type (
 		Kind   relaylimits.Kind
 		Value  int
 		Reason string // may be remote text
-		// Wrong reports that the relay offers NIP-77 and its answers are wrong. This result is not
-		// a refusal, which could end at any time.
+		// Wrong reports that the relay offers NIP-77 and its answers are wrong, which is no
+		// refusal.
 		Wrong bool `json:",omitempty"`
 	}
-	// Taken reports that the relay answered a form of request after which it once disconnected.
+	// Taken reports that the relay answered a form after which it once disconnected.
 	Taken struct{ relaylimits.Form }
-	// SetAside reports a value for which the relay refuses every request. Later requests omit the
-	// value.
+	// SetAside reports a value that later requests omit.
 	SetAside struct{ relaylimits.Value }
-	// Authenticate asks for a signed answer to a challenge. The answer goes to Signed.
+	// Authenticate asks for a signed answer, which goes to Signed.
 	Authenticate struct{ Challenge string }
 	// Notice reports a NOTICE that is not classified.
 	Notice struct{ Text string }
-	// Hangup ends the connection because the relay answers no request. Hung reports that the relay
-	// sends no messages at all.
+	// Hangup ends the connection. Hung reports that the relay sends no messages at all.
 	Hangup struct {
 		Reason string
 		Hung   bool
 	}
-	// Strike reports a proof of hostility. Last reports that the limit of strikes is reached.
+	// Strike reports a proof of hostility. Last reports that the limit is reached.
 	Strike struct {
 		Reason string
 		Last   bool
@@ -117,26 +112,22 @@ type Report struct {
 	Method  Method
 	Events  int // received, duplicates included
 	Pages   int
-	Missing int // ids that the relay announced and did not serve
-	Seconds int // seconds that hold more events than a page
-	// Reconciled is the number of queries compared by NIP-77. LackingAll is the number of stored
-	// ids that the relay lacks. Lacking contains at most [MaxLacking] of them. Several queries may
-	// add the same id.
+	Missing int // announced and not served
+	Seconds int // with more events than a page
+	// Reconciled counts the queries compared by NIP-77, LackingAll the stored ids that the relay
+	// lacks, at most [MaxLacking] of them in Lacking. Several queries may add the same id.
 	Reconciled int
 	LackingAll int
 	Lacking    []graspsync.EventID
-	// Unserved contains at most 1,000 of the Missing ids.
-	Unserved []graspsync.EventID
-	// Disproved reports that NIP-77 hid events that the relay has.
-	Disproved bool `json:",omitempty"`
-	// PageSize is the largest page that the relay returned so far, in events.
+	Unserved   []graspsync.EventID
+	Disproved  bool `json:",omitempty"`
+	// largest page that the relay returned so far, in events
 	PageSize int
 	Err      string // reason of a failure, may be remote text
-	// Late reports that the batch failed only because of its deadline and had received events.
+	// Late reports that the batch failed only because of its deadline.
 	Late bool
 }
 
-// MaxLacking is the maximum number of ids in [Report.Lacking].
 const MaxLacking = 1_000
 
 func (r *Report) compared(lacking [][32]byte) {
@@ -150,13 +141,11 @@ func (r *Report) compared(lacking [][32]byte) {
 // Method is a bit set of ways to fetch history.
 type Method uint8
 
-// A batch of several queries may have used both methods.
 const (
-	Pages  Method = 1 << iota // REQ, page by page
-	Negent                    // NIP-77
+	Pages Method = 1 << iota
+	Negent
 )
 
-// String returns the name in the words of the NIPs.
 func (m Method) String() string {
 	switch m {
 	case Pages:
@@ -169,5 +158,5 @@ func (m Method) String() string {
 	return "-"
 }
 
-// QueryID identifies a LoadSet or Missing and its answer.
+// QueryID identifies a LoadSet or Missing.
 type QueryID uint64

@@ -7,15 +7,14 @@ import (
 )
 
 // audit looks for proof that NIP-77 hides events. After a window of the past was fetched by pages,
-// it is reconciled with an empty set. Events that reconciliation did not show are fetched by pages
-// again. If they arrive again, the relay had them during the reconciliation.
+// it is reconciled with an empty set. Events that this did not show are fetched by pages again. If
+// they arrive again, NIP-77 hid them.
 type audit struct {
 	came    map[graspsync.EventID]struct{} // not stored, received by pages
-	compare bool                           // the comparison by NIP-77 has started
+	compare bool
 	hidden  map[graspsync.EventID]struct{} // received by pages, not shown by NIP-77
 }
 
-// maxAudited is the maximum number of events of a window that are compared.
 const maxAudited = 1_000
 
 func (a *audit) brought(id graspsync.EventID) {
@@ -27,7 +26,6 @@ func (a *audit) brought(id graspsync.EventID) {
 	}
 }
 
-// shown compares the ids of NIP-77 with the received events and reports whether an event is hidden.
 func (a *audit) shown(need [][32]byte) bool {
 	for _, id := range need {
 		delete(a.came, id)
@@ -49,7 +47,6 @@ func (h *history) audited(q *query, result plan.Result) bool {
 	return true
 }
 
-// shown continues an audit whose reconciliation ended.
 func (h *history) shown(q *query, neg *negentropy.Session) {
 	if !h.maybeCut(neg.TheirLen()) && q.audit.shown(neg.Need()) { // a cut set proves nothing
 		h.startPages(q, 0)

@@ -12,21 +12,19 @@ import (
 const maxProbes = 64
 
 // bisection finds the refused part of a request, so that one bad value does not exclude 99 good
-// ones. It sends one probe at a time. The first probe repeats the whole request, because the
-// refusal may have had another cause. The second has placeholders as values and tests the form and
-// limit 0. Later probes are halves.
+// ones. The first probe repeats the whole request, because the refusal may have had another cause.
+// The second has placeholders as values. Later probes are halves.
 type bisection struct {
 	caps *relayCaps
 
-	origin     *request // the refused request
+	origin     *request
 	text       string
 	probes     int
-	stack      []*piece // pieces to probe, last first
-	now        *piece   // piece of the open probe
+	stack      []*piece
+	now        *piece
 	badValues  []relaylimits.Value
 	badFilters []nostr.Filter // refused with any values
-	// learned reports that the bisection found a form that the relay accepts.
-	learned bool
+	learned    bool
 }
 
 func newBisection(t *relayCaps, x *request) *bisection {
@@ -37,8 +35,8 @@ type piece struct {
 	kind    pieceKind
 	filters []nostr.Filter
 	parent  *piece
-	taken   int  // number of accepted halves
-	formOK  bool // the form is accepted
+	taken   int
+	formOK  bool
 }
 
 type pieceKind uint8
@@ -51,7 +49,6 @@ const (
 	pieceSince             // the form, kinds or notes variant without limit 0
 )
 
-// next returns the next piece to probe. It returns nil if no piece is left or maxProbes is reached.
 func (b *bisection) next() *piece {
 	if b.over() || b.probes == maxProbes {
 		return nil
@@ -77,8 +74,7 @@ func (b *bisection) probe(p *piece) *request {
 	return &request{kind: reqProbe, filters: fs, since: p.kind == pieceSince}
 }
 
-// probed records whether the relay accepted the current piece. whole means that the accepted piece
-// was the whole request.
+// probed records whether the relay accepted the current piece. whole: it was the whole request.
 func (b *bisection) probed(taken bool) (whole bool) {
 	switch p := b.now; {
 	case !taken:
@@ -105,7 +101,6 @@ func (b *bisection) probed(taken bool) (whole bool) {
 	return false
 }
 
-// split pushes the parts of a refused piece.
 func (b *bisection) split(p *piece) {
 	f := p.filters[0]
 	push := func(kind pieceKind, fs ...nostr.Filter) {

@@ -16,27 +16,26 @@ import (
 
 type batch struct {
 	plan.Batch
-	open    int // queries that have not ended
+	open    int
 	cursors []plan.Cursor
 	parts   [][]*query // queries by filter, ended ones included
 	result  plan.Result
 	report  Report
 }
 
-// history fetches batches by pages, by reconciliation (NIP-77) and by ids. Reconciliation is in
-// reconcile.go.
+// history fetches batches by pages, by reconciliation (NIP-77, see reconcile.go) and by ids.
 type history struct {
-	cfg      *Config // read-only
+	cfg      *Config
 	out      *outbox
 	caps     *relayCaps
 	requests *requests
 
 	batches  map[plan.BatchID]*batch
 	queries  map[QueryID]*query
-	pageSize int // largest page the relay returned
+	pageSize int
 
 	reconciling reconcileQueue
-	room        int // room of the next query
+	room        int
 }
 
 func newHistory(cfg *Config, out *outbox, t *relayCaps, r *requests) *history {
@@ -82,7 +81,6 @@ func (h *history) wake(w *wake) {
 	}
 }
 
-// sum sets the cursor of a filter to the least progress of its queries.
 func (b *batch) sum(index int) {
 	all := plan.CursorDone
 	for _, q := range b.parts[index] {
@@ -96,8 +94,7 @@ func (b *batch) sum(index int) {
 	b.cursors[index] = all
 }
 
-// queriesFor returns the queries for a filter. If the filter exceeds a limit of the relay, it is
-// divided.
+// queriesFor returns the queries for a filter, divided as the limits of the relay require.
 func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
 	fs, less := h.caps.reshape(from.Filter, h.caps.queryBounds())
 	if len(fs) == 0 {
@@ -133,7 +130,6 @@ func (h *history) begin(q *query) {
 	}
 }
 
-// restart replaces a query, from its cursor on, by queries within the current limits.
 func (h *history) restart(q *query) {
 	q.noteCursor()
 	h.dropOthers(q)
@@ -151,7 +147,6 @@ func (h *history) restart(q *query) {
 	h.reconcileNext()
 }
 
-// end ends a query. The last query ends the batch.
 func (h *history) end(q *query, result plan.Result, why string) {
 	if _, open := h.queries[q.id]; !open || result < plan.Failed && h.audited(q, result) {
 		return
@@ -242,13 +237,12 @@ func (h *history) overdue(now time.Time) (out []*batch) {
 	return out
 }
 
-// ahead is added to the current time when a query starts over by pages, so that events dated in the
+// ahead is added to the current time if a query starts over by pages, so that events dated in the
 // future are included.
 const ahead = time.Hour
 
-// expireBatch ends a batch at its deadline. Its received events stay. A query with open requests by
-// id and no cursor continues by pages in the next batch, because another reconciliation would begin
-// with the same ids and never reach the others.
+// expireBatch ends a batch at its deadline. A query by id continues by pages in the next batch,
+// because another reconciliation would begin with the same ids.
 func (h *history) expireBatch(b *batch, now time.Time) {
 	h.reconciling.leaveAll(b)
 	b.report.Late = b.result < plan.Failed && b.report.Events > 0
@@ -273,7 +267,6 @@ func (h *history) repeat(x *request) {
 	h.requests.enqueueFirst(x)
 }
 
-// onHistoric handles an event of history. The report counts all received events, before any check.
 func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches bool) {
 	x.idleBy = now.Add(h.cfg.IdleTimeout)
 	x.events++
@@ -307,8 +300,7 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 }
 
 // resembles reports whether an honest relay may send an event that does not match. Some relays
-// match a tag value under any name, or ignore since and until. Such an event counts toward the page
-// but is not delivered.
+// match a tag value under any name, or ignore since and until. Such an event is not delivered.
 func resembles(fs []nostr.Filter, ev *nostr.Event) bool {
 	values := make(map[string]struct{}, len(ev.Tags))
 	for _, t := range ev.Tags {
@@ -336,11 +328,10 @@ func hasValue(wanted nostr.TagMap, values map[string]struct{}) bool {
 	return false
 }
 
-// leastPage is the page size in events that every relay supports. Without this minimum, a single
-// event would look like a full page until a larger page was received.
+// leastPage is the page size that every relay supports. Without it a single event would look like a
+// full page.
 const leastPage = 5
 
-// startPages fetches a query by pages from until downward.
 func (h *history) startPages(q *query, until int64) {
 	h.leaveReconciling(q)
 	q.b.report.Method |= Pages
@@ -357,11 +348,6 @@ func (h *history) nextPage(q *query) {
 
 func (h *history) endPage(x *request, hint wire.Hint) {
 	q := x.q
-	if x.noticed && x.events == 0 {
-		// Some relays report a failed query with a NOTICE before the EOSE.
-		h.fail(x, "answered with a NOTICE and no events")
-		return
-	}
 	h.requests.drop(x, true)
 	q.b.report.Pages++
 	q.walk.End(hint == wire.HintFinish, hint == wire.HintMore)
@@ -373,11 +359,9 @@ func (h *history) endPage(x *request, hint wire.Hint) {
 	h.nextPage(q)
 }
 
-// leastDoubt is the minimum number of events of a last second that may have been cut.
 const leastDoubt = 20
 
-// walked ends a query after its last page. Seconds with more events than a page are reconciled
-// (NIP-77), or else reported as gaps.
+// walked ends a query after its last page. Full seconds are reconciled, or else reported as gaps.
 func (h *history) walked(q *query) {
 	w := q.walk
 	q.full = w.Gaps()
@@ -399,7 +383,6 @@ func (h *history) walked(q *query) {
 	}
 }
 
-// fullSeconds ends a query that may lack events of its full seconds.
 func (h *history) fullSeconds(q *query) {
 	h.leaveReconciling(q)
 	q.b.report.Seconds += len(q.full)
@@ -413,7 +396,6 @@ func (h *history) fetchIDs(q *query, ids []graspsync.EventID) {
 	h.moreIDs(q)
 }
 
-// moreIDs enqueues requests by id while there is room.
 func (h *history) moreIDs(q *query) {
 	for len(q.ids.todo) > 0 && q.ids.open < q.ids.atOnce(2*h.requests.mostHistoric) {
 		ids := q.ids.next(h.caps.idChunk)
@@ -428,15 +410,9 @@ func (h *history) moreIDs(q *query) {
 	}
 }
 
-// endIDs ends a request by id. Missing ids are requested once more and then counted as not served,
-// because some relays announce ids of events that they do not serve.
+// endIDs ends a request by id. Some relays announce ids of events that they do not serve.
 func (h *history) endIDs(x *request) {
 	q := x.q
-	if x.noticed && x.events == 0 {
-		// Some relays report a failed query with a NOTICE before the EOSE.
-		h.fail(x, "answered with a NOTICE and no events")
-		return
-	}
 	h.requests.drop(x, true)
 	if limit := q.ids.took(x); limit > 0 {
 		h.caps.idsAtMost(limit)
@@ -478,8 +454,7 @@ func (h *history) countUnserved(q *query) {
 	q.result = max(q.result, plan.Gaps)
 }
 
-// fewerIDs repeats a request with at most half of the ids. It returns false if the request has only
-// one id.
+// fewerIDs repeats a request with at most half of the ids, if it has several.
 func (h *history) fewerIDs(x *request, sendClose bool) bool {
 	n := len(x.filters[0].IDs)
 	if n < 2 {
@@ -490,7 +465,7 @@ func (h *history) fewerIDs(x *request, sendClose bool) bool {
 	return true
 }
 
-// kindsOfIDs repeats a request by id with kinds if the relay refuses filters without kinds.
+// kindsOfIDs adds kinds if the relay refuses filters without kinds.
 func (h *history) kindsOfIDs(x *request, why wire.Refusal, text string, sendClose bool) bool {
 	k, ok := map[wire.Refusal]relaylimits.Kind{
 		wire.RefusalNeedsKinds: relaylimits.NeedsKinds, wire.RefusalNoNotes: relaylimits.NoNotes,

@@ -4,40 +4,37 @@ import (
 	"time"
 )
 
-// Cooling is the last pause after a complaint of the relay about the request rate. The next
-// connection continues with it.
+// Cooling is the last pause after a complaint about the request rate. The next connection continues
+// with it.
 type Cooling struct {
 	Until time.Time
 	For   time.Duration
 }
 
 const (
-	// maxCooldown is the maximum of a doubled pause, unless Config.Cooldown is longer.
+	// unless Config.Cooldown is longer
 	maxCooldown = time.Hour
-	// quiet is the time without complaints, while requests are sent, after which the pause and the
-	// pace are reduced.
+	// quiet is the time without complaints after which the pause and the pace are reduced.
 	quiet = 5 * time.Minute
 
 	// leastPace is the time between two historic requests after the first complaint. Each further
-	// complaint doubles it, and each quiet time reduces it by a quarter. Relays built with
-	// rust-nostr refill by whole seconds since the last request, so faster clients get no refill.
+	// complaint doubles it, and each quiet time reduces it by a quarter. Relays built with rust-
+	// nostr refill by whole seconds since the last request.
 	leastPace = 1100 * time.Millisecond
-	mostPace  = 10 * time.Second // maximum time between two historic requests
+	mostPace  = 10 * time.Second
 )
 
-// pacing is the request rate after complaints of the relay.
 type pacing struct {
 	last  Cooling
-	until time.Time // no new request before this time; zero: no pause
+	until time.Time // no new request before; zero: no pause
 
 	every time.Duration // minimum time between two historic requests, 0: none
-	since time.Time     // when every changed last
-	next  time.Time     // no historic request before this time; zero: no limit
+	since time.Time
+	next  time.Time // no historic request before; zero: no limit
 }
 
 // complained records a complaint and reports whether it is new. A complaint during a pause concerns
-// earlier requests and does not extend the pause. Otherwise a relay that complains every minute
-// would never get another request.
+// earlier requests, and would otherwise extend the pause again and again.
 func (p *pacing) complained(now time.Time, base time.Duration) bool {
 	if now.Before(p.until) {
 		return false

@@ -14,14 +14,12 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// maxRepeats is the maximum number of repetitions of a message after the relay reported that it
-// lost the session.
+// repetitions of a message after the relay lost the session
 const maxRepeats = 3
 
 // checkedAtOnce is the maximum number of ids in one comparison with the stored events.
 const checkedAtOnce = 1_000
 
-// reconcileNext starts waiting queries while a slot is free.
 func (h *history) reconcileNext() {
 	for q := h.reconciling.next(); q != nil; q = h.reconciling.next() {
 		if q.set != nil {
@@ -104,8 +102,8 @@ func (h *history) negotiate(now time.Time, x *request, payload []byte) {
 	}
 }
 
-// distrustNeg handles an error of a reconciliation. A protocol error ends NIP-77 with this relay. A
-// reached limit concerns only this query.
+// distrustNeg: a protocol error ends NIP-77 with this relay, a reached limit concerns only this
+// query.
 func (h *history) distrustNeg(q *query, err error) {
 	if !errors.Is(err, negentropy.ErrProtocol) {
 		h.salvage(q)
@@ -115,7 +113,7 @@ func (h *history) distrustNeg(q *query, err error) {
 	h.byPages(q)
 }
 
-// negSilent handles a missing answer. Relays without NIP-77 may ignore NEG-OPEN.
+// negSilent: relays without NIP-77 may ignore NEG-OPEN.
 func (h *history) negSilent(x *request) {
 	if x.events == 0 {
 		h.noNegentropy("no answer to NEG-OPEN", false)
@@ -126,8 +124,7 @@ func (h *history) negSilent(x *request) {
 func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 	q := x.q
 	if why == wire.RefusalSessionLost && q.repeats < maxRepeats && q.last != nil {
-		// khatru answers before it stores the session, so our next message may find no session and
-		// is not processed.
+		// khatru answers before it stores the session, so our next message may find none.
 		q.repeats++
 		h.out.do(Send{wire.Request{Type: wire.TypeNegSend, Sub: x.id, Payload: q.last}})
 		return
@@ -150,8 +147,8 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 	}
 }
 
-// noNegentropy uses pages from now on, including waiting queries. wrong reports that the relay
-// offers NIP-77 and its answers are wrong.
+// noNegentropy uses pages from now on. wrong reports that the relay offers NIP-77 and its answers
+// are wrong.
 func (h *history) noNegentropy(reason string, wrong bool) {
 	if !h.reconciling.offered {
 		return
@@ -187,11 +184,8 @@ func (h *history) reconciled(q *query) {
 	h.askMissing(q, need)
 }
 
-// askMissing finds out which of the ids are not stored.
 func (h *history) askMissing(q *query, need [][32]byte) {
-	if h.reconciling.leaveWith(q, len(need)) {
-		h.reconcileNext()
-	}
+	q.neg = nil // its ids are kept
 	if len(need) == 0 {
 		h.idsDone(q)
 		return
@@ -203,14 +197,12 @@ func (h *history) askMissing(q *query, need [][32]byte) {
 	h.ask(q, ids)
 }
 
-// ask emits Missing for at most checkedAtOnce ids.
 func (h *history) ask(q *query, ids []graspsync.EventID) {
 	n := min(len(ids), checkedAtOnce)
 	q.state, q.found = qChecking, ids[n:]
 	h.out.do(Missing{Query: q.id, Batch: q.b.ID, IDs: slices.Clip(ids[:n]), More: len(q.found) > 0})
 }
 
-// checked requests the ids that are not stored. Ids in later are checked again afterwards.
 func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error) {
 	q, ok := h.queries[id]
 	if !ok || q.state != qChecking {
@@ -228,7 +220,6 @@ func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error)
 	}
 }
 
-// idsDone continues after the events of a reconciliation were fetched.
 func (h *history) idsDone(q *query) {
 	if len(q.found) > 0 {
 		h.ask(q, q.found)
@@ -255,31 +246,25 @@ func (h *history) salvage(q *query) {
 }
 
 // maybeCut reports whether n looks like the relay's limit for one reconciliation. Some relays
-// silently reconcile only the newest events, as many as their database returns in one query. These
-// limits are round numbers. Such a query is also fetched by pages. A relay that refuses large sets
-// does not cut them.
+// silently reconcile only the newest events, as many as their database returns in one query, which
+// is a round number. A relay that refuses large sets does not cut them.
 func (h *history) maybeCut(n int) bool {
 	return n > 0 && h.caps.NegentropyMax == 0 && (n%50 == 0 || n == 375 || n == h.pageSize)
 }
 
-// reconcileQueue limits the number of queries that reconcile (NIP-77) concurrently, because claimed
-// ids cost the relay nothing and use local memory. A query leaves its slot before its ids are
-// fetched if the ids of all such queries fit into its room. So slow fetches do not block other
-// reconciliations.
+// reconcileQueue limits the number of concurrent reconciliations, because claimed ids cost the
+// relay nothing and use local memory.
 type reconcileQueue struct {
-	most    int  // maximum concurrent queries; read-only
-	offered bool // the relay is not known to lack NIP-77
+	most    int
+	offered bool // not known to lack NIP-77
 	doubted bool // a NEG-OPEN was refused for a reason that may be the filter
 	waiting []*query
-	active  int // queries with a slot, from LoadSet on
+	active  int
 	granted int // ids that queries with a slot may need
-	left    int // ids of queries that left their slot early
 }
 
 func (t *reconcileQueue) wait(q *query) { t.waiting = append(t.waiting, q) }
 
-// next gives a slot to the query that has waited longest. It returns nil if no query waits or no
-// slot is free.
 func (t *reconcileQueue) next() *query {
 	if len(t.waiting) == 0 || t.active >= t.most {
 		return nil
@@ -296,9 +281,8 @@ func (t *reconcileQueue) grant(q *query) {
 	q.granted = q.room
 }
 
-// leave frees the slot of a query or ends its wait. free means that a slot became free.
+// leave frees the slot of a query or ends its wait.
 func (t *reconcileQueue) leave(q *query) (free bool) {
-	t.left, q.left = t.left-q.left, 0
 	switch {
 	case q.state == qWaiting:
 		t.waiting = slices.DeleteFunc(t.waiting, func(o *query) bool { return o == q })
@@ -312,18 +296,6 @@ func (t *reconcileQueue) leave(q *query) (free bool) {
 		return true
 	}
 	return false
-}
-
-// leaveWith is leave for a query with ids to fetch. It returns false if the query keeps its slot
-// because the ids exceed its room.
-func (t *reconcileQueue) leaveWith(q *query, ids int) bool {
-	if t.left+ids > q.room {
-		q.neg = nil // its ids are kept
-		return false
-	}
-	t.leave(q)
-	t.left, q.left = t.left+ids, ids
-	return true
 }
 
 func (t *reconcileQueue) leaveAll(b *batch) {

@@ -11,7 +11,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// sqlValues is the usual maximum length of a list at relays with SQL databases.
 const sqlValues = 10
 
 // sinceBack is the time before now at which a live subscription without limit 0 begins, because
@@ -21,8 +20,8 @@ const sinceBack = 15 * time.Minute
 // relayCaps contains the limits of the relay and makes filters that respect them.
 type relayCaps struct {
 	relaylimits.Limits
-	liveNoNotes bool // learned from a refused live subscription
-	idChunk     int  // maximum ids in one request
+	liveNoNotes bool // learned from a live subscription
+	idChunk     int
 	aside       map[relaylimits.Value]struct{}
 
 	out *outbox
@@ -40,7 +39,6 @@ func (t *relayCaps) set(to relaylimits.Limits, aside []relaylimits.Value) {
 	}
 }
 
-// learn tightens a limit of the relay and reports whether it changed.
 func (t *relayCaps) learn(k relaylimits.Kind, value int, reason string) bool {
 	if !t.Narrow(k, value) {
 		return false
@@ -54,7 +52,6 @@ func (t *relayCaps) learn(k relaylimits.Kind, value int, reason string) bool {
 
 func (t *relayCaps) idsAtMost(n int) { t.idChunk = min(t.idChunk, n) }
 
-// withoutNotes learns that the relay requires kinds and refuses kind 1.
 func (t *relayCaps) withoutNotes(x *request, text string) bool {
 	if !slices.ContainsFunc(x.asks(), asksForNotes) {
 		return false
@@ -74,8 +71,8 @@ func (t *relayCaps) setAside(v relaylimits.Value) {
 	t.out.do(SetAside{v})
 }
 
-// reshape returns filters for the same events within the limits of the relay, or none if no value
-// is left. less reports that excluded values were omitted.
+// reshape returns filters for the same events within the limits of the relay. less reports that
+// excluded values were omitted.
 func (t *relayCaps) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool) {
 	if f, less = t.withoutAside(f); filters.Empty(f) {
 		return nil, less
@@ -97,29 +94,27 @@ func (t *relayCaps) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less 
 }
 
 type bounds struct {
-	values  int // maximum length of a list, 0 for no maximum
-	room    int // maximum size in bytes
+	values  int // 0 for no maximum
+	room    int
 	noNotes bool
 }
 
-// queryBounds returns the bounds of a query filter. The plan also uses half a message.
+// queryBounds: the plan also uses half a message.
 func (t *relayCaps) queryBounds() bounds {
 	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage) / 2, t.NoNotes}
 }
 
-// liveBounds returns the bounds of a live filter. They allow a full message, because the plan fills
-// messages and halves would need another subscription. Many relays do not check filters with limit
-// 0, so live filters include kind 1 until that is refused.
+// liveBounds allows a full message, because the plan fills messages. Many relays do not check
+// filters with limit 0, so live filters include kind 1 until that is refused.
 func (t *relayCaps) liveBounds() bounds {
 	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
 }
 
 type livePart struct {
 	filters []nostr.Filter
-	size    int // bytes
+	size    int
 }
 
-// pack distributes the filters of a live subscription over as few requests as the relay allows.
 func (t *relayCaps) pack(fs []nostr.Filter) []livePart {
 	var out []nostr.Filter
 	for _, f := range fs {
@@ -139,7 +134,7 @@ func (t *relayCaps) mustReshape(f nostr.Filter, to bounds) bool {
 	return less || len(fs) != 1 || len(fs[0].Kinds) != len(f.Kinds)
 }
 
-// withoutAside returns f without the excluded values. less reports that a value was removed.
+// withoutAside returns f without the excluded values, and whether it had some.
 func (t *relayCaps) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 	if len(t.aside) == 0 {
 		return f, false
@@ -161,7 +156,6 @@ func (t *relayCaps) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 	return f, less
 }
 
-// byID returns the filter for ids that a query with filter of has found.
 func (t *relayCaps) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
 	f := filters.ByID(ids, len(ids))[0]
 	kinds := nostr.Filter{Kinds: of.Kinds, Authors: of.Authors}
@@ -179,7 +173,7 @@ func (t *relayCaps) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter 
 	return f
 }
 
-// form returns the filters of a request as they are sent. A probe with since has no limit 0.
+// form returns the filters of a request as they are sent.
 func (t *relayCaps) form(x *request, now time.Time) []nostr.Filter {
 	fs := x.filters
 	if !slices.ContainsFunc(fs, func(f nostr.Filter) bool { return f.LimitZero }) {
@@ -198,7 +192,6 @@ func (t *relayCaps) form(x *request, now time.Time) []nostr.Filter {
 
 func kindless(f nostr.Filter) bool { return f.Kinds == nil && f.Authors == nil && f.IDs == nil }
 
-// asksForNotes reports whether f asks for kind 1 from any author.
 func asksForNotes(f nostr.Filter) bool {
 	return f.Authors == nil && (f.Kinds == nil || slices.Contains(f.Kinds, graspsync.KindNote))
 }

@@ -12,17 +12,15 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// repair decides whether a refused request is repeated immediately, later or in another form, or is
-// given up.
+// repair decides whether a refused request is repeated or given up.
 type repair struct {
 	caps      *relayCaps
 	requests  *requests
 	history   *history
-	bisection *bisection // the latest; it runs while requests.bisected is set
+	bisection *bisection // the latest
 }
 
-// refused handles a request that the relay refused or ended. sendClose reports that the relay may still
-// have the request open.
+// refused handles a refusal. sendClose reports that the relay may still have the request open.
 func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
 	first := p.requests.opening == x // no request was sent after x
 	p.requests.answered(x)
@@ -38,19 +36,16 @@ func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text strin
 		p.requests.drop(x, sendClose)
 		return
 	}
-	// The plan fetches the events missed since a live subscription ended when it opens the
-	// subscription again.
+	// The plan fetches the missed events when it opens the subscription again.
 	missed := x.kind == reqLive && !first
 	if !p.retry(now, x, why, text, sendClose, missed) {
 		p.giveUp(x, why, text, sendClose)
 	}
 }
 
-// hungUp is the reason recorded for a relay that disconnects.
 const hungUp = "the relay disconnected instead of answering"
 
 // refuseUnasked handles a waiting request that the relay is believed to refuse like a refused one.
-// It returns false if there is none.
 func (p *repair) refuseUnasked(now time.Time) bool {
 	x := p.requests.suspectForms.refused(p.requests.waiting)
 	if x == nil {
@@ -71,9 +66,8 @@ func (p *repair) refuseUnasked(now time.Time) bool {
 }
 
 // settleDoubted handles an unsent request whose forms are all believed to be refused. If the relay
-// answered another request, the request counts as refused. If no other request is left, it is sent,
-// because the relay may refuse this client or be down. settleDoubted returns false if nothing
-// changed.
+// answered another request, it counts as refused. If no other request is left, it is sent, because
+// the relay may refuse this client or be down.
 func (p *repair) settleDoubted(now time.Time) bool {
 	r := p.requests
 	x := r.doubted()
@@ -95,13 +89,12 @@ func (p *repair) settleDoubted(now time.Time) bool {
 	return true
 }
 
-// maxLimited is the number of consecutive rate-limit refusals after which a request is given up.
-// Such a request is the first after a pause, so the rate cannot be the cause, and it blocks other
-// requests.
+// maxLimited is the number of consecutive rate-limit refusals after which a request is given up. It
+// was the first after a pause, so the rate cannot be the cause.
 const maxLimited = 3
 
 // retry repeats a refused request and returns true, if that is possible. With missed, the plan
-// repeats the request.
+// repeats it.
 func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string, sendClose, missed bool) bool {
 	if why == wire.RefusalLimitZero && !x.limitZero {
 		why = wire.RefusalBadRequest // the refusal has another cause
@@ -156,7 +149,6 @@ func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string,
 	return true
 }
 
-// limitedAgain counts a rate-limit refusal and reports whether the request must be given up.
 func (p *repair) limitedAgain(x *request) bool {
 	n := &x.limited
 	if x.kind == reqNeg { // each attempt is a new request
@@ -194,8 +186,8 @@ func (p *repair) giveUp(x *request, why wire.Refusal, text string, sendClose boo
 	}
 }
 
-// diagnose learns a limit from the text of a refusal. It reports whether the request can be
-// repeated in another form.
+// diagnose learns a limit from a refusal. It reports whether the request can be repeated in another
+// form.
 func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 	switch why {
 	case wire.RefusalTooManyFilters:
@@ -228,8 +220,7 @@ func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 	return false
 }
 
-// relearned repeats a request in the form that the learned limits allow. Waiting requests also get
-// the new form.
+// relearned repeats a request in the form that the learned limits allow, and reshapes waiting ones.
 func (p *repair) relearned(x *request, sendClose bool) {
 	p.requests.unsend(x, sendClose)
 	p.reshape(x)
@@ -246,8 +237,8 @@ func (p *repair) relearned(x *request, sendClose bool) {
 	}
 }
 
-// outdated reports whether a waiting request has another form under the current limits. A query
-// with progress is not outdated.
+// outdated reports whether a request has another form under the current limits. A query with
+// progress is not outdated.
 func (p *repair) outdated(x *request) bool {
 	switch {
 	case x.kind == reqLive:
@@ -269,8 +260,6 @@ func (p *repair) reshape(x *request) {
 	p.history.restart(x.q)
 }
 
-// authenticated records the outcome of NIP-42. After a failure, requests that waited for
-// authentication are given up.
 func (p *repair) authenticated(accepted bool, text string) {
 	p.requests.auth.over(accepted, p.requests.next)
 	if accepted {
@@ -306,8 +295,7 @@ func (p *repair) unsent(x *request, size int, reason string) {
 	}
 }
 
-// bisectNext starts a bisection of the first suspended request. If the request's form is known by
-// now, it is reshaped instead.
+// bisectNext starts a bisection of the first suspended request, or reshapes it.
 func (p *repair) bisectNext() {
 	for p.requests.bisected == nil {
 		i := slices.IndexFunc(p.requests.suspended, func(x *request) bool { return !x.doubted || p.outdated(x) })
@@ -342,7 +330,7 @@ func (p *repair) probed(x *request, taken, sendClose bool) {
 	p.nextProbe()
 }
 
-// probeRefused handles a refused probe. Only a refusal of its content counts as a result.
+// probeRefused: only a refusal of the content counts as a result.
 func (p *repair) probeRefused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
 	switch why {
 	case wire.RefusalRateLimited:
@@ -365,7 +353,7 @@ func (p *repair) probeFailed(x *request, why string, sendClose bool) {
 	p.giveUp(p.bisection.origin, wire.RefusalOther, why, false)
 }
 
-// accepted repeats a request that was accepted as a probe. It does so once.
+// accepted repeats a request that was accepted as a probe, once.
 func (p *repair) accepted() {
 	x, text := p.bisection.origin, p.bisection.text
 	if x.passed || x.missed {
@@ -377,8 +365,7 @@ func (p *repair) accepted() {
 	p.history.repeat(x)
 }
 
-// conclude applies the results of a bisection. If they are incomplete, the request fails and the
-// next attempt continues.
+// conclude applies the results of a bisection. If they are incomplete, the next attempt continues.
 func (p *repair) conclude() {
 	b := p.bisection
 	for _, v := range b.badValues {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -29,37 +28,37 @@ const (
 
 type request struct {
 	kind      requestKind
-	id        string           // subscription id, set when sent
-	number    uint64           // number in id
-	filters   []nostr.Filter   // immutable
-	match     *filters.Matcher // of filters
+	id        string
+	number    uint64
+	filters   []nostr.Filter // immutable
+	match     *filters.Matcher
 	live      plan.LiveID
 	order     uint64 // live: number of the Follow call
 	openAt    int64  // live: Unix time of its EOSE, 0 before
 	q         *query
-	payload   []byte                         // reqNeg: of NEG-OPEN
+	payload   []byte
 	want      map[graspsync.EventID]struct{} // reqIDs: not yet received
-	asked     int                            // reqIDs: number of ids in the request
-	limitZero bool                           // it was sent with limit 0
-	bytes     int                            // size, 0 if not computed
+	asked     int
+	limitZero bool // sent with limit 0
+	bytes     int  // 0 if not computed
 	events    int
-	noticed   bool   // a NOTICE arrived but no answer
-	missed    bool   // live: missed events must be fetched
-	refusal   string // text of the relay's refusal
-	passed    bool   // a probe with the same filters was accepted
-	toAuth    bool   // refused because it requires NIP-42
-	since     bool   // probe: without limit 0
-	limited   int    // consecutive rate-limit refusals
-	unasked   bool   // counted as refused because of its form, not sent
-	doubted   bool   // all its forms are believed to be refused
-	sure      bool   // it is sent although its form is suspected
-	heard     bool   // the relay sent a message since it was sent
+	noticed   bool // a NOTICE arrived but no answer
+	missed    bool // live: missed events must be fetched
+	refusal   string
+	passed    bool // a probe with the same filters was accepted
+	toAuth    bool // refused because it requires NIP-42
+	since     bool // probe: without limit 0
+	limited   int
+	unasked   bool // counted as refused because of its form, not sent
+	doubted   bool // all its forms are believed to be refused
+	sure      bool // it is sent although its form is suspected
+	heard     bool // the relay sent a message since it was sent
 
 	sentAt time.Time
-	forms  *relaylimits.Forms // nil until computed
-	formed bool               // NoLimitZero when forms was computed
+	forms  *relaylimits.Forms
+	formed bool // NoLimitZero when forms was computed
 
-	openBy  time.Time // time from which the next request may be opened
+	openBy  time.Time
 	idleBy  time.Time
 	totalBy time.Time
 }
@@ -74,7 +73,6 @@ func (x *request) size() int {
 	return x.bytes
 }
 
-// requestOverhead is the size of a REQ without its filters and their commas, in bytes.
 const requestOverhead = len(`["REQ","r18446744073709551615"]`)
 
 func (x *request) left() []graspsync.EventID {
@@ -88,8 +86,8 @@ func (x *request) asks() []nostr.Filter {
 	return x.filters
 }
 
-// suits reports whether an event matches or resembles the filters. It ignores tag filters for a
-// known event, whose tags were not read.
+// suits reports whether an event matches or resembles the filters. The tags of a known event were
+// not read.
 func (x *request) suits(m wire.Message) (matches, similar bool) {
 	ev := m.Event.Event
 	if !m.Known {
@@ -103,8 +101,7 @@ func (x *request) suits(m wire.Message) (matches, similar bool) {
 	return matches, matches || similar
 }
 
-// triable reports whether the filters may be the cause of a refusal. Filters that the relay
-// accepted before are not.
+// triable reports whether the filters may be the cause of a refusal.
 func (x *request) triable() bool {
 	return x.kind == reqLive && x.openAt == 0 || x.kind == reqPage && x.q.unbegun() && x.events == 0
 }
@@ -114,7 +111,7 @@ func byNumber(a, b *request) int { return cmp.Compare(a.number, b.number) }
 // requests contains the open and the waiting requests. It sends them, sets deadlines, and assigns a
 // NOTICE to a request.
 type requests struct {
-	cfg  *Config // read-only
+	cfg  *Config
 	out  *outbox
 	caps *relayCaps
 
@@ -124,8 +121,8 @@ type requests struct {
 	closing      []closing
 	opening      *request   // sent last, not answered
 	waiting      []*request // in sending order
-	historic     int        // open historic REQs
-	mostHistoric int        // maximum of historic
+	historic     int
+	mostHistoric int
 	suspended    []*request // refused; wait for a bisection
 	bisected     *request   // the suspended request under bisection
 
@@ -139,7 +136,7 @@ func newRequests(cfg *Config, out *outbox, t *relayCaps) *requests {
 	return &requests{
 		cfg: cfg, out: out, caps: t, mostHistoric: cfg.Historic,
 		subs:     make(subscriptions),
-		liveSubs: liveSubs{parts: make(map[plan.LiveID][]*request)},
+		liveSubs: make(liveSubs),
 		auth:     &auth{cfg: cfg, out: out},
 		pace:     pacing{last: cfg.Cooled},
 
@@ -154,7 +151,7 @@ func (r *requests) doubted() *request {
 	return nil
 }
 
-// expect applies new limits of the relay, which may be wider than before.
+// expect applies new limits, which may be wider.
 func (r *requests) expect(t relaylimits.Limits) {
 	if t.MaxSubscriptions > r.caps.MaxSubscriptions {
 		r.mostHistoric = relaylimits.Requests{MaxSubscriptions: t.MaxSubscriptions}.Historic()
@@ -174,8 +171,8 @@ func (r *requests) number() uint64 {
 	return r.next
 }
 
-// issued reports whether a subscription id was ever used. A late message for an ended subscription
-// is no fault of the relay.
+// issued reports whether a subscription id was ever used, because a late message is no fault of the
+// relay.
 func (r *requests) issued(id string) bool {
 	if len(id) < 2 {
 		return false
@@ -189,9 +186,8 @@ func (r *requests) follow(x *request) {
 	r.waiting = append(r.waiting, r.divide(x)...)
 }
 
-// unfollow closes a live subscription after its replacement has opened.
 func (r *requests) unfollow(live plan.LiveID) {
-	for _, x := range slices.Clone(r.liveSubs.parts[live]) {
+	for _, x := range slices.Clone(r.liveSubs[live]) {
 		if r.sent(x) {
 			r.closing = append(r.closing, closing{sub: x, order: r.number()})
 		} else {
@@ -200,8 +196,8 @@ func (r *requests) unfollow(live plan.LiveID) {
 	}
 }
 
-// divide returns the requests of a live subscription. It returns several if the limits of the relay
-// are tighter than planned.
+// divide returns the requests of a live subscription, several if the limits are tighter than
+// planned.
 func (r *requests) divide(x *request) []*request {
 	var out []*request
 	for _, part := range r.caps.pack(x.filters) {
@@ -210,8 +206,8 @@ func (r *requests) divide(x *request) []*request {
 		})
 	}
 	if n := r.caps.MaxSubscriptions; len(out) > 1 && n > 0 {
-		for range r.liveSubs.all() {
-			n--
+		for _, parts := range r.liveSubs {
+			n -= len(parts)
 		}
 		if len(out) > n-1 { // one slot remains for history
 			r.closeLive(x.live, 0, wire.RefusalTooManySubs, "too few subscriptions for its parts")
@@ -222,7 +218,6 @@ func (r *requests) divide(x *request) []*request {
 	return out
 }
 
-// open sends waiting requests one at a time.
 func (r *requests) open(now time.Time) {
 	r.openingOver(now)
 	r.closeReplaced()
@@ -277,7 +272,7 @@ func (r *requests) send(now time.Time, x *request) {
 	if x.kind != reqLive {
 		r.pace.asked(now)
 	}
-	if r.suspectForms.suspected(x) { // the request must be the only open one, so that a disconnection can be assigned to it
+	if r.suspectForms.suspected(x) { // a disconnection must be assigned to it
 		x.openBy = r.answerBy(now)
 	}
 	x.number = r.number()
@@ -287,8 +282,7 @@ func (r *requests) send(now time.Time, x *request) {
 	r.out.do(Send{out})
 }
 
-// answerBy returns the deadline for the first message of an answer. Relays under load need more
-// time for it than for later messages.
+// answerBy: relays under load need more time for the first message than for later ones.
 func (r *requests) answerBy(now time.Time) time.Time {
 	return now.Add(max(r.cfg.FirstAnswer, r.cfg.IdleTimeout))
 }
@@ -308,8 +302,7 @@ func (r *requests) answered(x *request) {
 
 func (r *requests) sent(x *request) bool { return x.id != "" && r.subs[x.id] == x }
 
-// failed counts a request without an answer, or a refusal that a faulty connection may cause. It
-// ignores refusals because of rate or number of subscriptions, and the end of an answered request.
+// failed counts a request without an answer, or a refusal that a faulty connection may cause.
 func (r *requests) failed(now time.Time, x *request, why wire.Refusal) {
 	switch why {
 	case wire.RefusalRateLimited, wire.RefusalTooManySubs, wire.RefusalTooManyBytes:
@@ -323,7 +316,6 @@ func (r *requests) failed(now time.Time, x *request, why wire.Refusal) {
 
 func (r *requests) enqueue(x *request) { r.waiting = append(r.waiting, x) }
 
-// enqueueFirst adds a temporarily refused request to the front of the queue.
 func (r *requests) enqueueFirst(x *request) { r.waiting = slices.Insert(r.waiting, 0, x) }
 
 // drop ends a request. sendClose also closes it at the relay.
@@ -359,7 +351,6 @@ func (r *requests) drop(x *request, sendClose bool) {
 	r.out.do(Send{wire.Request{Type: typ, Sub: x.id}})
 }
 
-// unsend closes a request that is still wanted and will be sent again.
 func (r *requests) unsend(x *request, sendClose bool) {
 	r.drop(x, sendClose)
 	if x.kind == reqLive {
@@ -367,7 +358,6 @@ func (r *requests) unsend(x *request, sendClose bool) {
 	}
 }
 
-// suspend sets a refused request aside until the cause is known.
 func (r *requests) suspend(x *request, sendClose bool) {
 	r.unsend(x, sendClose)
 	r.suspended = append(r.suspended, x)
@@ -405,7 +395,7 @@ func (r *requests) closeLive(live plan.LiveID, openAt int64, why wire.Refusal, t
 }
 
 func (r *requests) dropLive(live plan.LiveID) {
-	for _, part := range slices.Clone(r.liveSubs.parts[live]) {
+	for _, part := range slices.Clone(r.liveSubs[live]) {
 		r.drop(part, true)
 	}
 }
@@ -430,8 +420,8 @@ func (r *requests) probes() (out []*request) {
 	return out
 }
 
-// attribute returns the request to which a NOTICE belongs, or nil, and the meaning of the NOTICE.
-// It is the newest request, or a NEG-OPEN, without an answer.
+// attribute returns the request to which a NOTICE belongs, or nil: the newest request, or a NEG-
+// OPEN, without an answer.
 func (r *requests) attribute(notice string) (x *request, why wire.Refusal) {
 	why = wire.Classify(notice)
 	x = r.opening
@@ -477,7 +467,6 @@ func (r *requests) excuse(d time.Duration) {
 	r.auth.by = r.auth.by.Add(d)
 }
 
-// cool pauses new requests and lowers the rate of historic requests afterwards.
 func (r *requests) cool(now time.Time, reason string) {
 	if !r.pace.complained(now, r.cfg.Cooldown) {
 		return
@@ -487,8 +476,7 @@ func (r *requests) cool(now time.Time, reason string) {
 	r.out.do(Learned{Kind: relaylimits.Pace, Value: int(r.pace.every / time.Millisecond), Reason: reason})
 }
 
-// hasRoom reports whether a waiting request may be sent. History and live subscriptions share the
-// relay's slots, and live subscriptions have priority.
+// hasRoom reports whether a waiting request may be sent. Live subscriptions have priority.
 func (r *requests) hasRoom(x *request) bool {
 	switch x.kind {
 	case reqNeg:
@@ -504,14 +492,13 @@ func (r *requests) hasRoom(x *request) bool {
 		return false
 	}
 	if r.historic == 0 && (r.free() > 0 || len(r.closing) == 0 || x.kind == reqProbe && r.bisected.kind == reqLive) {
-		// One historic request is always tried; the relay may refuse it. A subscription in closing
-		// may wait for the subscription under bisection.
+		// One historic request is always tried. A subscription in closing may wait for the
+		// subscription under bisection.
 		return true
 	}
 	return r.free() > 0 && r.retains(x) && (x.kind == reqProbe || !r.liveWaits())
 }
 
-// retains reports whether the relay has room for another open request of the size of x.
 func (r *requests) retains(x *request) bool {
 	return r.caps.MaxRetained == 0 || r.subs.retained()+x.size() <= r.caps.MaxRetained
 }
@@ -537,7 +524,6 @@ func (r *requests) crowded(x *request, why wire.Refusal, text string) bool {
 	return r.tooMany(x, text)
 }
 
-// tooMany learns the maximum number of subscriptions from the number of open requests.
 func (r *requests) tooMany(x *request, text string) bool {
 	open := r.subs.reqs()
 	if r.sent(x) && x.kind != reqNeg {
@@ -554,12 +540,11 @@ func (r *requests) tooMany(x *request, text string) bool {
 	return r.historic > 1
 }
 
-// leastRetained is the total size in bytes of open requests that every relay accepts.
+// bytes of open requests that every relay accepts
 const leastRetained = 4 << 10
 
-// tooManyBytes learns the maximum total size of open requests from the relay's text or from the
-// open requests. History then waits for room, and the plan replaces the live subscriptions by
-// smaller ones.
+// tooManyBytes learns the maximum size of open requests from the relay's text or from the open
+// requests.
 func (r *requests) tooManyBytes(x *request, text string) bool {
 	others := r.subs.retained()
 	if r.sent(x) {
@@ -641,7 +626,6 @@ func (s subscriptions) suspect() {
 	}
 }
 
-// retained returns the size in bytes of the open requests, without NEG-OPENs.
 func (s subscriptions) retained() (n int) {
 	for _, y := range s {
 		if y.kind != reqNeg {
@@ -661,69 +645,35 @@ func (s subscriptions) reqs() (n int) {
 	return n
 }
 
-type liveSubs struct {
-	parts map[plan.LiveID][]*request
-	from  int64 // earliest openAt, 0 if none is open
-}
+// liveSubs are the requests of live subscriptions, sent or not.
+type liveSubs map[plan.LiveID][]*request
 
-func (l *liveSubs) add(xs ...*request) {
+func (l liveSubs) add(xs ...*request) {
 	for _, x := range xs {
-		l.parts[x.live] = append(l.parts[x.live], x)
+		l[x.live] = append(l[x.live], x)
 	}
 }
 
-func (l *liveSubs) remove(x *request) {
-	i := slices.Index(l.parts[x.live], x)
-	if i < 0 {
-		return
-	}
-	l.parts[x.live] = slices.Delete(l.parts[x.live], i, i+1)
-	if len(l.parts[x.live]) == 0 {
-		delete(l.parts, x.live)
-	}
-	l.findFrom()
-}
-
-// stands records the EOSE of a request, which delivers new events from now on.
-func (l *liveSubs) stands(x *request, now time.Time) {
-	if x.openAt == 0 {
-		x.openAt, x.limited = now.Unix(), 0
-		l.findFrom()
-	}
-}
-
-func (l *liveSubs) all() iter.Seq[*request] {
-	return func(yield func(*request) bool) {
-		for _, parts := range l.parts {
-			for _, x := range parts {
-				if !yield(x) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func (l *liveSubs) findFrom() {
-	l.from = 0
-	for x := range l.all() {
-		if x.openAt != 0 && (l.from == 0 || x.openAt < l.from) {
-			l.from = x.openAt
-		}
+func (l liveSubs) remove(x *request) {
+	l[x.live] = slices.DeleteFunc(l[x.live], func(y *request) bool { return y == x })
+	if len(l[x.live]) == 0 {
+		delete(l, x.live)
 	}
 }
 
 // missed reports whether a live request should have delivered an event, because it was open for age
-// before the event was created.
-func (l *liveSubs) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
+// before.
+func (l liveSubs) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
 	least := int64(age / time.Second)
 	at := int64(ev.CreatedAt)
-	if l.from == 0 || at < l.from+least || at > now.Unix()-least {
+	if at > now.Unix()-least {
 		return false
 	}
-	for x := range l.all() {
-		if x.openAt != 0 && at >= x.openAt+least && x.match.Match(ev) {
-			return true
+	for _, parts := range l {
+		for _, x := range parts {
+			if x.openAt != 0 && at >= x.openAt+least && x.match.Match(ev) {
+				return true
+			}
 		}
 	}
 	return false

@@ -13,19 +13,18 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Config contains the limits of a [Session]. All numbers and durations are required, except those
-// marked optional.
+// Config contains the limits of a [Session]. All numbers and durations are required.
 type Config struct {
-	Historic     int                       // maximum open historic requests
-	Reconciling  int                       // maximum concurrent NIP-77 sessions
-	PageLimit    int                       // limit of a page request, in events
-	PageSize     int                       // largest page the relay returned, 0 if unknown
-	MaxPage      int                       // maximum events accepted in one page
-	IDChunk      int                       // maximum ids in one request
-	NegFrame     int                       // maximum size of a sent NIP-77 message in bytes, before hex
-	NegRounds    int                       // maximum messages of one reconciliation
-	NegIDs       int                       // maximum ids of one reconciliation; twice as many at its end
-	Limits       relaylimits.Limits        // known limits of the relay
+	Historic     int // maximum open historic requests
+	Reconciling  int // maximum concurrent NIP-77 sessions
+	PageLimit    int // limit of a page request, in events
+	PageSize     int // largest page the relay returned, 0 if unknown
+	MaxPage      int // maximum events accepted in one page
+	IDChunk      int // maximum ids in one request
+	NegFrame     int // maximum size of a sent NIP-77 message in bytes, before hex
+	NegRounds    int // maximum messages of one reconciliation
+	NegIDs       int // maximum ids of one reconciliation; twice as many at its end
+	Limits       relaylimits.Limits
 	SetAside     []relaylimits.Value       // values that the relay never accepts
 	Suspects     map[relaylimits.Form]bool // forms after which it disconnected; true: believed to be refused
 	Auth         bool                      // a key for NIP-42 exists
@@ -41,17 +40,16 @@ type Config struct {
 	MaxStrikes   int                       // maximum proofs of hostility within an hour
 }
 
-// Session is the state of one connection. Make one with [New]. It is not safe for concurrent use.
-// Each message goes to one part. repair calls history and requests, history calls requests, and all
-// three call relayCaps.
+// Session is the state of one connection. It is not safe for concurrent use. repair calls history
+// and requests, history calls requests, and all three call relayCaps.
 type Session struct {
-	cfg      *Config // read-only
+	cfg      *Config
 	out      *outbox
 	caps     *relayCaps
 	requests *requests
 	history  *history
 	repair   *repair
-	strikes  []time.Time // proofs of hostility within the last hour
+	strikes  []time.Time
 }
 
 // New returns a session for a new connection.
@@ -92,16 +90,14 @@ func (s *Session) flush(now time.Time) []Action {
 	return s.out.take()
 }
 
-// SetLimits replaces the limits of the relay and the excluded values. Old ones may have expired.
-// Open requests do not change.
+// SetLimits replaces the limits of the relay and the excluded values. Open requests do not change.
 func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
 	s.requests.expect(t)
 	s.history.reconciling.offered = !t.NoNegentropy
 	s.caps.set(t, aside)
 }
 
-// Suspect replaces the forms of request after which the relay disconnected. Old ones may have
-// expired.
+// Suspect replaces the forms of request after which the relay disconnected.
 func (s *Session) Suspect(forms map[relaylimits.Form]bool) {
 	s.requests.suspectForms.forms = maps.Clone(forms)
 }
@@ -111,12 +107,11 @@ func (s *Session) Unanswered(since time.Time) []relaylimits.Forms {
 	return s.requests.suspectForms.unanswered(s.requests.subs, since)
 }
 
-// Room sets the maximum number of ids for the next query of SetLoaded and its parts.
+// Room sets the maximum number of ids for the next query of SetLoaded.
 func (s *Session) Room(ids int) { s.history.room = ids }
 
-// Granted returns the number of ids reserved by open reconciliations and by queries that have not
-// requested all their ids.
-func (s *Session) Granted() int { return s.history.reconciling.granted + s.history.reconciling.left }
+// Granted returns the number of ids reserved by open reconciliations.
+func (s *Session) Granted() int { return s.history.reconciling.granted }
 
 // Follow opens a live subscription.
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
@@ -124,8 +119,8 @@ func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []A
 	return s.flush(now)
 }
 
-// Unfollow closes a live subscription after the subscriptions of earlier Follow calls have opened,
-// because one of them may replace it.
+// Unfollow closes a live subscription after earlier Follow calls have opened theirs, which may
+// replace it.
 func (s *Session) Unfollow(now time.Time, live plan.LiveID) []Action {
 	s.requests.unfollow(live)
 	return s.flush(now)
@@ -213,14 +208,19 @@ func (s *Session) onEOSE(now time.Time, m wire.Message) {
 	}
 	s.requests.answered(x)
 	s.requests.unanswered.answers(x)
-	switch x.kind {
-	case reqLive:
-		s.requests.liveSubs.stands(x, now)
-	case reqPage:
+	switch {
+	case x.kind == reqLive:
+		if x.openAt == 0 { // it delivers new events from now on
+			x.openAt, x.limited = now.Unix(), 0
+		}
+	case x.noticed && x.events == 0 && (x.kind == reqPage || x.kind == reqIDs):
+		// Some relays report a failed query with a NOTICE before the EOSE.
+		s.history.fail(x, "answered with a NOTICE and no events")
+	case x.kind == reqPage:
 		s.history.endPage(x, m.Hint)
-	case reqIDs:
+	case x.kind == reqIDs:
 		s.history.endIDs(x)
-	case reqProbe:
+	case x.kind == reqProbe:
 		s.repair.probed(x, !x.noticed, true)
 	}
 }
@@ -262,15 +262,15 @@ func (s *Session) onNegErr(now time.Time, m wire.Message) {
 	s.repair.refused(now, x, why, m.Text, false)
 }
 
-// lateRefusal handles a refusal of a request that was given up. A rate limit still applies.
+// lateRefusal: a rate limit still applies after the request was given up.
 func (s *Session) lateRefusal(now time.Time, m wire.Message, why wire.Refusal) {
 	if s.requests.issued(m.Sub) && why == wire.RefusalRateLimited {
 		s.requests.cool(now, m.Text)
 	}
 }
 
-// onNotice handles a NOTICE. A refusal is the answer to a request. Any other text is only recorded,
-// because some relays send an EOSE after it.
+// onNotice handles a NOTICE. A refusal is the answer to a request. Other texts are recorded,
+// because some relays send an EOSE after them.
 func (s *Session) onNotice(now time.Time, m wire.Message) {
 	x, why := s.requests.attribute(m.Text)
 	switch {
@@ -286,7 +286,7 @@ func (s *Session) onNotice(now time.Time, m wire.Message) {
 		s.out.do(Notice{Text: m.Text})
 	case why == wire.RefusalOther:
 		x.noticed = true
-		if x.kind != reqNeg { // the answer has begun
+		if x.kind != reqNeg {
 			x.idleBy = now.Add(s.cfg.IdleTimeout)
 		}
 		s.requests.answered(x)
@@ -318,8 +318,8 @@ func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err 
 	return s.flush(now)
 }
 
-// Checked is the answer to Missing, with the ids that are not stored. Ids in later are requested
-// from another relay and checked again afterwards.
+// Checked is the answer to Missing. Ids in later are requested from another relay and checked again
+// afterwards.
 func (s *Session) Checked(now time.Time, id QueryID, ids, later []graspsync.EventID, err error) []Action {
 	s.history.checked(id, ids, later, err)
 	return s.flush(now)
@@ -373,7 +373,7 @@ func (s *Session) Tick(now time.Time) []Action {
 	return s.flush(now)
 }
 
-// NextWake returns the time of the next Tick, or false if no deadline is set.
+// NextWake returns the time of the next Tick, or false.
 func (s *Session) NextWake() (next time.Time, ok bool) {
 	var w wake
 	s.requests.wake(&w)
@@ -395,7 +395,7 @@ func (w *wake) consider(t time.Time) {
 // Excuse extends all deadlines of answers by d, for a time in which no message was read.
 func (s *Session) Excuse(d time.Duration) { s.requests.excuse(d) }
 
-// Open returns the numbers of open live, open historic and waiting requests, for tests and status.
+// Open returns the numbers of open live, open historic and waiting requests.
 func (s *Session) Open() (live, historic, waiting int) {
 	return s.requests.subs.live(), s.requests.historic, len(s.requests.waiting)
 }

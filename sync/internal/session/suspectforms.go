@@ -11,12 +11,10 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// A relay may refuse a request by disconnecting. The cause is then unknown, and a bisection ends.
-// So the forms of open requests are stored. A suspected form is sent alone. A form that is believed
-// to be the cause counts as refused without being sent. So a bisection continues on the next
-// connection.
+// A relay may refuse a request by disconnecting. A suspected form is then sent alone. A form that
+// is believed to be the cause counts as refused without being sent. So a bisection continues on the
+// next connection.
 
-// suspectForms are the forms of requests after which the relay disconnected.
 type suspectForms struct {
 	out    *outbox
 	caps   *relayCaps
@@ -41,7 +39,6 @@ func (s *suspectForms) suspected(x *request) bool {
 	return s.any(x, func(relaylimits.Form) bool { return true })
 }
 
-// refused returns the first waiting request that the relay is believed to refuse, or nil.
 func (s *suspectForms) refused(waiting []*request) *request {
 	for _, x := range waiting {
 		if !x.sure && s.any(x, func(f relaylimits.Form) bool { return s.forms[f] }) {
@@ -51,7 +48,7 @@ func (s *suspectForms) refused(waiting []*request) *request {
 	return nil
 }
 
-// any reports whether is returns true for at least one suspected form of a request.
+// any reports whether is returns true for a suspected form of a request.
 func (s *suspectForms) any(x *request, is func(f relaylimits.Form) bool) bool {
 	if len(s.forms) == 0 {
 		return false
@@ -64,7 +61,6 @@ func (s *suspectForms) any(x *request, is func(f relaylimits.Form) bool) bool {
 	return slices.ContainsFunc(of.Own, known) || slices.ContainsFunc(of.Filters, known)
 }
 
-// unanswered returns the forms of the requests that were sent after since and got no answer.
 func (s *suspectForms) unanswered(subs subscriptions, since time.Time) (out []relaylimits.Forms) {
 	for _, x := range subs.where(func(x *request) bool { return !x.heard && x.sentAt.After(since) }) {
 		of := s.of(x)
@@ -107,7 +103,7 @@ func (s *suspectForms) of(x *request) *relaylimits.Forms {
 	return x.forms
 }
 
-// sum returns a hash of filters that does not depend on their order.
+// sum returns a hash that does not depend on the order of the filters.
 func (s *suspectForms) sum(x *request, fs ...nostr.Filter) (sum uint64) {
 	for _, f := range fs {
 		zero := f.LimitZero && !s.caps.NoLimitZero && !x.since

@@ -8,33 +8,31 @@ import (
 )
 
 // maxBarren is the number of consecutive requests by id without an event after which the relay is
-// not asked for the other ids. It invented them or does not serve events now.
+// not asked for the other ids.
 const maxBarren = 8
 
 // wanted contains the ids of events that a query requests by id. Missing events are requested once
 // more. Some relays return nothing for too many ids, so a request without an event is repeated with
 // half of its ids.
 type wanted struct {
-	todo     []graspsync.EventID // ids to request
-	open     int                 // open requests
-	chunk    int                 // maximum ids per request, 0: the limit of the relay
-	again    []graspsync.EventID // ids to request once more
-	second   bool                // the second attempt has started
-	unserved []graspsync.EventID // ids that did not arrive
-	more     int                 // ids not requested because many others did not arrive
-	came     int                 // received events
-	barren   int                 // consecutive requests that returned nothing
+	todo     []graspsync.EventID
+	open     int
+	chunk    int // maximum ids per request, 0: the limit of the relay
+	again    []graspsync.EventID
+	second   bool
+	unserved []graspsync.EventID
+	more     int
+	came     int
+	barren   int
 }
 
-// atOnce returns the maximum number of open requests.
 func (w *wanted) atOnce(most int) int {
 	if w.chunk > 0 && w.came == 0 {
-		return 1 // the right size is being searched
+		return 1
 	}
 	return most
 }
 
-// next returns the ids of the next request.
 func (w *wanted) next(size int) []graspsync.EventID {
 	if w.chunk > 0 {
 		size = min(size, w.chunk)

@@ -224,11 +224,11 @@ func (w *world) ended() {
 	require.Zero(t, s.requests.historic)
 	require.Zero(t, s.history.reconciling.active)
 	require.Empty(t, w.open)
-	for id := range s.requests.liveSubs.parts {
+	for id := range s.requests.liveSubs {
 		require.Contains(t, w.lives, id, "nobody wants it any more")
 	}
 	for id, fs := range w.lives {
-		require.Equal(t, len(s.caps.pack(fs)) > 0, len(s.requests.liveSubs.parts[id]) > 0, "followed, unless nothing is left of it")
+		require.Equal(t, len(s.caps.pack(fs)) > 0, len(s.requests.liveSubs[id]) > 0, "followed, unless nothing is left of it")
 	}
 	for _, x := range s.requests.subs {
 		require.Equal(t, reqLive, x.kind)
