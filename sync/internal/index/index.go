@@ -20,23 +20,22 @@ import (
 // All methods may be called concurrently. Changes must be applied in the order in which Stored,
 // Removed, Reply and the methods of a [Scan] return them, so only one caller calls these methods.
 type Index struct {
-	lists func(*nip34.Announcement) bool // read-only
-	us    nip34.Identity                 // read-only; the service of requests to vanish
+	lists func(*nip34.Announcement) bool
+	us    nip34.Identity // the service of requests to vanish
 
-	// panicked is called with a contained panic and its origin. It may be nil.
 	panicked func(whose string, p any)
 
-	mu     sync.RWMutex // held for map operations only
-	tables *tables      // its content is guarded by mu
+	mu     sync.RWMutex
+	tables *tables
 	// guarded by mu
-	scanned  bool                // a scan has ended
+	scanned  bool
 	complete bool                // the last scan has read all events without an error or a panic
-	news     map[string]struct{} // identifiers whose announcements have changed since takeNews
+	news     map[string]struct{} // identifiers whose announcements have changed since TakeNews
 	tooMany  bool                // news exceeded maxNews and was dropped
 }
 
 // New returns an empty index. lists reports whether an announcement makes its repository hosted.
-// panicked is called with a contained panic and its origin. It may be nil.
+// panicked is called with a contained panic and its origin; it may be nil.
 func New(lists func(*nip34.Announcement) bool, us nip34.Identity, panicked func(whose string, p any)) *Index {
 	return &Index{lists: lists, us: us, panicked: panicked, tables: newTables()}
 }
@@ -48,10 +47,9 @@ func (x *Index) Announcements(identifier string) []*nip34.Announcement {
 	return slices.Clip(x.tables.named[identifier])
 }
 
-// Announced reports whether a repository is hosted.
 func (x *Index) Announced(ref graspsync.RepoRef) bool { return x.Announcement(ref) != nil }
 
-// Left reports whether the newest announcement of a repository is stored and does not make it hosted.
+// Left reports whether the newest stored announcement of a repository does not make it hosted.
 func (x *Index) Left(ref graspsync.RepoRef) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -66,8 +64,8 @@ func (x *Index) Family(identifier string) []*nip34.Announcement {
 	return slices.Clip(x.tables.family[identifier])
 }
 
-// Relatives returns the announcements with an identifier that are stored because a maintainer list
-// names their authors. It returns none before a complete scan, because the lists are unknown.
+// Relatives returns the announcements that are stored because a maintainer list names their
+// authors. It returns none before a complete scan, because the lists are unknown.
 func (x *Index) Relatives(identifier string) (out []*nip34.Announcement) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -82,7 +80,6 @@ func (x *Index) Relatives(identifier string) (out []*nip34.Announcement) {
 	return out
 }
 
-// Related returns the identifiers with relatives.
 func (x *Index) Related() (out []string) {
 	each(x, maps.All(x.tables.repos), func(ref graspsync.RepoRef, r *repoEntry) {
 		if r.relative {
@@ -93,7 +90,7 @@ func (x *Index) Related() (out []string) {
 	return slices.Compact(out)
 }
 
-// Version returns a value that changes with Family and Announcements, and nil if both are empty.
+// Version returns a value that changes with Family and Announcements, or nil.
 func (x *Index) Version(identifier string) any {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -129,7 +126,7 @@ func (x *Index) RootTime(id graspsync.EventID) nostr.Timestamp {
 }
 
 // Stored applies a durable event of any kind. Events may be reported in another order than they
-// were stored: a deletion before its target, or an announcement before the one that it replaces.
+// were stored.
 func (x *Index) Stored(ev graspsync.Event) Change {
 	return x.change(func() Change { return x.apply(x.storing(ev), false) })
 }
@@ -147,7 +144,6 @@ func (x *Index) Contain(f func()) {
 	f()
 }
 
-// change returns the result of f. After a panic the result is marked as broken.
 func (x *Index) change(f func() Change) Change {
 	c := Change{Broken: true}
 	x.Contain(func() { c = f() })
@@ -165,12 +161,12 @@ func (x *Index) Removed(ev graspsync.Event) Change {
 	})
 }
 
-// Reply applies a stored event that may be a reply to an event of a hosted repository.
+// Reply applies a stored event that may be a reply.
 func (x *Index) Reply(ev graspsync.Event) Change {
 	return x.change(func() Change { return x.apply(storingNode(ev), false) })
 }
 
-// update is a change of the tables. It is made without a lock and applied with it.
+// update is a change of the tables, made without a lock and applied with it.
 type update func(t *tables, c *Change)
 
 // apply applies an update. quiet means that no earlier verdict depends on it.
@@ -188,7 +184,7 @@ func (x *Index) apply(op update, quiet bool) (c Change) {
 
 const maxNews = 10_000
 
-// Note adds the identifier of an announcement to news, because the announcement is or was held.
+// Note adds the identifier of an announcement that is or was held to news.
 func (x *Index) Note(ev graspsync.Event) {
 	if a, err := nip34.ParseAnnouncement(ev); err == nil {
 		x.mu.Lock()
@@ -197,7 +193,6 @@ func (x *Index) Note(ev graspsync.Event) {
 	}
 }
 
-// renew adds identifiers to news. mu is held.
 func (x *Index) renew(names map[string]struct{}) {
 	for name := range names {
 		if x.tooMany = x.tooMany || len(x.news) >= maxNews; x.tooMany {
@@ -208,8 +203,8 @@ func (x *Index) renew(names map[string]struct{}) {
 	}
 }
 
-// TakeNews returns the identifiers whose announcements have changed since the last call. tooMany
-// means that the list was dropped.
+// TakeNews returns the identifiers whose announcements have changed since the last call. tooMany:
+// the list was dropped.
 func (x *Index) TakeNews() (names map[string]struct{}, tooMany bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -218,7 +213,6 @@ func (x *Index) TakeNews() (names map[string]struct{}, tooMany bool) {
 	return names, tooMany
 }
 
-// storing returns the update for a stored event, or nil.
 func (x *Index) storing(ev graspsync.Event) update {
 	op := x.standing(ev)
 	if op == nil {
@@ -288,8 +282,8 @@ func (x *Index) ListedBy(ev graspsync.Event) *nip34.Announcement {
 	return a
 }
 
-// asBefore keeps the known state of a repository after a panic of the Policy about its
-// announcement. The next scan calls the Policy again.
+// asBefore keeps the known state of a repository after a panic of the Policy. The next scan calls
+// it again.
 func asBefore(ref graspsync.RepoRef) update {
 	return func(t *tables, c *Change) {
 		t.doubted, c.Broken = true, true
@@ -330,7 +324,7 @@ func storingDeletion(ev graspsync.Event) update {
 	}
 }
 
-// WithoutEvent returns a copy without the event, which may take 500 KB of memory.
+// WithoutEvent returns a copy without the event, which may take 500 KB.
 func WithoutEvent(a *nip34.Announcement) *nip34.Announcement {
 	b := *a
 	b.Event = nil
@@ -339,21 +333,19 @@ func WithoutEvent(a *nip34.Announcement) *nip34.Announcement {
 	return &b
 }
 
-// Size returns the number of repositories, root events and replies.
 func (x *Index) Size() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return len(x.tables.repos) + len(x.tables.roots) + x.tables.threads.placed.Len()
 }
 
-// Hosted returns the number of hosted repositories.
 func (x *Index) Hosted() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.tables.hosted
 }
 
-// allStep is the number of entries that are read before the lock is released.
+// entries that are read before the lock is released
 const allStep = 100
 
 // All returns the whole index as one change. Concurrent changes may be included or not.
@@ -399,7 +391,6 @@ func each[K comparable, V any](x *Index, all iter.Seq2[K, V], visit func(K, V)) 
 	}
 }
 
-// Listing returns the number of hosted repositories that list a relay, and up to three of them.
 func (x *Index) Listing(u graspsync.RelayURL) (n int, examples []graspsync.RepoRef) {
 	each(x, maps.All(x.tables.repos), func(ref graspsync.RepoRef, r *repoEntry) {
 		if r.ann != nil && slices.Contains(r.ann.Relays, u) {
@@ -411,18 +402,17 @@ func (x *Index) Listing(u graspsync.RelayURL) (n int, examples []graspsync.RepoR
 	return n, examples
 }
 
-// Announcement returns the accepted announcement of a repository, or nil.
 func (x *Index) Announcement(ref graspsync.RepoRef) *nip34.Announcement {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.tables.announcement(ref)
 }
 
-// maxRepos is the maximum number of repositories of one event.
+// repositories of one event
 const maxRepos = 16
 
-// ReposOf returns at most 16 repositories of an event: its own if it is an announcement or a state,
-// the repositories that it tags, and those of the root events and replies that it tags.
+// ReposOf returns at most 16 repositories of an event: its own, those that it tags, and those of
+// the root events and replies that it tags.
 func (x *Index) ReposOf(ev graspsync.Event) []graspsync.RepoRef {
 	refs := nip34.RepoRefs(ev.Event)
 	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
@@ -443,7 +433,6 @@ func (x *Index) ReposOf(ev graspsync.Event) []graspsync.RepoRef {
 	return refs[:min(len(refs), maxRepos)]
 }
 
-// RootsOf returns the known root events of a repository.
 func (x *Index) RootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -459,8 +448,7 @@ func (x *Index) RootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 }
 
 // AtDepth returns the ids and addresses at a number of references from the repositories in of and
-// their root events. A nil of means all repositories. Depth 0 returns the repositories and root
-// events.
+// their root events. A nil of means all repositories. Depth 0 returns these themselves.
 func (x *Index) AtDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []graspsync.EventID, addresses []string) {
 	t := x.tables
 	top := func(ref graspsync.RepoRef, r *repoEntry) {

@@ -7,15 +7,14 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// Scan compares the index with a Store. The index may change concurrently. Its methods belong to one
+// Scan compares the index with a Store, while the index may change. Its methods belong to one
 // goroutine.
 type Scan struct {
 	index  *Index
 	number uint32
-	first  bool // no scan has ended before
+	first  bool
 }
 
-// Begin starts a scan.
 func (x *Index) Begin() Scan {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -25,8 +24,8 @@ func (x *Index) Begin() Scan {
 	return Scan{x, t.scan, !x.scanned}
 }
 
-// Add applies a stored event. It ignores replies, and events that were removed or replaced since the
-// start.
+// Add applies a stored event. It ignores replies, and events that were removed or replaced since
+// the start.
 func (s Scan) Add(ev graspsync.Event) Change {
 	x := s.index
 	return x.change(func() Change {
@@ -65,7 +64,7 @@ func (s Scan) Unseen() (ids []graspsync.EventID) {
 	return ids
 }
 
-// Missing removes an event of Unseen that is not stored, unless it was stored meanwhile.
+// Missing removes an event of Unseen that is not stored.
 func (s Scan) Missing(id graspsync.EventID) Change {
 	x := s.index
 	return x.change(func() Change {
@@ -78,7 +77,7 @@ func (s Scan) Missing(id graspsync.EventID) Change {
 	})
 }
 
-// End ends a scan. partial means that the Store may have more events than were added.
+// End ends a scan. partial means that the Store may have more events.
 func (s Scan) End(partial bool) {
 	x := s.index
 	x.mu.Lock()

@@ -17,39 +17,33 @@ import (
 
 // Change is a change of the index, as the new state of each changed entry.
 type Change struct {
-	// The accepted announcement of each repository; nil if it is not hosted.
+	// The accepted announcement; nil if the repository is not hosted.
 	Repos map[graspsync.RepoRef]*nip34.Announcement
-	// The repositories that a root event tags, hosted or not; nil if the event was removed. A
-	// repository that becomes hosted comes with all its root events.
+	// The repositories that a root event tags, hosted or not; nil if it was removed. A repository
+	// that becomes hosted comes with all its root events and replies.
 	Roots map[graspsync.EventID][]graspsync.RepoRef
-	// The repositories of a reply; nil if the reply was removed. A repository that becomes hosted
-	// comes with all known replies.
+	// The repositories of a reply; nil if it was removed.
 	Descendants map[filters.Descendant][]graspsync.RepoRef
 	LeftOut     int // replies without room
-	// The repositories that have become hosted. The Store may have unknown replies in them.
+	// Repositories that have become hosted. The Store may have unknown replies in them.
 	Fresh map[graspsync.RepoRef]struct{}
-	// The identifiers whose announcements have changed.
 	Names map[string]struct{}
-	// A panic has made the change and the index incomplete. Only a scan can repair the index.
+	// A panic has made the index incomplete. Only a scan can repair it.
 	Broken bool
 }
 
-// Size returns the number of changed entries.
 func (c *Change) Size() int {
 	return max(len(c.Repos)+len(c.Roots)+len(c.Descendants), len(c.Names))
 }
 
-// Empty reports whether nothing has changed.
 func (c *Change) Empty() bool {
 	return c.Size() == 0 && c.LeftOut == 0 && len(c.Fresh) == 0 && !c.Broken
 }
 
-// Beside returns the part of a change that does not name entries.
 func (c *Change) Beside() Change {
 	return Change{LeftOut: c.LeftOut, Fresh: c.Fresh, Broken: c.Broken}
 }
 
-// Merge adds a later change.
 func (c *Change) Merge(later Change) {
 	for ref, a := range later.Repos {
 		c.SetRepo(ref, a)
@@ -70,10 +64,8 @@ func (c *Change) Merge(later Change) {
 	}
 }
 
-// SetRepo sets the announcement of a repository.
 func (c *Change) SetRepo(ref graspsync.RepoRef, a *nip34.Announcement) { lazy.Put(&c.Repos, ref, a) }
 
-// SetName adds an identifier whose announcements have changed.
 func (c *Change) SetName(identifier string) { lazy.Put(&c.Names, identifier, struct{}{}) }
 
 func (c *Change) setRoot(id graspsync.EventID, refs []graspsync.RepoRef) {
@@ -85,9 +77,8 @@ func (c *Change) setDescendant(of filters.Descendant, refs []graspsync.RepoRef) 
 }
 
 type tables struct {
-	repos map[graspsync.RepoRef]*repoEntry // that are announced, or tagged by a root event
-	named map[string][]*nip34.Announcement // accepted, by identifier; slices are immutable
-	// All announcements by identifier, accepted or not. Slices are immutable.
+	repos       map[graspsync.RepoRef]*repoEntry // that are announced, or tagged by a root event
+	named       map[string][]*nip34.Announcement // accepted, by identifier; slices are immutable
 	family      map[string][]*nip34.Announcement
 	generations map[string]*generation           // a new one after each change of family
 	known       *nip34.AuthorIndex               // the people in family
@@ -95,20 +86,18 @@ type tables struct {
 	roots       map[graspsync.EventID]*rootEntry
 	threads     *threads
 
-	scan uint32 // number of the last scan
-	// reported: removed events, and addresses of stored and removed announcements, since its start.
+	scan uint32
+	// removed events, and addresses of stored and removed announcements, since the start of the
+	// scan
 	reported *limit.Table[refKey, struct{}]
-	// Recent deletions, for events that are reported after their deletion: of announcements, by
-	// repository and time of the deletion, and of events by id.
+	// Recent deletions, for events that are reported after their deletion.
 	ended    *limit.Table[graspsync.RepoRef, nostr.Timestamp]
 	erased   *limit.Table[authored, struct{}]
 	vanished *limit.Table[graspsync.PubKey, nostr.Timestamp]
-	// The repositories in which an author has announcements and root events. Requests to vanish use
-	// it.
+	// The repositories in which an author has events, for requests to vanish.
 	wrote  map[unique.Handle[graspsync.PubKey]]map[*repoEntry]int
-	hosted int // number of hosted repositories
-	// doubted: since the start of the last scan the Policy panicked over an announcement, which keeps
-	// its earlier state.
+	hosted int
+	// the Policy panicked over an announcement since the start of the last scan
 	doubted bool
 }
 
@@ -117,21 +106,19 @@ type generation struct{ _ byte }
 
 type repoEntry struct {
 	ref    graspsync.RepoRef
-	newest graspsync.EventKey  // of its newest announcement, accepted or not; zero: none
-	stored *nip34.Announcement // that announcement; nil: none
+	newest graspsync.EventKey // of its newest announcement; zero: none
+	stored *nip34.Announcement
 	ann    *nip34.Announcement // nil: not hosted
-	// relative: the announcement does not make a repository hosted and is stored because a
-	// maintainer list names its author. It is false for announcements that were stored before the
-	// first scan, and after the owner moved the repository from this server.
+	// stored only because a maintainer list names its author. It is false for announcements that
+	// were stored before the first scan, and after the owner moved the repository away.
 	relative bool
 	roots    map[*rootEntry]struct{}
-	seen     uint32 // the last scan that has shown the newest announcement
+	seen     uint32 // the last scan that has shown it
 	// The repository itself, which most root events tag. Immutable.
 	alone  []*repoEntry
 	itself []graspsync.RepoRef
 }
 
-// rootEntry is a root event.
 type rootEntry struct {
 	id     graspsync.EventID
 	author unique.Handle[graspsync.PubKey]
@@ -140,7 +127,6 @@ type rootEntry struct {
 	seen   uint32 // the last scan that has shown it
 }
 
-// refs returns the repositories that a root event tags. The slice is immutable.
 func (r *rootEntry) refs() []graspsync.RepoRef {
 	if len(r.repos) == 1 {
 		return r.repos[0].itself
@@ -152,7 +138,6 @@ func (r *rootEntry) refs() []graspsync.RepoRef {
 	return refs
 }
 
-// owner returns the first hosted repository of a root event, or nil.
 func (r *rootEntry) owner() *repoEntry {
 	for _, repo := range r.repos {
 		if repo.ann != nil {
@@ -162,7 +147,7 @@ func (r *rootEntry) owner() *repoEntry {
 	return nil
 }
 
-// authored is an id with its claimed author.
+// with its claimed author
 type authored struct {
 	id     graspsync.EventID
 	author graspsync.PubKey
@@ -190,7 +175,6 @@ func newTables() *tables {
 	}
 }
 
-// repo returns the entry of ref, and creates a missing entry.
 func (t *tables) repo(ref graspsync.RepoRef) *repoEntry {
 	if r, ok := t.repos[ref]; ok {
 		return r
@@ -201,8 +185,7 @@ func (t *tables) repo(ref graspsync.RepoRef) *repoEntry {
 	return r
 }
 
-// announce applies a version of an announcement. Only the newest version counts, whether it lists
-// this server or not.
+// announce applies a version of an announcement. Only the newest counts.
 func (t *tables) announce(a *nip34.Announcement, listed bool, c *Change) {
 	if until, ok := t.vanished.Get(a.Ref.Owner); ok && a.CreatedAt <= until {
 		return
@@ -225,8 +208,7 @@ func (t *tables) announce(a *nip34.Announcement, listed bool, c *Change) {
 	t.set(r, a, listed, c)
 }
 
-// end deletes the announcements of a repository up to a time, including announcements that are
-// reported later.
+// end deletes the announcements of a repository up to a time, also those that are reported later.
 func (t *tables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *Change) {
 	if before, ok := t.ended.Get(ref); !ok || until > before {
 		t.ended.Put(cloneRef(ref), ownerStranger(ref.Owner), 0, until)
@@ -236,7 +218,7 @@ func (t *tables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *Change) {
 	}
 }
 
-// set sets the newest announcement of a repository. A nil announcement removes it.
+// set sets the newest announcement of a repository, or none.
 func (t *tables) set(r *repoEntry, stored *nip34.Announcement, ours bool, c *Change) {
 	var v graspsync.EventKey
 	if stored != nil {
@@ -290,7 +272,6 @@ func (t *tables) set(r *repoEntry, stored *nip34.Announcement, ours bool, c *Cha
 	t.release(r)
 }
 
-// count adds n to the number of events of an author in a repository.
 func (t *tables) count(author unique.Handle[graspsync.PubKey], r *repoEntry, n int) {
 	in := t.wrote[author]
 	if in == nil {
@@ -305,8 +286,7 @@ func (t *tables) count(author unique.Handle[graspsync.PubKey], r *repoEntry, n i
 	}
 }
 
-// replaced replaces one announcement of an identifier by another. Either may be nil. It copies the
-// slice, because readers may use the old one.
+// replaced replaces one announcement by another. It copies the slice, because readers may use it.
 func replaced(named map[string][]*nip34.Announcement, identifier string, before, after *nip34.Announcement) {
 	same := named[identifier]
 	if before != nil {
@@ -328,7 +308,6 @@ func (t *tables) change(r *repoEntry, c *Change) {
 	t.threads.reportBelow(addressRef(r.ref.String()), c)
 }
 
-// release removes an empty entry.
 func (t *tables) release(r *repoEntry) {
 	if r.newest == (graspsync.EventKey{}) && len(r.roots) == 0 {
 		delete(t.repos, r.ref)
@@ -375,7 +354,7 @@ func (t *tables) addNode(a *reply, c *Change) {
 	t.threads.add(a, t.scan, c)
 }
 
-// erase deletes an event for its claimed author, even if the event is reported later.
+// erase deletes an event for its claimed author, even if it is reported later.
 func (t *tables) erase(id graspsync.EventID, author graspsync.PubKey, c *Change) {
 	t.erased.Put(authored{id, author}, ownerStranger(author), 0, struct{}{})
 	root := t.roots[id]
@@ -435,12 +414,11 @@ func cloneRef(ref graspsync.RepoRef) graspsync.RepoRef {
 	return ref
 }
 
-// maxRecent is the maximum number of remembered deletions of each kind. Authors share it fairly.
-// They are needed because a slow hook of the relay may report an event after its deletion. The
-// daily scan corrects the remaining cases.
+// maxRecent is the maximum number of remembered deletions of each kind, which are needed because a
+// slow hook of the relay may report an event after its deletion. The daily scan corrects the rest.
 const maxRecent = 16_384
 
-// maxReported is the maximum number of removed and replaced events that a scan ignores.
+// removed and replaced events that a scan ignores
 const maxReported = 100_000
 
 func (t *tables) report(k refKey) { t.reported.Put(k, limit.Stranger{}, 0, struct{}{}) }
@@ -451,7 +429,6 @@ func (t *tables) reportVersion(ev graspsync.Event) {
 	}
 }
 
-// versionRef returns the address of an announcement, or zero.
 func versionRef(ev graspsync.Event) (k refKey) {
 	if ev.Kind == graspsync.KindAnnouncement {
 		k = addressRef(graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()}.String())

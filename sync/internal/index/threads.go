@@ -17,36 +17,34 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// Limits of layer 4: replies to repositories and root events, replies to these replies, and so on.
+// Limits of layer 4.
 const (
-	// MaxDepth is the maximum distance of a reply from its root event or repository.
+	// distance of a reply from its root event or repository
 	MaxDepth = 8
-	// maxOfBranch is the maximum number of replies below one root event, or below one repository.
-	// The newest are kept, because they receive more replies.
+	// replies below one root event or repository. The newest are kept, because they receive more
+	// replies.
 	maxOfBranch = 500
-	// maxDescendants is the maximum number of replies, which take about 100 MB. Repository owners
-	// share it fairly.
+	// about 100 MB; repository owners share them
 	maxDescendants = 100_000
-	// maxRefs is the maximum number of references of one event that are examined.
+	// examined references of one event
 	maxRefs = 16
-	// maxOrphans is the maximum number of events that were reported before the event that they
-	// reply to.
+	// events that were reported before the event that they reply to
 	maxOrphans = 1_024
 )
 
 // threads contains the stored replies in hosted repositories. The content depends on the events
-// only, not on their order, unless a limit is reached. Use newThreads.
+// only, not on their order, unless a limit is reached.
 type threads struct {
 	nodes        map[refKey]*node              // by id, and by address
 	children     map[refKey]map[*node]struct{} // nodes by the keys that they refer to, stored or not
-	ours         map[refKey]*repoEntry         // repositories
+	ours         map[refKey]*repoEntry
 	authors      map[unique.Handle[graspsync.PubKey]]map[*node]struct{}
-	roots        map[graspsync.EventID]*rootEntry      // read-only, of the tables
-	branches     map[refKey]map[*node]struct{}         // nodes with a place, by the top of their place; no set is empty
+	roots        map[graspsync.EventID]*rootEntry      // of the tables
+	branches     map[refKey]map[*node]struct{}         // nodes with a place, by the top of their place
 	placed       *limit.Table[*node, graspsync.PubKey] // the same nodes, with the owner of the top
-	mostOfBranch int                                   // [maxOfBranch], smaller in tests
+	mostOfBranch int                                   // smaller in tests
 
-	orphans *limit.Table[*node, struct{}] // nodes without a place
+	orphans *limit.Table[*node, struct{}]
 }
 
 // refKey is an id, or the hash of an address.
@@ -58,11 +56,10 @@ type reply struct {
 	id      graspsync.EventID
 	at      nostr.Timestamp
 	author  unique.Handle[graspsync.PubKey]
-	address string // used by references; "" if references use the id
+	address string // "" if references use the id
 	refs    []refKey
 }
 
-// node is a reply or an orphan.
 type node struct {
 	reply
 	place place
@@ -85,13 +82,13 @@ func remove[K comparable](m map[K]map[*node]struct{}, k K, n *node) {
 
 // place is the position of a node in a thread. The zero value means no place.
 type place struct {
-	top    refKey // root event or repository
-	ofRepo bool   // top is a repository
-	depth  uint8  // 1 for a direct reference to top
+	top    refKey
+	ofRepo bool  // top is a repository
+	depth  uint8 // 1 for a direct reference to top
 }
 
-// before reports whether a place is preferred to another. Root events precede repositories, then
-// the smaller depth wins.
+// before reports whether a place is preferred. Root events precede repositories, then the smaller
+// depth wins.
 func (p place) before(other place) bool {
 	switch {
 	case other.depth == 0:
@@ -114,12 +111,10 @@ func newThreads(roots map[graspsync.EventID]*rootEntry) *threads {
 	}
 }
 
-// IsReply reports whether replies to a stored event are requested.
 func IsReply(ev graspsync.Event) bool { return replyOf(ev) != nil }
 
-// replyOf returns a stored event as a reply, or nil if replies to it are not requested.
-// Announcements, states and root events have their own layers. Deletions, reactions (NIP-25) and
-// zaps (NIP-57) receive no replies.
+// replyOf returns a stored event as a reply, or nil if replies to it are not requested. Other
+// layers, deletions, reactions (NIP-25) and zaps (NIP-57) have none.
 func replyOf(ev graspsync.Event) *reply {
 	switch ev.Kind {
 	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindDeletion, graspsync.KindVanish, kindReaction, kindZap:
@@ -137,7 +132,7 @@ func replyOf(ev graspsync.Event) *reply {
 		if len(refs) == maxRefs {
 			break
 		}
-		if a.Kind != graspsync.KindState { // a reference to a state does not place an event in a thread
+		if a.Kind != graspsync.KindState { // a reference to a state does not place an event
 			refs = append(refs, addressRef(a.String()))
 		}
 	}
@@ -156,7 +151,6 @@ const (
 	kindZap      = 9735
 )
 
-// key returns the key that references to a node use.
 func (n *node) key() filters.Descendant {
 	if n.address != "" {
 		return filters.Descendant{Address: n.address}
@@ -164,7 +158,7 @@ func (n *node) key() filters.Descendant {
 	return filters.Descendant{ID: n.id}
 }
 
-// keys returns all keys of a node. Requests use the first key.
+// keys returns all keys of a node. Requests use the first.
 func (n *node) keys() []refKey {
 	if n.address != "" {
 		return []refKey{addressRef(n.address), refKey(n.id)}
@@ -172,7 +166,6 @@ func (n *node) keys() []refKey {
 	return []refKey{refKey(n.id)}
 }
 
-// add adds a stored reply. scan is the number of the last scan.
 func (d *threads) add(a *reply, scan uint32, c *Change) {
 	if n := d.nodes[refKey(a.id)]; n != nil {
 		n.seen = scan
@@ -218,8 +211,7 @@ func (d *threads) unlink(n *node) {
 	remove(d.authors, n.author, n)
 }
 
-// await keeps a node without a place as an orphan, because events may be reported out of order and
-// deleted events may return.
+// await keeps a node without a place, because events may be reported out of order.
 func (d *threads) await(n *node) {
 	evicted, _ := d.orphans.Put(n, limit.Stranger{}, 0, struct{}{})
 	for _, old := range evicted {
@@ -227,7 +219,6 @@ func (d *threads) await(n *node) {
 	}
 }
 
-// below returns the nodes that refer to one of the keys, in order.
 func (d *threads) below(keys ...refKey) (out []*node) {
 	for _, k := range keys {
 		out = slices.AppendSeq(out, maps.Keys(d.children[k]))
@@ -236,7 +227,7 @@ func (d *threads) below(keys ...refKey) (out []*node) {
 	return out
 }
 
-// top reports whether a key is a hosted repository or a root event of one, and returns the owner.
+// top reports whether a key is a hosted repository or a root event of one, and its owner.
 func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 	if r := d.ours[k]; r != nil {
 		return r.ref.Owner, true, true
@@ -251,7 +242,7 @@ func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 	return owner, false, false
 }
 
-// best returns the preferred place of a node. deep means that a reference is at the maximum depth.
+// best returns the preferred place. deep: a reference is at the maximum depth.
 func (d *threads) best(n *node) (at place, deep bool) {
 	for _, ref := range n.refs {
 		p := place{top: ref, depth: 1}
@@ -323,8 +314,8 @@ func (d *threads) reposBelow(at place) []graspsync.RepoRef {
 }
 
 // take puts a node into a place and returns the nodes below evicted nodes. A full branch evicts its
-// oldest node. A full table evicts the oldest node of the owner with the most nodes. Nodes with
-// replies, and newer nodes of the same branch or owner, are not evicted; then fits is false.
+// oldest node, a full table the oldest node of the owner with the most. Nodes with replies, and
+// newer nodes, are not evicted; then fits is false.
 func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 	above := d.above(n, at.top)
 	stays := func(o *node) bool { return has(above, o) || d.carries(o) }
@@ -357,7 +348,6 @@ func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 	return hung, true
 }
 
-// giveUp evicts a node and returns the nodes below it.
 func (d *threads) giveUp(n *node, c *Change) (hung []*node) {
 	hung = d.below(n.keys()...)
 	d.drop(n, c)
@@ -386,7 +376,7 @@ func (d *threads) drop(n *node, c *Change) {
 	d.unlink(n)
 }
 
-// remove removes an event of this author. A zero author means any author.
+// remove removes an event of this author, or of any if it is zero.
 func (d *threads) remove(k refKey, author graspsync.PubKey, c *Change) {
 	n := d.nodes[k]
 	if n == nil || author != (graspsync.PubKey{}) && n.author.Value() != author {
@@ -397,7 +387,6 @@ func (d *threads) remove(k refKey, author graspsync.PubKey, c *Change) {
 	d.settle(below, c)
 }
 
-// carries reports whether a node has replies with a place.
 func (d *threads) carries(n *node) bool {
 	for _, k := range n.keys() {
 		for below := range d.children[k] {
@@ -411,12 +400,11 @@ func (d *threads) carries(n *node) bool {
 
 func (n *node) before(other *node) bool { return order(n, other) < 0 }
 
-// order compares nodes by age, oldest first.
 func order(n, other *node) int {
 	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id))
 }
 
-// above returns the nodes below top to which a node replies, directly or indirectly.
+// above returns the nodes below top to which a node replies, directly or not.
 func (d *threads) above(n *node, top refKey) map[*node]struct{} {
 	found := make(map[*node]struct{})
 	for work := []*node{n}; len(work) > 0; work = work[1:] {
@@ -431,8 +419,8 @@ func (d *threads) above(n *node, top refKey) map[*node]struct{} {
 	return found
 }
 
-// stands updates the threads after a repository has become hosted or is no longer hosted. Unknown
-// replies in it are read from the Store later.
+// stands updates the threads when a repository becomes hosted or is no longer hosted. Unknown
+// replies are read from the Store later.
 func (d *threads) stands(r *repoEntry, c *Change) {
 	key := addressRef(r.ref.String())
 	if r.ann == nil {
@@ -448,14 +436,12 @@ func (d *threads) stands(r *repoEntry, c *Change) {
 	d.settle(d.below(keys...), c)
 }
 
-// reportBelow adds the replies below a top to a change.
 func (d *threads) reportBelow(top refKey, c *Change) {
 	for n := range d.branches[top] {
 		c.setDescendant(n.key(), d.reposBelow(n.place))
 	}
 }
 
-// vanish removes the replies of an author up to a time.
 func (d *threads) vanish(author graspsync.PubKey, until nostr.Timestamp, c *Change) {
 	var gone []graspsync.EventID
 	for n := range d.authors[unique.Make(author)] {
@@ -469,7 +455,6 @@ func (d *threads) vanish(author graspsync.PubKey, until nostr.Timestamp, c *Chan
 	}
 }
 
-// end deletes the reply at an address up to a time.
 func (d *threads) end(at graspsync.Address, until nostr.Timestamp, c *Change) {
 	k := addressRef(at.String())
 	if n := d.nodes[k]; n != nil && n.at <= until {

@@ -28,7 +28,7 @@ func Answer(s *Set, msg []byte, frameSize int) (reply []byte, err error) {
 		if !ok {
 			return w.out, nil
 		}
-		// The rest of the message must be valid although the frame is full.
+		// The rest must be valid although the frame is full.
 		if full {
 			continue
 		}

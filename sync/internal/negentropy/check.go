@@ -5,8 +5,8 @@ import "errors"
 // go-nostr, which most Go relays use, misreads numbers from 2^56 on.
 const mostTime = 1<<56 - 1
 
-// Check validates a message of a client without a set. The error wraps [ErrProtocol]. Check returns
-// nil for another protocol version, because the reply to it is this version.
+// Check validates a message of a client without a set. Another protocol version is valid, because
+// the reply to it is this version.
 func Check(msg []byte) error {
 	if err := checkVersion(msg); err != nil {
 		if errors.Is(err, errVersion) {

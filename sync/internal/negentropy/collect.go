@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// idList collects the ids that a peer claims. Duplicates are removed only when the list is read or
-// has twice the allowed length, because an honest peer sends few.
+// idList collects the ids that a peer claims. Duplicates are removed rarely, because an honest peer
+// sends few.
 type idList struct {
 	ids    [][idSize]byte
 	limit  int
@@ -24,7 +24,6 @@ func (l *idList) add(id [idSize]byte) error {
 	return nil
 }
 
-// check returns an error if the list has too many different ids.
 func (l *idList) check() error {
 	if len(l.ids) > l.limit {
 		l.compact()
@@ -35,7 +34,6 @@ func (l *idList) check() error {
 	return nil
 }
 
-// compact removes duplicates and keeps the order.
 func (l *idList) compact() {
 	if l.unique == len(l.ids) {
 		return
@@ -49,18 +47,17 @@ func (l *idList) compact() {
 	l.unique = len(l.ids)
 }
 
-// span is the items [lo, hi) of a set. It uses 32-bit numbers because a hostile message can request
-// one span with every seven bytes.
+// span is the items [lo, hi) of a set, in 32 bits, because a hostile message can request one span
+// with every seven bytes.
 type span struct{ lo, hi uint32 }
 
-// spanList collects items of a set as spans, because one short message can report that the peer has
-// none of a million items.
+// spanList collects items as spans, because one short message can report that the peer has none of
+// a million.
 type spanList struct {
 	spans []span
 	limit int // length at which the list is compacted
 }
 
-// add adds the item with that index.
 func (l *spanList) add(index int) {
 	i := uint32(index)
 	if n := len(l.spans); n > 0 && l.spans[n-1].hi == i {
@@ -73,8 +70,8 @@ func (l *spanList) add(index int) {
 	l.spans = push(l.spans, span{i, i + 1})
 }
 
-// compact sorts the spans and joins adjacent ones. A set of n items then has at most (n+1)/2 spans,
-// so with a limit of n+2 the cost of an add is constant.
+// compact joins adjacent spans. A set of n items then has at most (n+1)/2, so with a limit of n+2
+// the cost of an add is constant.
 func (l *spanList) compact() {
 	slices.SortFunc(l.spans, func(a, b span) int { return cmp.Compare(a.lo, b.lo) })
 	joined := l.spans[:0]
@@ -88,7 +85,6 @@ func (l *spanList) compact() {
 	l.spans = joined
 }
 
-// len returns the number of items of a compacted list.
 func (l *spanList) len() (n int) {
 	for _, sp := range l.spans {
 		n += int(sp.hi - sp.lo)
@@ -96,8 +92,8 @@ func (l *spanList) len() (n int) {
 	return n
 }
 
-// push appends and doubles the capacity of a full slice. Above a few hundred elements append
-// allocates in smaller steps and in total up to five times the final size.
+// push doubles the capacity of a full slice. append allocates in smaller steps and in total up to
+// five times the final size.
 func push[T any](s []T, v T) []T {
 	if len(s) == cap(s) {
 		grown := make([]T, len(s), max(2*len(s), 8))

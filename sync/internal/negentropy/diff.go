@@ -10,8 +10,7 @@ func (s *Session) compare(theirs []byte, lo, hi int) error {
 	if hi-lo <= 64 {
 		return s.compareFew(theirs, lo, hi)
 	}
-	// Only a peer that lists a range that we would have split gets here. The size of the map
-	// depends on its list, not on ours.
+	// The size depends on the list of the peer, not on ours.
 	listed := make(map[[idSize]byte]bool, len(theirs)/idSize)
 	for p := theirs; len(p) > 0; p = p[idSize:] {
 		listed[[idSize]byte(p)] = false

@@ -17,7 +17,6 @@ const (
 	maxVarint       = 10 // digits of 7 bits in 64 bits
 )
 
-// mode is the content type of a range.
 type mode uint64
 
 const (
@@ -26,8 +25,7 @@ const (
 	modeIDs
 )
 
-// bound is the exclusive upper end of a range: a time and an id prefix of size bytes. The other
-// bytes of id are zero.
+// bound is the exclusive upper end of a range: a time and an id prefix of size bytes.
 type bound struct {
 	time uint64
 	id   [idSize]byte
@@ -45,18 +43,18 @@ func (b *bound) compare(other *bound) int {
 type section struct {
 	upper       bound
 	mode        mode
-	fingerprint []byte // modeFingerprint; aliases the message
-	ids         []byte // modeIDs, 32 bytes each; aliases the message
+	fingerprint []byte // aliases the message
+	ids         []byte // 32 bytes each; aliases the message
 }
 
 // reader decodes a message in place without allocations.
 type reader struct {
-	rest  []byte // unread bytes
-	upper bound  // end of the last section; the zero bound is the beginning
-	end   int    // number of sections that ended at infinity
+	rest  []byte
+	upper bound // end of the last section; the zero bound is the beginning
+	end   int   // number of sections that ended at infinity
 }
 
-// next returns the next section. ok is false at the end of the message.
+// next returns the next section, or false at the end.
 func (r *reader) next() (s section, ok bool, err error) {
 	if len(r.rest) == 0 {
 		return section{}, false, nil
@@ -86,9 +84,9 @@ func (r *reader) next() (s section, ok bool, err error) {
 	return s, err == nil, err
 }
 
-// bound reads the upper end of a section. It must lie above the previous bound, with one exception:
-// if an id list that reaches infinity fills its frame, the reference implementation adds the
-// fingerprint of the empty rest, which ends at infinity again.
+// bound reads the upper end of a section, above the previous bound. If an id list that reaches
+// infinity fills its frame, the reference implementation adds the fingerprint of the empty rest,
+// which ends at infinity again.
 func (r *reader) bound() (bound, error) {
 	b, err := r.rawBound()
 	if err != nil {
@@ -128,8 +126,7 @@ func (r *reader) rawBound() (b bound, err error) {
 	return b, err
 }
 
-// idList reads a count and that number of ids. The count is first compared with the number of
-// remaining bytes.
+// idList compares the count with the number of remaining bytes before it allocates.
 func (r *reader) idList() ([]byte, error) {
 	n, err := r.varint("number of ids")
 	if err != nil {
@@ -178,7 +175,6 @@ func appendVarint(dst []byte, v uint64) []byte {
 	return append(dst, byte(v)&0x7f)
 }
 
-// checkVersion checks the first byte of a message.
 func checkVersion(msg []byte) error {
 	switch {
 	case len(msg) == 0:

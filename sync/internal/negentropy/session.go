@@ -16,17 +16,13 @@ var (
 
 // Limits are the limits of a session. The zero value uses all defaults.
 type Limits struct {
-	// FrameSize is the maximum size of a sent message in bytes; hex doubles it. The rest follows in
-	// the next round. If it is too large, relays drop the connection. If it is too small, large
-	// differences need more rounds than MaxRounds. Values from 1 to 4095 count as 4096, and
-	// negative values as no limit. Defaults to 30,000.
+	// FrameSize is the maximum size of a sent message in bytes; hex doubles it. Values from 1 to
+	// 4095 count as 4096, and negative values as no limit. Defaults to 30,000.
 	FrameSize int
-	// MaxRounds is the maximum number of messages accepted from the peer. If differences remain
-	// after the last one, the session ends with [ErrRounds]. Defaults to 64, also if negative.
+	// MaxRounds is the maximum number of messages accepted from the peer. Defaults to 64.
 	MaxRounds int
 	// MaxIDs is the maximum number of different ids that a peer may claim and the set lacks. With
-	// more, the session ends with [ErrTooMany] when it would be done, or earlier at twice the
-	// number. Defaults to 200,000, also if negative.
+	// more, the session ends with [ErrTooMany]. Defaults to 200,000.
 	MaxIDs int
 }
 
@@ -61,7 +57,6 @@ type Session struct {
 	have spanList
 }
 
-// NewSession returns a session for one peer. The Set may be shared.
 func NewSession(s *Set, l Limits) *Session {
 	l = l.withDefaults()
 	return &Session{
@@ -72,8 +67,7 @@ func NewSession(s *Set, l Limits) *Session {
 	}
 }
 
-// Open returns the first message, which is the same at each call. It returns the session's error if
-// the session has failed.
+// Open returns the first message, which is the same at each call.
 func (s *Session) Open() ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -136,8 +130,7 @@ func (s *Session) reconcile(ranges []byte) ([]byte, error) {
 		if !ok {
 			return w.out, nil
 		}
-		// Sections after a full frame are covered by its rest and will be sent again, so they are
-		// only validated.
+		// Sections after a full frame will be sent again, so they are only validated.
 		if full {
 			continue
 		}
@@ -179,15 +172,14 @@ func ask(w *writer, hi int, upper *bound) bool {
 	return w.split(hi, upper)
 }
 
-// Need returns the ids that only the peer has, without duplicates, in order of arrival. An honest
-// peer sends the oldest first. The ids are claims until their events are fetched. The caller owns
-// the slice.
+// Need returns the ids that only the peer has, without duplicates. They are claims until their
+// events are fetched.
 func (s *Session) Need() [][32]byte {
 	s.need.compact()
 	return slices.Clone(s.need.ids)
 }
 
-// Have returns the ids that only the set has, oldest first. The caller owns the slice.
+// Have returns the ids that only the set has, oldest first.
 func (s *Session) Have() [][32]byte {
 	s.have.compact()
 	ids := make([][32]byte, 0, s.have.len())
@@ -197,7 +189,7 @@ func (s *Session) Have() [][32]byte {
 	return ids
 }
 
-// TheirLen returns the number of the peer's items. It is valid when the session is done.
+// TheirLen returns the number of the peer's items, once the session is done.
 func (s *Session) TheirLen() int {
 	s.need.compact()
 	s.have.compact()

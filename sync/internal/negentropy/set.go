@@ -13,8 +13,7 @@ import (
 // infinity is the timestamp that the protocol reserves for the end of the last range.
 const infinity = math.MaxUint64
 
-// stride is the number of ids between two stored sums. A fingerprint adds at most 2*(stride-1) ids,
-// which costs less than its SHA-256. The sums take 32/stride bytes per id.
+// stride is the number of ids between two stored sums. Adding them costs less than a SHA-256.
 const stride = 8
 
 // Item is one element of a set, an event's id and created_at.
@@ -26,7 +25,6 @@ type Item struct {
 	ID        [32]byte
 }
 
-// compare is the order of the protocol: by time, then by the bytes of the id.
 func (it Item) compare(other Item) int {
 	if c := cmp.Compare(it.CreatedAt, other.CreatedAt); c != 0 {
 		return c
@@ -42,9 +40,8 @@ type Set struct {
 	sums  []sum // sums[k] is the sum of ids[:k*stride]
 }
 
-// NewSet returns the set of items in any order, without duplicates. Items with the timestamp 2^64-1
-// are omitted because the protocol cannot represent them. The slice is neither kept nor changed.
-// Sorted items (by time, then id, ascending) take a fraction of the time.
+// NewSet returns the set of items, without duplicates. Items with the timestamp 2^64-1 are omitted.
+// Sorted items take a fraction of the time.
 func NewSet(items []Item) *Set {
 	s := &Set{
 		times: make([]uint64, 0, len(items)), ids: make([][32]byte, 0, len(items)), sums: make([]sum, 1, len(items)/stride+1),
@@ -58,7 +55,6 @@ func NewSet(items []Item) *Set {
 	return s
 }
 
-// append adds the next item in order, unless it is a duplicate or invalid.
 func (s *Set) append(at uint64, id *[32]byte) {
 	n := len(s.ids)
 	if at == infinity || (n > 0 && s.times[n-1] == at && s.ids[n-1] == *id) {
@@ -75,11 +71,10 @@ func (s *Set) append(at uint64, id *[32]byte) {
 	}
 }
 
-// Len returns the number of items.
 func (s *Set) Len() int { return len(s.ids) }
 
-// search returns the first index in [from, Len] whose item is not below b. The ranges of a message
-// are ordered and often small, so the search gallops from the last one.
+// search returns the first index in [from, Len] whose item is not below b. It gallops from the last
+// one, because ranges are often small.
 func (s *Set) search(from int, b *bound) int {
 	n := s.Len()
 	if b.time == infinity {
@@ -128,7 +123,6 @@ func (s *Set) boundAt(i int) bound {
 	return b
 }
 
-// fingerprint returns the digest of the items [lo, hi) in constant time.
 func (s *Set) fingerprint(lo, hi int) (fp [fingerprintSize]byte) {
 	total, before := s.sumTo(hi), s.sumTo(lo)
 	total.sub(&before)
@@ -142,7 +136,6 @@ func (s *Set) fingerprint(lo, hi int) (fp [fingerprintSize]byte) {
 	return fp
 }
 
-// sumTo returns the sum of ids[:n].
 func (s *Set) sumTo(n int) sum {
 	total := s.sums[n/stride]
 	for i := n - n%stride; i < n; i++ {

@@ -4,13 +4,12 @@ import "math"
 
 const (
 	// buckets is the number of parts of a split range. A range of fewer than 2*buckets items is
-	// listed. The reference implementation uses the same numbers.
+	// listed, as in the reference implementation.
 	buckets = 16
 
 	maxBound = maxVarint + 1 + idSize
 
-	// reserve is the room in every frame for its end: a skip over settled items and one fingerprint
-	// up to infinity.
+	// reserve is the room for the end of a frame: a skip and one fingerprint up to infinity.
 	reserve = maxBound + 1 + 3 + fingerprintSize
 
 	minFrame     = 4096
@@ -18,8 +17,7 @@ const (
 )
 
 // writer builds a message of at most limit bytes from consecutive ranges of the set. A method that
-// returns false had no room. The message then ends with the rest, which the peer continues in the
-// next round.
+// returns false had no room.
 type writer struct {
 	set   *Set
 	out   []byte
@@ -41,8 +39,7 @@ func newWriter(s *Set, frameSize int) *writer {
 	return &writer{set: s, limit: max(frameSize, minFrame), out: []byte{version}}
 }
 
-// settle records that the items up to hi need no message. Adjacent settled ranges become one skip,
-// and a skip at the end is not written.
+// settle records that the items up to hi need no message. Adjacent settled ranges become one skip.
 func (w *writer) settle(hi int, upper *bound) {
 	w.at, w.skip, w.skipped = hi, *upper, true
 }
@@ -100,7 +97,6 @@ func (w *writer) list(hi int, upper *bound) bool {
 	return end == hi
 }
 
-// room returns the bytes left for a range, without the skip before it.
 func (w *writer) room() int {
 	n := w.limit - len(w.out) - reserve
 	if w.skipped {
@@ -127,7 +123,7 @@ func (w *writer) header(upper *bound, m mode) {
 }
 
 // rest ends a full message with one fingerprint of all items from w.at on, so that the peer returns
-// to them. Its room is in reserve.
+// to them.
 func (w *writer) rest() {
 	fp := w.set.fingerprint(w.at, w.set.Len())
 	w.header(&bound{time: infinity}, modeFingerprint)

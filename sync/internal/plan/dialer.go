@@ -190,7 +190,7 @@ func (d *dialer) nextTurn(now time.Time) (*relayState, *dialOwner) {
 	var room yieldChoice
 	if full && d.anyWaits() {
 		room = d.yields(now)
-		d.roomAt = d.nextRoom(now)
+		d.roomAt = now.Add(lookForRoom)
 	}
 	for e := d.queue.owners.Front(); e != nil && (!full || room.oldest != nil); e = e.Next() {
 		o := e.Value.(*dialOwner)
@@ -339,23 +339,6 @@ func (d *dialer) hangUp(gone *relayState, now time.Time) {
 	gone.dial.retryAt = now.Add(d.longer(yieldAfter))
 	d.timers.set(gone, gone.dial.retryAt)
 	d.hungUp = append(d.hungUp, gone)
-}
-
-// nextRoom returns when another connection becomes old enough to be closed.
-func (d *dialer) nextRoom(now time.Time) time.Time {
-	at := now.Add(lookForRoom)
-	for r := range d.connected {
-		if end := r.dial.connectedAt.Add(yieldAfter); r.dial.counts != nil && end.After(now) && end.Before(at) {
-			at = end
-		}
-	}
-	return at
-}
-
-func (d *dialer) doneWith(r *relayState, now time.Time) {
-	if !d.roomAt.IsZero() && mayYield(r, now) {
-		d.roomAt = time.Time{}
-	}
 }
 
 // dialQueue contains the relays that wait for a dial. Owners take turns. A relay waits in the queue

@@ -332,7 +332,6 @@ func (p *Plan) onDone(now time.Time, in Done) {
 	if in.Disproved {
 		p.startOver(r, now)
 	}
-	p.dialer.doneWith(r, now)
 }
 
 func (p *Plan) end(r *relayState, b *batch, in Done, now time.Time) {
