@@ -205,12 +205,6 @@ func (by *byID) failed(r *relayState, b *batch, in Done, until time.Time) {
 	by.countDropped(dropped)
 }
 
-func (by *byID) lost(r *relayState, b *batch, _ []Cursor) {
-	q := r.byID.ids
-	q.queue = append(slices.Clone(b.named), q.queue...)
-	q.retryAt = time.Time{}
-}
-
 func (s *byIDState) wakes(consider func(time.Time)) {
 	if s.ids != nil {
 		consider(s.ids.retryAt)

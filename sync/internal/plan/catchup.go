@@ -153,9 +153,6 @@ func (cu *catchUp) failed(r *relayState, b *batch, in Done, until time.Time) {
 	})
 }
 
-// lost does nothing, because the next connection starts its own catch-up.
-func (cu *catchUp) lost(*relayState, *batch, []Cursor) {}
-
 func (c *catchUpState) catching() bool { return c.running > 0 || len(c.queue)+len(c.parked) > 0 }
 
 func (c *catchUpState) unpark(now time.Time) { c.queue = append(c.queue, ended(&c.parked, now)...) }

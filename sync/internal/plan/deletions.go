@@ -99,11 +99,6 @@ func (dl *deletions) start(r *relayState, now time.Time) {
 func (dl *deletions) done(*relayState, *batch, bool) {}
 
 func (dl *deletions) failed(r *relayState, b *batch, _ Done, until time.Time) {
-	dl.lost(r, b, nil)
-	r.deletions.retryAt = until
-}
-
-func (dl *deletions) lost(r *relayState, b *batch, _ []Cursor) {
 	r.deletions.asked = max(0, r.deletions.asked-b.authors)
-	r.deletions.at = b.authorsAt
+	r.deletions.at, r.deletions.retryAt = b.authorsAt, until
 }

@@ -81,18 +81,12 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 func (h *historicSync) done(r *relayState, b *batch, gaps bool) { h.confirm(r, b.items, gaps) }
 
 func (h *historicSync) failed(r *relayState, b *batch, in Done, until time.Time) {
-	h.lost(r, b, in.Cursors)
-	items := slices.DeleteFunc(b.items, func(it Item) bool { return r.history.items[it] != todo })
-	r.history.park(items, until)
-}
-
-func (h *historicSync) lost(r *relayState, b *batch, got []Cursor) {
 	byOld := make(map[*batchProgress]*batchProgress)
 	for _, it := range b.items {
 		old := r.history.resume[it]
 		merged, ok := byOld[old]
 		if !ok {
-			merged = merge(old, b.roles, got, b.kind == DailyHistory)
+			merged = merge(old, b.roles, in.Cursors, b.kind == DailyHistory)
 			byOld[old] = merged
 		}
 		if merged == nil {
@@ -102,6 +96,8 @@ func (h *historicSync) lost(r *relayState, b *batch, got []Cursor) {
 		}
 		r.history.set(it, todo)
 	}
+	items := slices.DeleteFunc(b.items, func(it Item) bool { return r.history.items[it] != todo })
+	r.history.park(items, until)
 }
 
 func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {

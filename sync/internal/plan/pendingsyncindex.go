@@ -74,10 +74,9 @@ type fetcher interface {
 	start(r *relayState, now time.Time)
 	// done: a batch is complete, possibly with gaps.
 	done(r *relayState, b *batch, gaps bool)
-	// failed: a batch has failed. The rest is requested again, not before until.
+	// failed: a batch has failed, or the connection was lost (until is zero). The rest is requested
+	// again, not before until.
 	failed(r *relayState, b *batch, in Done, until time.Time)
-	// lost: the connection ended.
-	lost(r *relayState, b *batch, got []Cursor)
 }
 
 type batch struct {

@@ -309,7 +309,7 @@ func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt tim
 	r.dial.aliveAt = aliveAt
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.pending.open))) {
 		b := r.pending.open[id]
-		b.of.lost(r, b, got[id])
+		b.of.failed(r, b, Done{Result: Failed, Unsaved: true, Cursors: got[id]}, time.Time{})
 	}
 	clear(r.pending.open)
 	r.unparkAll()

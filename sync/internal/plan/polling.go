@@ -162,5 +162,3 @@ func (pl *polling) failed(r *relayState, b *batch, _ Done, until time.Time) {
 		*at = until
 	}
 }
-
-func (pl *polling) lost(_ *relayState, b *batch, _ []Cursor) { b.poll.running = false }
