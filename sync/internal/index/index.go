@@ -47,6 +47,7 @@ func (x *Index) Announcements(identifier string) []*nip34.Announcement {
 	return slices.Clip(x.tables.named[identifier])
 }
 
+// Announced reports whether a repository is hosted.
 func (x *Index) Announced(ref graspsync.RepoRef) bool { return x.Announcement(ref) != nil }
 
 // Left reports whether the newest stored announcement of a repository does not make it hosted.
@@ -80,6 +81,7 @@ func (x *Index) Relatives(identifier string) (out []*nip34.Announcement) {
 	return out
 }
 
+// Related returns the identifiers with relatives.
 func (x *Index) Related() (out []string) {
 	each(x, maps.All(x.tables.repos), func(ref graspsync.RepoRef, r *repoEntry) {
 		if r.relative {
@@ -333,12 +335,14 @@ func WithoutEvent(a *nip34.Announcement) *nip34.Announcement {
 	return &b
 }
 
+// Size returns the number of entries.
 func (x *Index) Size() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return len(x.tables.repos) + len(x.tables.roots) + x.tables.threads.placed.Len()
 }
 
+// Hosted returns the number of hosted repositories.
 func (x *Index) Hosted() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -391,6 +395,7 @@ func each[K comparable, V any](x *Index, all iter.Seq2[K, V], visit func(K, V)) 
 	}
 }
 
+// Listing counts the hosted repositories that list a relay, with up to three examples.
 func (x *Index) Listing(u graspsync.RelayURL) (n int, examples []graspsync.RepoRef) {
 	each(x, maps.All(x.tables.repos), func(ref graspsync.RepoRef, r *repoEntry) {
 		if r.ann != nil && slices.Contains(r.ann.Relays, u) {
@@ -402,6 +407,7 @@ func (x *Index) Listing(u graspsync.RelayURL) (n int, examples []graspsync.RepoR
 	return n, examples
 }
 
+// Announcement returns the accepted announcement of a repository, or nil.
 func (x *Index) Announcement(ref graspsync.RepoRef) *nip34.Announcement {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -433,6 +439,7 @@ func (x *Index) ReposOf(ev graspsync.Event) []graspsync.RepoRef {
 	return refs[:min(len(refs), maxRepos)]
 }
 
+// RootsOf returns the known root events of a repository.
 func (x *Index) RootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

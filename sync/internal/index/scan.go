@@ -15,6 +15,7 @@ type Scan struct {
 	first  bool
 }
 
+// Begin starts a scan.
 func (x *Index) Begin() Scan {
 	x.mu.Lock()
 	defer x.mu.Unlock()

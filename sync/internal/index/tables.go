@@ -32,18 +32,22 @@ type Change struct {
 	Broken bool
 }
 
+// Size returns the number of changed entries.
 func (c *Change) Size() int {
 	return max(len(c.Repos)+len(c.Roots)+len(c.Descendants), len(c.Names))
 }
 
+// Empty reports whether nothing has changed.
 func (c *Change) Empty() bool {
 	return c.Size() == 0 && c.LeftOut == 0 && len(c.Fresh) == 0 && !c.Broken
 }
 
+// Beside returns the part that does not name entries.
 func (c *Change) Beside() Change {
 	return Change{LeftOut: c.LeftOut, Fresh: c.Fresh, Broken: c.Broken}
 }
 
+// Merge adds a later change.
 func (c *Change) Merge(later Change) {
 	for ref, a := range later.Repos {
 		c.SetRepo(ref, a)
@@ -64,8 +68,10 @@ func (c *Change) Merge(later Change) {
 	}
 }
 
+// SetRepo sets an announcement.
 func (c *Change) SetRepo(ref graspsync.RepoRef, a *nip34.Announcement) { lazy.Put(&c.Repos, ref, a) }
 
+// SetName adds an identifier.
 func (c *Change) SetName(identifier string) { lazy.Put(&c.Names, identifier, struct{}{}) }
 
 func (c *Change) setRoot(id graspsync.EventID, refs []graspsync.RepoRef) {

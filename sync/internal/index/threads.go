@@ -111,6 +111,7 @@ func newThreads(roots map[graspsync.EventID]*rootEntry) *threads {
 	}
 }
 
+// IsReply reports whether replies to a stored event are requested.
 func IsReply(ev graspsync.Event) bool { return replyOf(ev) != nil }
 
 // replyOf returns a stored event as a reply, or nil if replies to it are not requested. Other

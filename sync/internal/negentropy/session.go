@@ -57,6 +57,7 @@ type Session struct {
 	have spanList
 }
 
+// NewSession returns a session for one peer.
 func NewSession(s *Set, l Limits) *Session {
 	l = l.withDefaults()
 	return &Session{

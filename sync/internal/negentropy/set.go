@@ -71,6 +71,7 @@ func (s *Set) append(at uint64, id *[32]byte) {
 	}
 }
 
+// Len returns the number of items.
 func (s *Set) Len() int { return len(s.ids) }
 
 // search returns the first index in [from, Len] whose item is not below b. It gallops from the last

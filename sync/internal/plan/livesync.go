@@ -14,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
+// LiveID identifies a subscription.
 type LiveID uint64
 
 // LiveMethod is the way in which new events of a relay arrive.
@@ -469,14 +470,13 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 		lv.refused(r, s, now)
 		return
 	}
-	switch {
-	case s.tier == threadTier:
+	if s.tier == threadTier {
 		for _, it := range lv.repos.itemsOfAll(r, s.filters) {
 			if r.history.items[it] != 0 && lv.repos.tier(it) == threadTier {
 				put(&l.missing, it)
 			}
 		}
-	default:
+	} else {
 		l.lost = append(l.lost, s.filters...)
 	}
 	l.waitUntil = time.Time{}

@@ -72,13 +72,12 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 	p.Step(start, hub)
 	limits := relaylimits.Requests{MaxMessage: 128 << 10, MaxFilters: 20, MaxSubscriptions: 20}
 	effects := p.Step(start, Connected{Relay: u, Epoch: 1, Limits: limits})
-	lives := only[OpenLive](effects)
 	settle(p, start, u, effects)
 
 	now := start.Add(time.Second)
 	limits.MaxSubscriptions = 6
 	effects = p.Step(now, LimitsChanged{Relay: u, Epoch: 1, Limits: limits})
-	lives = only[OpenLive](effects)
+	lives := only[OpenLive](effects)
 	require.Len(t, lives, 4)
 	st := p.Status()[0]
 	assert.Equal(t, LiveKinds, st.LiveMethod)

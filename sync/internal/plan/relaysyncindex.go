@@ -13,6 +13,7 @@ import (
 // Phase is the life cycle of a relay. The values are those of the metric ngit_sync_relay_connected.
 type Phase uint8
 
+// The phases.
 const (
 	Disconnected Phase = iota
 	Connecting

@@ -7,6 +7,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
+// RelayStatus is the status of one relay.
 type RelayStatus struct {
 	Relay           graspsync.RelayURL
 	Phase           Phase
@@ -33,6 +34,7 @@ type RelayStatus struct {
 	PassAt    time.Time // start of the last pass
 }
 
+// RepoStatus is the status of one repository.
 type RepoStatus struct {
 	Ref    graspsync.RepoRef
 	Level  Level
@@ -160,6 +162,7 @@ func (p *Plan) Repos() (full, roots int) {
 	return p.repos.full, len(p.repos.roots)
 }
 
+// RelayStatus returns the status of one relay, and false if it is unknown.
 func (p *Plan) RelayStatus(u graspsync.RelayURL) (RelayStatus, bool) {
 	if r := p.relays.byURL[u]; r != nil {
 		return p.status(r), true

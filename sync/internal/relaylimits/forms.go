@@ -11,8 +11,10 @@ type Form struct {
 	Sum uint64
 }
 
+// FormOf is the type of a [Form].
 type FormOf uint8
 
+// Values of FormOf. FormOfReq has the values of the filters.
 const (
 	FormOfReq     FormOf = iota
 	FormOfShape          // a request, with placeholders as values
@@ -20,6 +22,7 @@ const (
 	FormOfNegOpen        // any NEG-OPEN; pages show whether its filter is refused
 )
 
+// Forms are the forms of one request.
 type Forms struct {
 	Own []Form
 	// Filters are the forms of the single filters with placeholders as values. If one is refused,

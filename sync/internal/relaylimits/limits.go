@@ -21,6 +21,7 @@ type Requests struct {
 	NeedsKinds bool
 }
 
+// Limits are all limits of a relay.
 type Limits struct {
 	Requests
 	NoNegentropy  bool // NIP-77 is not supported

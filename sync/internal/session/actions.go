@@ -128,6 +128,7 @@ type Report struct {
 	Late bool
 }
 
+// MaxLacking is the maximum length of [Report.Lacking].
 const MaxLacking = 1_000
 
 func (r *Report) compared(lacking [][32]byte) {
@@ -141,6 +142,7 @@ func (r *Report) compared(lacking [][32]byte) {
 // Method is a bit set of ways to fetch history.
 type Method uint8
 
+// A batch may use both.
 const (
 	Pages Method = 1 << iota
 	Negent
