@@ -369,20 +369,6 @@ func TestIndexMemory(t *testing.T) {
 	runtime.KeepAlive(x)
 }
 
-func BenchmarkIndexStoredRoot(b *testing.B) {
-	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
-	events := make([]*nostr.Event, 10_000)
-	for i := range events {
-		events[i] = testEvent(i, graspsync.KindIssue, i%500, 1, tagRepo(testRepo(i%1000, "x")))
-	}
-	for i := 0; b.Loop(); i++ {
-		if i%len(events) == 0 {
-			x = newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
-		}
-		x.Stored(eventtest.Of(events[i%len(events)]))
-	}
-}
-
 // The lock is held for a few entries at a time while everything is read.
 func TestEachReleasesTheLock(t *testing.T) {
 	x := New(listsByName, nip34.Identity{}, nil)

@@ -350,8 +350,8 @@ func (s *player) status() (out []string) {
 		if st.Descendants > 0 {
 			line += fmt.Sprintf(" descendants=%d/%d", st.DescendantsLive, st.Descendants)
 		}
-		if st.Named > 0 {
-			line += fmt.Sprintf(" named=%d", st.Named)
+		if n := s.plan.relays.byURL[st.Relay].byID.count(); n > 0 {
+			line += fmt.Sprintf(" named=%d", n)
 		}
 		if st.Gaps > 0 {
 			line += fmt.Sprintf(" gaps=%d", st.Gaps)

@@ -24,14 +24,11 @@ type RelayStatus struct {
 	LiveMethod      LiveMethod
 	// Examples are up to three repositories that list it.
 	Examples  []graspsync.RepoRef
-	Named     int // ids that are queued or in flight
 	Gaps      int // batches of this pass with gaps
 	Parked    int // failed batches that wait
-	Batches   int // in flight
 	RetryAt   time.Time
 	CoolUntil time.Time
 	DailyAt   time.Time
-	PassAt    time.Time // start of the last pass
 }
 
 // RepoStatus is the status of one repository.
@@ -80,14 +77,11 @@ func (p *Plan) status(r *relayState) RelayStatus {
 		Unfollowed: r.live.unfollowed + r.live.tooLarge + r.live.restingFilters() + len(r.live.lost),
 		LiveMethod: r.live.method(),
 		Examples:   slices.Clone(p.repos.examples(r)),
-		Named:      r.byID.count(),
 		Gaps:       r.pending.gaps,
 		Parked:     len(r.history.parked) + len(r.catchUp.parked),
-		Batches:    len(r.pending.open),
 		RetryAt:    r.dial.retryAt,
 		CoolUntil:  r.coolUntil,
 		DailyAt:    r.pass.dueAt,
-		PassAt:     r.pass.at,
 	}
 }
 

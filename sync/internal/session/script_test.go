@@ -93,7 +93,7 @@ func (p *player) command(words []string) (out []string, err error) {
 		}
 		return []string{clock(at)}, nil
 	case "open":
-		live, historic, waiting := p.s.Open()
+		live, historic, waiting := p.s.open()
 		return []string{fmt.Sprintf("%d live, %d historic, %d waiting", live, historic, waiting)}, nil
 	case "cursors":
 		got := p.s.Cursors()

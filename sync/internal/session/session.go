@@ -394,8 +394,3 @@ func (w *wake) consider(t time.Time) {
 
 // Excuse extends all deadlines of answers by d, for a time in which no message was read.
 func (s *Session) Excuse(d time.Duration) { s.requests.excuse(d) }
-
-// Open returns the numbers of open live, open historic and waiting requests.
-func (s *Session) Open() (live, historic, waiting int) {
-	return s.requests.subs.live(), s.requests.historic, len(s.requests.waiting)
-}

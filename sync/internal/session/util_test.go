@@ -110,3 +110,7 @@ func setOf(events ...*nostr.Event) *negentropy.Set {
 	}
 	return negentropy.NewSet(items)
 }
+
+func (s *Session) open() (live, historic, waiting int) {
+	return s.requests.subs.live(), s.requests.historic, len(s.requests.waiting)
+}

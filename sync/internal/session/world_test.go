@@ -425,7 +425,7 @@ func (w *world) do(what string, actions []Action) {
 	require.GreaterOrEqual(w.t, w.s.history.reconciling.active, 0)
 	require.GreaterOrEqual(w.t, w.s.requests.historic, 0)
 	require.LessOrEqual(w.t, w.s.history.reconciling.active, w.s.cfg.Reconciling)
-	live, historic, _ := w.s.Open()
+	live, historic, _ := w.s.open()
 	require.Len(w.t, w.live, live)
 	require.Len(w.t, w.history, historic)
 	for _, q := range w.s.history.queries {
