@@ -67,7 +67,9 @@ type liveState struct {
 	// These outlive a connection.
 	poll         pollState
 	resting      []refusedFilters
-	noKindsUntil time.Time // the relay refused the filter of all kinds until then
+	most         int       // learned maximum number of subscriptions; 0: unknown
+	noKinds      bool      // the relay refused the filter of all kinds
+	learnedUntil time.Time // of most and noKinds
 }
 
 // follow opens subscriptions for missing items, or merges their filters with the smallest
@@ -78,8 +80,8 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 		return
 	}
 	lv.resume(r, now)
-	if !l.noKindsUntil.IsZero() && !now.Before(l.noKindsUntil) {
-		l.noKindsUntil, l.stale = time.Time{}, l.stale || l.unfollowed > 0
+	if !now.Before(l.learnedUntil) && (l.noKinds || l.most > 0) {
+		l.noKinds, l.most, l.stale = false, 0, l.stale || l.unfollowed > 0
 	}
 	if l.stale || l.tooIdle(r) || len(l.subs) == 0 && len(l.missing)+len(l.lost) > 0 {
 		lv.consolidate(r, now)
@@ -194,13 +196,16 @@ func (c subscriptionChange) fits(r *relayState, last tier) bool {
 		n--
 		size -= r.live.subs[id].size
 	}
-	return n+len(c.reqs) <= r.limits.LiveSubscriptions() && r.limits.Retains(size+c.reqs.size())
+	return n+len(c.reqs) <= r.liveRoom() && r.limits.Retains(size+c.reqs.size())
 }
 
 func (c subscriptionChange) overlaps(r *relayState, last tier) bool {
 	n, size := r.live.used(last)
-	return len(c.old) == 0 ||
-		n+len(c.reqs) <= r.limits.LiveSubscriptions()+r.limits.Lent() && r.limits.Retains(size+c.reqs.size())
+	lent := r.limits.Lent()
+	if r.live.most > 0 {
+		lent = 0
+	}
+	return len(c.old) == 0 || n+len(c.reqs) <= r.liveRoom()+lent && r.limits.Retains(size+c.reqs.size())
 }
 
 func (c subscriptionChange) filters(r *relayState) int {
@@ -352,7 +357,6 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	items, threads := lv.byTier(wanted)
 	old := r.live.subs
 	r.live.reset()
-	most := r.limits.LiveSubscriptions()
 	fs := lv.filters(r, items)
 	reqs, left := lv.pack(r, fs)
 	kinds := lv.prefersKinds(r, left.filters())
@@ -367,7 +371,7 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 		lv.addItems(r, left, polled)
 	}
 	below, _ := packed(r.limits, lv.filters(r, threads))
-	room := most - len(reqs)
+	room := r.liveRoom() - len(reqs)
 	if bytes := r.limits.LiveBytes(); len(left) > 0 || bytes > 0 && bytes <= reqs.size() {
 		room = 0
 	}
@@ -376,7 +380,7 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	lv.polling.begin(r, slices.Collect(maps.Keys(polled)), now)
 	r.live.subs = old
 	c := subscriptionChange{old: slices.Sorted(maps.Keys(old)), reqs: slices.Concat(reqs, below)}
-	overlap := len(old) == 0 || len(old)+len(c.reqs) <= most && c.overlaps(r, threadTier)
+	overlap := c.overlaps(r, threadTier)
 	if overlap {
 		lv.open(r, reqs, mainTier)
 		lv.open(r, below, threadTier)
@@ -398,7 +402,7 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 // filters in ten minutes is one request per 30 seconds. A relay with more wanted items is a hub,
 // and most of its events are wanted. Events of other kinds then arrive with the daily pass.
 func (lv *liveSync) prefersKinds(r *relayState, left int) bool {
-	return left > lv.cfg.PollFilters && r.live.noKindsUntil.IsZero()
+	return left > lv.cfg.PollFilters && !r.live.noKinds
 }
 
 func (lv *liveSync) addItems(r *relayState, reqs requests, items map[Item]struct{}) {
@@ -411,7 +415,7 @@ func (lv *liveSync) addItems(r *relayState, reqs requests, items map[Item]struct
 
 func (lv *liveSync) pack(r *relayState, fs []nostr.Filter) (reqs, left requests) {
 	reqs, r.live.tooLarge = packed(r.limits, fs)
-	most := r.limits.LiveSubscriptions()
+	most := r.liveRoom()
 	return within(squeeze(reqs, most, r.limits), most, r.limits.LiveBytes())
 }
 
@@ -444,7 +448,7 @@ func (lv *liveSync) close(r *relayState, id LiveID) []nostr.Filter {
 func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 	l := &r.live
 	n, size := l.used(threadTier)
-	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || n > r.limits.LiveSubscriptions() ||
+	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || n > r.liveRoom() ||
 		!r.limits.Retains(size) {
 		l.stale = true
 	}
@@ -466,6 +470,9 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	}
 	delete(l.subs, in.Live)
 	kinds := in.Live == l.kinds
+	if in.Why == wire.RefusalTooManySubs {
+		l.most, l.learnedUntil = max(1, len(l.subs)-1), now.Add(relaylimits.Believed) // one is left to history
+	}
 	if in.Why == wire.RefusalRestricted && !kinds && in.Stood < lv.cfg.RetryBase {
 		lv.refused(r, s, now)
 		return
@@ -486,7 +493,7 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 		case wire.RefusalTooManySubs, wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
 		default:
 			if in.Stood < lv.cfg.RetryBase {
-				l.noKindsUntil = now.Add(relaylimits.Believed)
+				l.noKinds, l.learnedUntil = true, now.Add(relaylimits.Believed)
 			}
 		}
 	}
@@ -578,7 +585,8 @@ func (l *liveState) connected() {
 func (l *liveState) reset() {
 	*l = liveState{
 		subs:    make(map[LiveID]*liveSub),
-		retryAt: l.retryAt, refused: l.refused, noKindsUntil: l.noKindsUntil, resting: l.resting, poll: l.poll,
+		retryAt: l.retryAt, refused: l.refused, most: l.most, noKinds: l.noKinds,
+		learnedUntil: l.learnedUntil, resting: l.resting, poll: l.poll,
 	}
 }
 
@@ -601,7 +609,7 @@ func (l *liveState) filters() (n int) {
 
 func (l *liveState) wakes(consider func(time.Time)) {
 	consider(l.retryAt)
-	consider(l.noKindsUntil)
+	consider(l.learnedUntil)
 	consider(l.waitUntil)
 	for _, k := range l.resting {
 		consider(k.until)

@@ -142,6 +142,14 @@ func (r *relayState) nextWake(now time.Time) (next time.Time) {
 	return next
 }
 
+func (r *relayState) liveRoom() int {
+	most := r.limits.LiveSubscriptions()
+	if r.live.most > 0 {
+		most = min(most, r.live.most)
+	}
+	return most
+}
+
 type relaySyncIndex struct {
 	byURL     map[graspsync.RelayURL]*relayState
 	ordered   []*relayState

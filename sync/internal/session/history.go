@@ -147,6 +147,10 @@ func (h *history) restart(q *query) {
 	h.reconcileNext()
 }
 
+// leastInvented is the number of announced events that arrive in no way after which a relay is no
+// longer asked to reconcile. It is above zero because some relays announce events that they deleted.
+const leastInvented = 10
+
 func (h *history) end(q *query, result plan.Result, why string) {
 	if _, open := h.queries[q.id]; !open || result < plan.Failed && h.audited(q, result) {
 		return
@@ -154,6 +158,9 @@ func (h *history) end(q *query, result plan.Result, why string) {
 	delete(h.queries, q.id)
 	h.leaveReconciling(q)
 	if len(q.noneServed) > 0 && result < plan.Failed {
+		if len(q.noneServed) >= leastInvented {
+			h.noNegentropy("announced events arrive neither by id nor by page", true)
+		}
 		h.countUnserved(q)
 	}
 	q.forget()
@@ -430,7 +437,6 @@ func (h *history) endIDs(x *request) {
 		q.ids.unserved = append(q.ids.unserved, q.later...)
 		q.ids.more = len(q.found)
 		q.later, q.found = nil, nil
-		// Pages follow. If they do not bring the events either, the relay invented the ids.
 		q.noneServed = make(map[graspsync.EventID]struct{})
 		for _, id := range q.ids.unserved {
 			q.noneServed[id] = struct{}{}
