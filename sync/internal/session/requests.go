@@ -607,15 +607,6 @@ func (s subscriptions) late(now time.Time) []*request {
 	return late
 }
 
-func (s subscriptions) live() (n int) {
-	for _, x := range s {
-		if x.kind == reqLive {
-			n++
-		}
-	}
-	return n
-}
-
 // suspect marks the open requests after a complaint that belongs to no known request. An empty
 // answer to a marked request may be a failure.
 func (s subscriptions) suspect() {

@@ -112,5 +112,6 @@ func setOf(events ...*nostr.Event) *negentropy.Set {
 }
 
 func (s *Session) open() (live, historic, waiting int) {
-	return s.requests.subs.live(), s.requests.historic, len(s.requests.waiting)
+	live = len(s.requests.subs.where(func(x *request) bool { return x.kind == reqLive }))
+	return live, s.requests.historic, len(s.requests.waiting)
 }
