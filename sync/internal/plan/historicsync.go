@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/graspsync/graspsync/filters"
 )
 
 type historicSync struct {
@@ -37,6 +39,10 @@ type historyTier struct {
 	todo  map[Item]struct{} // items that are todo and not parked
 	queue []itemGroup
 }
+
+// leastCompared is the minimum number of items of layer 4 in a reconciliation (NIP-77). It costs more
+// than a few events.
+const leastCompared = filters.MaxValues / 4
 
 // due reports whether items are todo. Layer 4 has one batch at a time.
 func (h *historicSync) due(r *relayState, _ time.Time) bool {
@@ -74,6 +80,9 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 	if len(qs) == 0 {
 		h.confirm(r, items, false)
 		return
+	}
+	for i := range qs {
+		qs[i].NoNegentropy = thread && len(items) < leastCompared
 	}
 	h.pending.start(r, &batch{of: h, kind: kind, items: items, thread: thread, roles: roles}, qs, now)
 }
