@@ -346,7 +346,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a push that moves nothing brings its objects", "purgatory/gitserve/push.go",
-		"return now[c.ref] == c.new })", "return false })", "./purgatory/gitserve", "TestPushThatMovesNothingBringsNothing", nil, "Not equal",
+		"return now[c.ref] == c.new })", "return false })", "./purgatory/gitserve", "TestPushThatMovesNothingBringsNothing", nil, "Should be empty",
 	},
 	{
 		"a server that is asked too much does not say so to us", "purgatory/gitfetch/errors.go",
