@@ -92,9 +92,9 @@ func unlisted(identity nip34.Identity, a *nip34.Announcement) (v graspsync.Verdi
 	case relay && clone:
 		return reject(reasonUnhosted)
 	case relay:
-		v = reject(reasonUnlisted + " in clone")
+		v = reject("blocked: announcement does not list this service in clone")
 	case clone:
-		v = reject(reasonUnlisted + " in relays")
+		v = reject("blocked: announcement does not list this service in relays")
 	default:
 		v = reject(reasonUnlisted)
 	}
