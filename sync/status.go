@@ -237,14 +237,13 @@ func (o *statusBuilder) publish(now time.Time, p *plan.Plan, known bool) {
 	o.renew(now, p, known)
 }
 
-func (o *statusBuilder) renew(now time.Time, p *plan.Plan, known bool) *Status {
+func (o *statusBuilder) renew(now time.Time, p *plan.Plan, known bool) {
 	o.changed, o.publishedFor = o.m.ingest.inflight.unsettled.Load() > 0, o.m.telemetry.received.Load()
 	began := time.Now() // now may be the time of an older tick
 	s := o.status(now, p, known)
 	o.m.snapshot.Store(s)
 	o.publishedAt = now
 	o.paused(time.Since(began))
-	return s
 }
 
 // paused delays the next snapshot by 20 times the time of one. It uses the shorter of the last two

@@ -39,8 +39,10 @@ const (
 	saltKey       = prefix + "salt"
 )
 
+// SaltSize is the length of the salt in bytes.
+const SaltSize = 16
+
 const (
-	SaltSize   = 16                  // length of the salt in bytes
 	keepFor    = 30 * 24 * time.Hour // lifetime of a relay's records after its last attempt
 	clockSlack = time.Minute         // tolerated step back of the clock
 	maxChunks  = 10_000
