@@ -42,7 +42,7 @@ type Announcement struct {
 	Clones      []graspsync.CloneURL
 	Maintainers []graspsync.PubKey
 	Leads       []graspsync.PubKey // keys of active M tags, at most two
-	own         ownRole            // see HasSay
+	own         ownRole            // see ClaimsRole
 	// Dropped values exceeded the list. Unusable values were invalid and preceded the dropped ones.
 	// [UnusableURLs] returns the reasons.
 	DroppedRelays, DroppedClones, DroppedMaintainers    int

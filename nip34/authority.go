@@ -76,7 +76,7 @@ type LeadSearch uint8
 const (
 	Found       LeadSearch = iota + 1
 	Unannounced            // a key on the way has no stored announcement
-	NoSay                  // the owner ended the own role and names no lead
+	NoRole                 // the owner ended the own role and names no lead
 	Leadless               // a key that is named as lead names no lead
 	Ambiguous              // a key on the way names two leads
 	Circular               // leads name each other, or the way is too long
@@ -132,7 +132,7 @@ func unmarshal[T ~uint8](to *T, names []string, text []byte) error {
 // Person is a member of a view, or an invited key.
 type Person struct {
 	Key      graspsync.PubKey `json:"key"`
-	Say      MemberKind       `json:"role"`
+	Kind     MemberKind       `json:"role"`
 	ListedBy graspsync.PubKey `json:"listed_by,omitzero"` // a member that lists the key; zero for the root
 	Lists    graspsync.PubKey `json:"lists,omitzero"`     // a member that a Member lists; zero if no answer is needed
 }
@@ -163,7 +163,7 @@ func (a *Authority) String() string {
 		fmt.Fprintf(&out, "no members: %s\n", a.Walk)
 	}
 	for _, p := range a.People {
-		fmt.Fprintf(&out, "%s: %s", p.Key, p.Say)
+		fmt.Fprintf(&out, "%s: %s", p.Key, p.Kind)
 		if p.ListedBy != (graspsync.PubKey{}) {
 			fmt.Fprintf(&out, ", listed by %s", p.ListedBy)
 		}
@@ -186,8 +186,8 @@ func (f *AnnouncementSet) Authority(view graspsync.RepoRef) *Authority {
 }
 
 // walk searches the root of a view. It follows the one lead that each announcement names. Only the
-// owner need not name one, and a key may name itself. way contains the followed keys, and at the
-// end of an Unannounced walk the missing one if it is listed.
+// owner need not name one, and a key may name itself. way contains the followed keys. If the
+// walk ends Unannounced, the last one has no announcement.
 func (f *AnnouncementSet) walk(owner graspsync.PubKey) (way []*relation, end LeadSearch) {
 	for at := owner; ; {
 		r := f.all[at]
@@ -209,8 +209,8 @@ func (f *AnnouncementSet) walk(owner graspsync.PubKey) (way []*relation, end Lea
 			at = a.Leads[0]
 		case at != owner:
 			return way, Leadless
-		case !a.HasSay():
-			return way, NoSay
+		case !a.ClaimsRole():
+			return way, NoRole
 		default:
 			return way, Found
 		}
@@ -221,7 +221,7 @@ func (f *AnnouncementSet) walk(owner graspsync.PubKey) (way []*relation, end Lea
 // conditions of membership, because either may become true first.
 func (f *AnnouncementSet) confirm(a *Authority, root *relation) {
 	a.members = map[graspsync.PubKey]struct{}{root.key: {}}
-	a.People = []Person{{Key: root.key, Say: Root}}
+	a.People = []Person{{Key: root.key, Kind: Root}}
 	listedBy := make(map[*relation]*relation) // a member that lists the key
 	var listed []*relation                    // keys of listedBy
 	queue := []*relation{root}
@@ -229,7 +229,7 @@ func (f *AnnouncementSet) confirm(a *Authority, root *relation) {
 		if a.Has(r.key) || len(a.members) > MaxMaintainers {
 			return
 		}
-		p := Person{Key: r.key, Say: Member, ListedBy: listedBy[r].key}
+		p := Person{Key: r.key, Kind: Member, ListedBy: listedBy[r].key}
 		if lists != nil {
 			p.Lists = lists.key
 		}
@@ -244,28 +244,28 @@ func (f *AnnouncementSet) confirm(a *Authority, root *relation) {
 				continue
 			}
 			listedBy[r], listed = by, append(listed, r)
-			if kind, lists := f.say(a, r); kind == Member {
+			if kind, lists := f.kindOf(a, r); kind == Member {
 				join(r, lists)
 			}
 		}
 		for _, r := range by.listedBy {
-			if listedBy[r] != nil && r.own.HasSay() {
+			if listedBy[r] != nil && r.own.ClaimsRole() {
 				join(r, by)
 			}
 		}
 	}
 	members := len(a.People)
 	for _, r := range listed {
-		if kind, _ := f.say(a, r); kind != Member && len(a.People) < members+MaxMaintainers {
-			a.People = append(a.People, Person{Key: r.key, Say: kind, ListedBy: listedBy[r].key})
+		if kind, _ := f.kindOf(a, r); kind != Member && len(a.People) < members+MaxMaintainers {
+			a.People = append(a.People, Person{Key: r.key, Kind: kind, ListedBy: listedBy[r].key})
 		}
 	}
 }
 
-// say returns the kind of membership of a key that a member lists, and the member that it lists.
-func (f *AnnouncementSet) say(a *Authority, r *relation) (kind MemberKind, lists *relation) {
+// kindOf returns the kind of membership of a key that a member lists, and the member that it lists.
+func (f *AnnouncementSet) kindOf(a *Authority, r *relation) (kind MemberKind, lists *relation) {
 	switch {
-	case r.own != nil && !r.own.HasSay():
+	case r.own != nil && !r.own.ClaimsRole():
 		return Resigned, nil
 	case f.rule.OneSided:
 		return Member, nil
@@ -286,7 +286,7 @@ const rootsAtOnce = 64
 // Speakers returns the members of the views of the owners, also members beyond [MaxMaintainers].
 func (f *AnnouncementSet) Speakers(owners []graspsync.PubKey) map[graspsync.PubKey]struct{} {
 	say := make(map[graspsync.PubKey]struct{})
-	voices := make([]voice, len(f.all))
+	voices := make([]marks, len(f.all))
 	var roots []*relation
 	for i, owner := range owners {
 		if way, end := f.walk(owner); end == Found {
@@ -305,11 +305,11 @@ func (f *AnnouncementSet) Speakers(owners []graspsync.PubKey) map[graspsync.PubK
 	return say
 }
 
-// voice contains marks of a key, one bit per view: the key is a member, a member lists it, it lists
+// marks contains marks of a key, one bit per view: the key is a member, a member lists it, it lists
 // a member.
-type voice struct{ says, listed, lists, news uint64 }
+type marks struct{ member, listed, lists, news uint64 }
 
-func (f *AnnouncementSet) confirmAll(roots []*relation, voices []voice, say map[graspsync.PubKey]struct{}) {
+func (f *AnnouncementSet) confirmAll(roots []*relation, voices []marks, say map[graspsync.PubKey]struct{}) {
 	var queue []*relation
 	join := func(r *relation, in uint64) {
 		v := &voices[r.at]
@@ -317,7 +317,7 @@ func (f *AnnouncementSet) confirmAll(roots []*relation, voices []voice, say map[
 			queue = append(queue, r)
 		}
 		say[r.key] = struct{}{}
-		v.says |= in
+		v.member |= in
 		v.news |= in
 	}
 	for i, root := range roots {
@@ -325,11 +325,11 @@ func (f *AnnouncementSet) confirmAll(roots []*relation, voices []voice, say map[
 	}
 	consider := func(r *relation) {
 		v := &voices[r.at]
-		in := v.listed &^ v.says
+		in := v.listed &^ v.member
 		if !f.rule.OneSided {
 			in &= v.lists
 		}
-		if in != 0 && (r.own == nil || r.own.HasSay()) {
+		if in != 0 && (r.own == nil || r.own.ClaimsRole()) {
 			join(r, in)
 		}
 	}

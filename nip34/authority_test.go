@@ -431,8 +431,8 @@ func checkReasons(t *testing.T, f *AnnouncementSet, a *Authority) {
 	require.Equal(t, a.Walk == Found, len(a.Members()) > 0)
 	wanted, _ := f.Wanted([]graspsync.PubKey{a.View.Owner}, ServedBounds())
 	for i, p := range a.People {
-		require.Equal(t, p.Say <= Member, a.Has(p.Key))
-		require.Equal(t, i == 0, p.Say == Root)
+		require.Equal(t, p.Kind <= Member, a.Has(p.Key))
+		require.Equal(t, i == 0, p.Kind == Root)
 		if i == 0 {
 			continue
 		}
@@ -441,7 +441,7 @@ func checkReasons(t *testing.T, f *AnnouncementSet, a *Authority) {
 		if p.Key != a.View.Owner {
 			require.Contains(t, wanted, p.Key, "members and invited keys are wanted")
 		}
-		if p.Say == Member && !f.rule.OneSided {
+		if p.Kind == Member && !f.rule.OneSided {
 			require.True(t, a.Has(p.Lists))
 			require.Contains(t, f.Announcement(p.Key).Maintainers, p.Lists)
 		}
@@ -497,7 +497,7 @@ func TestAuthorityIsBounded(t *testing.T) {
 	a = f.Authority(first.Ref)
 	assert.Len(t, a.People, MaxMaintainers+3, "no member is left out")
 	assert.Len(t, a.Members(), 3)
-	assert.Equal(t, Person{Key: key(900), Say: Member, ListedBy: key(0), Lists: key(901)}, a.People[2])
+	assert.Equal(t, Person{Key: key(900), Kind: Member, ListedBy: key(0), Lists: key(901)}, a.People[2])
 	for n, want := range map[int]int{MaxGenerations: MaxGenerations, MaxGenerations + 1: MaxGenerations} {
 		wanted, full := Membership{}.Family("x", chain[:n]).Wanted([]graspsync.PubKey{key(0)}, ServedBounds())
 		assert.Len(t, wanted, want, "nobody is wanted who is further off")
@@ -521,7 +521,7 @@ func FuzzRoles(f *testing.F) {
 			return
 		}
 		naive := naiveRoles{tags}
-		require.Equal(t, naive.any() && !naive.hasSay(key(0)), !a.HasSay())
+		require.Equal(t, naive.any() && !naive.hasSay(key(0)), !a.ClaimsRole())
 		require.LessOrEqual(t, len(a.Maintainers), MaxMaintainers)
 		for i, m := range a.Maintainers {
 			require.NotContains(t, a.Maintainers[:i], m)

@@ -95,6 +95,6 @@ func (a *Announcement) readRoles(ev *nostr.Event) {
 	}
 }
 
-// HasSay reports whether the author claims to be a maintainer: no role tag names the author, or an
+// ClaimsRole reports whether the author claims to be a maintainer: no role tag names the author, or an
 // active one does.
-func (a *Announcement) HasSay() bool { return a.own != inactive }
+func (a *Announcement) ClaimsRole() bool { return a.own != inactive }

@@ -69,7 +69,7 @@ type relaysOf struct {
 // out.
 func (b TargetBounds) line(of []*relation, ended bool) (line []relaysOf) {
 	for _, r := range of {
-		if r.own != nil && (ended || r.own.HasSay()) {
+		if r.own != nil && (ended || r.own.ClaimsRole()) {
 			line = append(line, relaysOf{r.key, b.relays(r.own)})
 		}
 	}

@@ -45,8 +45,8 @@ func TestStateComesBeforeItsAnnouncement(t *testing.T) {
 		require.True(t, r.has(answer), "though it does not list us")
 		require.True(t, r.has(byMaintainer))
 		require.Equal(t, []nip34.Person{
-			{Key: bob.PubKey(), Say: nip34.Root},
-			{Key: carol.PubKey(), Say: nip34.Member, ListedBy: bob.PubKey(), Lists: bob.PubKey()},
+			{Key: bob.PubKey(), Kind: nip34.Root},
+			{Key: carol.PubKey(), Kind: nip34.Member, ListedBy: bob.PubKey(), Lists: bob.PubKey()},
 		}, r.repo(bob.Ref("two")).Maintainers)
 		require.Zero(t, r.manager.Status().Events.Waiting)
 	})

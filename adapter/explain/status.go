@@ -90,7 +90,7 @@ func maintainers(r relaysync.RepoStatus) (lines []string) {
 		lines = append(lines, "nobody: "+r.Unled.String())
 	}
 	for _, m := range r.Maintainers {
-		line := nip34.NPub(m.Key) + ": " + m.Say.String()
+		line := nip34.NPub(m.Key) + ": " + m.Kind.String()
 		if m.ListedBy != (graspsync.PubKey{}) {
 			line += ", listed by " + nip34.NPub(m.ListedBy)
 		}

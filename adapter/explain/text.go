@@ -321,7 +321,7 @@ func (t *text) until(deadline time.Time) string {
 
 func (t *text) repoData(s purgatory.DataState, st *relaysync.RepoStatus) {
 	strange := func(e purgatory.EntryStatus) int { // 0: by a maintainer
-		if st != nil && slices.ContainsFunc(st.Maintainers, func(m nip34.Person) bool { return m.Key.String() == e.Author && m.Say <= nip34.Member }) {
+		if st != nil && slices.ContainsFunc(st.Maintainers, func(m nip34.Person) bool { return m.Key.String() == e.Author && m.Kind <= nip34.Member }) {
 			return 0
 		}
 		return 1

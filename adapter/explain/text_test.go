@@ -89,7 +89,7 @@ func TestMaintainersComeFirst(t *testing.T) {
 	said := told(func(x *text) {
 		x.repoData(purgatory.DataState{Waiting: []purgatory.EntryStatus{
 			{Class: "state", ID: "theirs", Author: stranger.String()}, {Class: "state", ID: "ours", Author: member.String()},
-		}}, &relaysync.RepoStatus{Maintainers: []nip34.Person{{Key: member, Say: nip34.Root}}})
+		}}, &relaysync.RepoStatus{Maintainers: []nip34.Person{{Key: member, Kind: nip34.Root}}})
 	})
 	require.Less(t, strings.Index(said, "ours"), strings.Index(said, "theirs"), said)
 }
