@@ -26,11 +26,13 @@
 // and which events are fetched. Each connection has a goroutine that runs a state machine
 // (internal/session). Both are pure. A live event takes this way:
 //
+//	wstransport       reads a message of a websocket
 //	relayConn         one connection to a relay, with its session
 //	ingest            the pipeline: submit, verify and writer; a slow Store slows the relays
 //	writer            one goroutine that judges events by the Policy and saves them in batches
 //	selfSubscriber    merges changes of the index (internal/index) for the loop
 //	loop              runs the plan; targetBuilder makes its input, statusBuilder the Status
+//	relayConn         hands the effects of the plan to its session, which sends requests
 //
 // # Limits for relays
 //
