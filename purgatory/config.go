@@ -17,7 +17,7 @@ type Config struct {
 	// Identity is the set of addresses of this service. Data is never fetched from its own clone
 	// URLs.
 	Identity nip34.Identity
-	// Membership decides who is a maintainer.
+	// Membership decides who is a member.
 	Membership nip34.Membership
 	// Logger receives the log. Defaults to none.
 	Logger *slog.Logger
@@ -96,7 +96,7 @@ type Limits struct {
 	MaxEntries int
 	MaxBytes   int64
 	// MaxPullBytes is the maximum number of bytes in a repository that only pull requests of
-	// non-maintainers need. If there is no room, the author with the most refs loses the oldest
+	// other keys than members need. If there is no room, the author with the most refs loses the oldest
 	// one. If each author has one ref, the new one is refused. The same number of bytes may arrive
 	// for pull requests between two prunes, which are due after half of them. Defaults to 1 GiB.
 	MaxPullBytes int64

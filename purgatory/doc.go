@@ -6,8 +6,9 @@
 // is held until its tip is. A held event is not served. It is on the disk before the client receives
 // an answer.
 //
-// When an event arrives, a release is tried before any fetch, because the data may be in our
-// repository or in one of a related owner. Objects that are still missing are fetched from git
+// When an event arrives, a survey finds the repositories in which it counts and what they lack. Then
+// a release is tried before any fetch, because the data may be in our repository or in one of a
+// related owner. Objects that are still missing are fetched from git
 // servers. The release is tried again after each fetch and each push.
 //
 //	p, err := purgatory.Open(ctx, relay, repositories, git, git, store, purgatory.Config{})
@@ -45,7 +46,7 @@
 //
 // # Pushes
 //
-// The newest state of a maintainer decides, stored or held. If a push brings only a part of that
+// The newest state of a member decides, stored or held. If a push brings only a part of that
 // state, the pushed refs stay, and an older complete state decides about the others. Data that is
 // pushed before its event is staged outside of the repository. When the event arrives, the objects
 // that it names are imported.
@@ -57,7 +58,7 @@
 // # Inside
 //
 // intake.go receives events, and pending.go holds them. engine.go decides when to act. release.go
-// finds the repositories of an event and releases them, as internal/refplan plans. What is missing
+// surveys the repositories of an event and releases it, as internal/refplan plans. What is missing
 // is queued (internal/syncqueue) and fetched by fetch.go. internal/servers records bytes, absent
 // objects and waits. internal/refupdate moves refs and owns the journal. remover.go ends holds and
 // removes repositories. checks.go finds lost repositories, and maintenance.go packs and prunes.

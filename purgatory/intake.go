@@ -210,14 +210,14 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	}
 	for _, e := range entries {
 		if w.family.Authority(e.Repos[0]).Has(state.Author) {
-			p.pending.sign(ctx, e.Repos[0], true)
+			p.pending.extendAnnouncement(ctx, e.Repos[0], true)
 		}
 	}
 }
 
 func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 	if waiting, ok := p.pending.announcement(ref); ok && waiting.Soft {
-		p.pending.sign(ctx, ref, true)
+		p.pending.extendAnnouncement(ctx, ref, true)
 		p.inbox.tell(surveyRequest{identifier: ref.Identifier})
 	}
 }
@@ -230,7 +230,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 	p.maintenance.brought(ref)
 	// Anyone may push for a pull request, so its refs are no sign of life.
 	if len(refs) == 0 || slices.ContainsFunc(refs, refplan.IsState) {
-		p.pending.sign(ctx, ref, false)
+		p.pending.extendAnnouncement(ctx, ref, false)
 	}
 	p.table.touch(ref)
 	p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})

@@ -374,8 +374,8 @@ func (h *pendingEvent) due() time.Time {
 	return backoff.Later(h.retry.Until, h.Deadline)
 }
 
-// renew updates an announcement that expires softly or is revived, and thus counts for another
-// stranger.
+// renew updates the tables after an announcement expired softly or is held again, because it then
+// counts for another owner or client.
 func (p *pendingEvents) renew(h *pendingEvent) {
 	h.retry = backoff.Streak{}
 	p.expect(h)
@@ -383,7 +383,7 @@ func (p *pendingEvents) renew(h *pendingEvent) {
 	p.events.Put(h.ID, strangerOf(&h.Entry), h.Size, h)
 }
 
-// extended returns the deadline of an event after a sign of life.
+// extended returns the deadline of an event after activity.
 func (p *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
 	if e.Soft {
 		return e.Deadline
@@ -401,7 +401,7 @@ func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
 }
 
 // dated sets the times of an event. A new version of an announcement keeps the start of the hold,
-// and is a sign of life.
+// and extends the hold.
 func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 	e.Seen, e.Deadline = now, now.Add(p.longest(&e))
 	if old := p.replacedBy(&e); old != nil && e.Class == refplan.Announcement && old.Class == refplan.Announcement {
@@ -905,10 +905,10 @@ func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error
 	return p.write(ctx, e)
 }
 
-// sign records a sign of life of a held announcement. Only a submission revives a softly expired
-// one.
-func (p *pendingEvents) sign(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
-	e, revived, changed := p.signed(time.Now(), ref, submitted)
+// extendAnnouncement extends the hold of an announcement after a state, a push or a submission. Only
+// a submission revives a softly expired one.
+func (p *pendingEvents) extendAnnouncement(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
+	e, revived, changed := p.extendAt(time.Now(), ref, submitted)
 	if revived {
 		p.table.touch(ref)
 	}
@@ -921,7 +921,7 @@ func (p *pendingEvents) sign(ctx context.Context, ref graspsync.RepoRef, submitt
 	}
 }
 
-func (p *pendingEvents) signed(now time.Time, ref graspsync.RepoRef, submitted bool) (e refplan.Entry, revived, changed bool) {
+func (p *pendingEvents) extendAt(now time.Time, ref graspsync.RepoRef, submitted bool) (e refplan.Entry, revived, changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.announced[ref]

@@ -201,7 +201,7 @@ func (p *Purgatory) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bo
 	return out, nil
 }
 
-// namedBy returns the objects that the newest stored state and held events of maintainers name.
+// namedBy returns the objects that the newest stored state and held events of members name.
 func (p *Purgatory) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip34.ObjectID, err error) {
 	g, err := p.announced(ctx, ref.Identifier, refplan.Reasons{})
 	if err != nil {
@@ -244,7 +244,7 @@ func (p *Purgatory) lackRef(ctx context.Context, r *repository, h refplan.Entry,
 	return false, nil
 }
 
-// Announced returns the announcement of a repository, stored or held, or nil, and its maintainers.
+// Announced returns the announcement of a repository, stored or held, or nil, and its members.
 func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
 	g, err := p.gather(ctx, ref, refplan.Reasons{})
 	if err != nil {

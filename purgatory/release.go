@@ -285,7 +285,7 @@ func (p *Purgatory) findPulls(ctx context.Context, g *refplan.Group, r *reposito
 	return p.ration(ctx, g, r)
 }
 
-// readAgain rereads maintainers, stored events and states, because walks may have taken minutes.
+// readAgain rereads members, stored events and states, because walks may have taken minutes.
 // Newer events have a release of their own.
 func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *repository) error {
 	if len(r.Found) == 0 && len(r.Missing) == 0 {

@@ -234,8 +234,8 @@ func (t *repoTable) lacking(identifier string, is func(ref graspsync.RepoRef, n 
 	return refs
 }
 
-// beginSurvey returns the input of a survey. isStale reports whether a need is for events that are
-// not all held any more.
+// beginSurvey returns the input of a survey. isStale reports whether a need
+// names an event that is no longer held.
 func (t *repoTable) beginSurvey(identifier string, isStale func(refplan.Need) bool) *refplan.Survey {
 	v := &refplan.Survey{
 		Touched: make(map[graspsync.RepoRef]uint64), Releasing: make(map[graspsync.RepoRef]struct{}),

@@ -553,8 +553,8 @@ func (r *Repositories) dropOwner(owner string) error {
 	return nil
 }
 
-// fits reports whether a repository must stay as it is. With refs it stays even if its config was
-// changed or lost.
+// fits reports whether a repository has this object format, so that it need not be created again. A
+// repository with refs is never created again, even if its config was changed or lost.
 func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) {
 	config, err := r.root.ReadFile(path.Join(at, "config"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -11,7 +11,7 @@ import (
 // Group holds the known events of all repositories with one identifier.
 type Group struct {
 	Identifier string
-	Family     *nip34.AnnouncementSet // maintainers of each repository
+	Family     *nip34.AnnouncementSet // members of each repository
 	Accepted   map[graspsync.RepoRef]*nip34.Announcement
 	Waiting    map[graspsync.RepoRef]Entry // held announcements
 	All        []*nip34.Announcement       // newest announcement of each repository
@@ -72,7 +72,7 @@ func (g *Group) SortAnnouncement(e Entry) {
 	g.Waiting[a.Ref] = e
 }
 
-// Repository returns a new Repository with its maintainers.
+// Repository returns a new Repository with its members.
 func (g *Group) Repository(ref graspsync.RepoRef) *Repository {
 	return &Repository{
 		Ref: ref, Members: g.Family.Authority(ref).Members(), Active: g.Accepted[ref] != nil,
@@ -133,7 +133,7 @@ func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) 
 }
 
 // Sources returns at most most repositories that may have missing objects of r, those of
-// maintainers first, then those with a common maintainer or pull request.
+// members first, then those with a common member or pull request.
 func (g *Group) Sources(r *Repository, most int, shuffle func([]graspsync.RepoRef)) (out []graspsync.RepoRef) {
 	var others []graspsync.RepoRef
 	for ref := range g.Ours() {
@@ -158,7 +158,7 @@ func (g *Group) PulledWith(a, b graspsync.RepoRef) bool {
 	})
 }
 
-// Concerning returns the held states of maintainers of r and the newest stored one.
+// Concerning returns the held states of members of r and the newest stored one.
 func (g *Group) Concerning(r *Repository) (out []*nip34.State) {
 	for _, h := range g.States {
 		if r.IsMember(h.Author) {
@@ -171,7 +171,7 @@ func (g *Group) Concerning(r *Repository) (out []*nip34.State) {
 	return out
 }
 
-// NewestStored returns the newest stored state of a maintainer, or nil.
+// NewestStored returns the newest stored state of a member, or nil.
 func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 	for _, s := range g.Stored {
 		if r.IsMember(s.Ref.Owner) && (newest == nil || s.Key().Newer(newest.Key())) {
@@ -181,7 +181,7 @@ func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 	return newest
 }
 
-// Authorized returns the newest state of a maintainer, stored or held, even if its objects are
+// Authorized returns the newest state of a member, stored or held, even if its objects are
 // missing.
 func (g *Group) Authorized(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
@@ -359,7 +359,7 @@ func (r *Repository) Absent(s *nip34.State) []nip34.ObjectID {
 	return slices.DeleteFunc(ids, func(id nip34.ObjectID) bool { return !r.Misses(id) })
 }
 
-// IsMember reports whether a key is a maintainer.
+// IsMember reports whether a key is a member.
 func (r *Repository) IsMember(author graspsync.PubKey) bool {
 	_, member := r.Members[author]
 	return member
@@ -379,7 +379,7 @@ func (r *Repository) Releases(h Entry) bool {
 		r.Decides != nil && !h.Version.Newer(r.Decides.Key())
 }
 
-// Related reports whether two repositories have a common maintainer.
+// Related reports whether two repositories have a common member.
 func (r *Repository) Related(o *Repository) bool {
 	for member := range r.Members {
 		if o.IsMember(member) {

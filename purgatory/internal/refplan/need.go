@@ -13,7 +13,7 @@ import (
 type Need struct {
 	IDs    []nip34.ObjectID
 	States []nip34.ObjectID // those of IDs that states name; sorted
-	// Own are the clone URLs of maintainers, Strangers the others of pull requests, by author.
+	// Own are the clone URLs of members, Strangers the others of pull requests, by author.
 	// Several authors may name the same URL.
 	Own       []graspsync.CloneURL
 	Strangers [][]graspsync.CloneURL
@@ -33,7 +33,7 @@ type Clones struct {
 }
 
 // mostOwn and mostStrangers times Clones.Most are the maximum numbers of clone URLs of all
-// maintainers and of all pull requests. A URL counts once per author.
+// members and of all pull requests. A URL counts once per author.
 const mostOwn = 4
 
 const mostStrangers = 16
@@ -70,11 +70,11 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 }
 
 // urls returns the clone URLs of a repository, and the number of those over the limits. Over the
-// limit, maintainers take turns with one URL each: the owner, authors of held states, then the
+// limit, members take turns with one URL each: the owner, authors of held states, then the
 // others. The order of the rest, and of authors of pull requests, rotates each hour.
 func (g *Group) urls(r *Repository, clones Clones) (own []graspsync.CloneURL, strangers [][]graspsync.CloneURL, dropped int) {
 	type urlOf struct {
-		author graspsync.PubKey // zero: a maintainer
+		author graspsync.PubKey // zero: a member
 		url    graspsync.CloneURL
 	}
 	seen := make(map[urlOf]struct{})

@@ -149,7 +149,7 @@ func (v *Survey) affects(r *Repository) bool {
 	}) || slices.ContainsFunc(v.Over, func(o Ended) bool { return slices.Contains(o.Entry.Repos, r.Ref) })
 }
 
-// deleted reports whether a state of a maintainer without another stored state may be deleted.
+// deleted reports whether a state of a member without another stored state may be deleted.
 func (v *Survey) deleted(r *Repository) bool {
 	for author := range v.Why.Deleters {
 		if r.IsMember(author) && !slices.ContainsFunc(v.Stored, func(s *nip34.State) bool { return s.Ref.Owner == author }) {
@@ -159,7 +159,7 @@ func (v *Survey) deleted(r *Repository) bool {
 	return false
 }
 
-// answered reports whether a new announcement may add or remove a maintainer of a repository.
+// answered reports whether a new announcement may add or remove a member of a repository.
 func (v *Survey) answered(ref graspsync.RepoRef) bool {
 	if len(v.Why.Owners) == 0 {
 		return false
