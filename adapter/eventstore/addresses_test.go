@@ -1,6 +1,7 @@
 package eventstoreadapter_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,7 +60,8 @@ func TestTargetsAtAddresses(t *testing.T) {
 				deletion := event(alice, 5, start, tags...)
 				_, at := nip34.Deletes(eventtest.Of(deletion))
 				if name != "of no events" { // two of those are no addresses
-					require.Len(t, at, len(named))
+					distinct := slices.Compact(slices.Sorted(slices.Values(named)))
+					require.Len(t, at, len(distinct))
 				}
 				for _, c := range at {
 					wanted[c] = true
