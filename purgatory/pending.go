@@ -51,6 +51,8 @@ type pendingEvents struct {
 	lists     map[string]*nameList // by identifier; absent after a change
 	next      time.Time            // earliest time at which an event may be due; zero if unknown
 	expired   *limit.Table[graspsync.EventID, expiredRecord]
+	inUse     map[graspsync.EventID]int      // number of releases that use an event
+	expiring  map[graspsync.EventID]struct{} // no release uses them
 }
 
 // pendingEvent is a held event. Returned entries are copies.
@@ -76,6 +78,7 @@ func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTabl
 		byName: make(map[string]map[graspsync.EventID]*pendingEvent), announced: make(map[graspsync.RepoRef]*pendingEvent),
 		known: nip34.NewAuthorIndex(), lists: make(map[string]*nameList),
 		expired: limit.NewTable[graspsync.EventID, expiredRecord](cfg.fixed.MaxRemembered, 0),
+		inUse:   make(map[graspsync.EventID]int), expiring: make(map[graspsync.EventID]struct{}),
 	}
 }
 
@@ -662,9 +665,61 @@ func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 	return true
 }
 
+// overdue returns an event if its hold must end now. No release uses it until endExpiry is called.
 func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
+	p.mu.Lock()
+	if p.inUse[id] > 0 {
+		p.mu.Unlock()
+		return refplan.Entry{}, false
+	}
+	p.expiring[id] = struct{}{}
+	p.mu.Unlock()
 	e, waits := p.get(id)
-	return e, waits && !time.Now().Before(e.Deadline) && !p.fetchesFor(e)
+	if !waits || time.Now().Before(e.Deadline) || p.fetchesFor(e) {
+		p.endExpiry(id)
+		return e, false
+	}
+	return e, true
+}
+
+func (p *pendingEvents) endExpiry(id graspsync.EventID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.expiring, id)
+}
+
+// use keeps the held events of a release from expiring until endUse is called, because otherwise an
+// announcement could be served without the refs of its state. Events that expire now leave g.
+func (p *pendingEvents) use(g *refplan.Group, ref graspsync.RepoRef) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	expires := func(e refplan.Entry) bool {
+		if _, expires := p.expiring[e.ID]; expires {
+			return true
+		}
+		p.inUse[e.ID]++
+		g.InUse = append(g.InUse, e.ID)
+		return false
+	}
+	g.States = slices.DeleteFunc(g.States, expires)
+	g.Pulls = slices.DeleteFunc(g.Pulls, expires)
+	if e, waits := g.Waiting[ref]; waits && expires(e) {
+		delete(g.Waiting, ref)
+	}
+}
+
+func (p *pendingEvents) endUse(g *refplan.Group) {
+	if g == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range g.InUse {
+		if p.inUse[id]--; p.inUse[id] == 0 {
+			delete(p.inUse, id)
+		}
+	}
+	g.InUse = nil
 }
 
 // soften marks an announcement whose repository was removed as softly expired.

@@ -47,6 +47,7 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 		p.table.touch(ref) // waiting events may be released without it
 		return releaseResult{}, err
 	}
+	defer p.pending.endUse(g)
 	if r == nil {
 		return releaseResult{whole: p.table.gone(ref, number)}, p.leaves(ctx, g, ref)
 	}
@@ -108,7 +109,8 @@ func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, w
 			return g, nil, err
 		}
 		format, _ := g.FormatOf(r.Repository)
-		if err := p.makeFor(ctx, ref, format, absent); err != nil {
+		err = p.makeFor(ctx, ref, format, absent)
+		if p.pending.endUse(g); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -120,6 +122,7 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 	if err != nil {
 		return nil, nil, err
 	}
+	p.pending.use(g, ref)
 	r := &repository{Repository: g.Repository(ref)}
 	if !g.IsOurs(ref) {
 		return g, nil, nil
@@ -129,6 +132,7 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 		return g, r, nil
 	}
 	if r.Refs, err = p.git.Refs(ctx, dir); err != nil {
+		p.pending.endUse(g)
 		return nil, nil, err
 	}
 	r.dir = dir
@@ -416,6 +420,7 @@ func (p *Purgatory) moveOther(ctx, short context.Context, ref graspsync.RepoRef,
 	}
 	defer unlock()
 	g, o, err := p.readRepository(ctx, ref, dir, refplan.Reasons{})
+	defer p.pending.endUse(g)
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
@@ -729,6 +734,7 @@ func (p *Purgatory) takeBackOther(ctx context.Context, ref graspsync.RepoRef, re
 	}
 	defer unlock()
 	g, o, err := p.readRepository(ctx, ref, dir, refplan.Reasons{})
+	defer p.pending.endUse(g)
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}

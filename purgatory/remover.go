@@ -109,6 +109,7 @@ func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	if !due {
 		return nil
 	}
+	defer p.pending.endExpiry(id)
 	if e.Class == refplan.Announcement && !e.Soft {
 		return p.expireSoftly(ctx, e)
 	}

@@ -20,8 +20,9 @@ type Group struct {
 	PullsFor   map[graspsync.RepoRef]struct{} // in a survey: repositories with held pull requests, in Pulls or not
 	Relatives  []Entry                        // held announcements of listed maintainers
 	Stored     []*nip34.State
-	Over       []Ended // events whose holds end
-	Why        Reasons // why the events were read
+	Over       []Ended             // events whose holds end
+	InUse      []graspsync.EventID // events that do not expire while the Group is used
+	Why        Reasons             // why the events were read
 }
 
 // EndReason is the reason why a hold ends.
