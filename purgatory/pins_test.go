@@ -66,6 +66,30 @@ func TestAnnouncementsDoNotExpireWhileTheirRepositoryIsMade(t *testing.T) {
 	})
 }
 
+// A state does not expire while a release moves its refs, because its announcement would be served
+// without them.
+func TestStatesDoNotExpireDuringTheirRelease(t *testing.T) {
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Second}}, func(t *testing.T, w *world) {
+		aligned := 0
+		w.git.FailWith(func(op string) error {
+			if op == "align" {
+				aligned++
+				time.Sleep(3 * time.Second) // a slow disk
+			}
+			return nil
+		})
+		a, s := announce(alice, now()), says(alice, now(), "main", 1)
+		w.held(a)
+		w.git.Put(repoOf(alice), object(1))
+		w.held(s)
+		wait(time.Minute)
+		require.Positive(t, aligned)
+		require.True(t, w.relay.has(a))
+		require.True(t, w.relay.has(s))
+		require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, w.git.RefsOf(repoOf(alice)))
+	})
+}
+
 // staying are repositories that Owned does not list.
 type staying struct{ *watchedRepos }
 
