@@ -402,7 +402,11 @@ var exhibits = []exhibit{
 	},
 	{
 		"what is being fetched for expires", "purgatory/pending.go",
-		"&& !p.fetchesFor(e)\n", "&& (e.Class != refplan.Announcement || !p.fetchesFor(e))\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
+		"|| p.fetchesFor(e) {\n", "|| e.Class == refplan.Announcement && p.fetchesFor(e) {\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "its data is being fetched",
+	},
+	{
+		"a state expires during its release", "purgatory/pending.go",
+		"if p.inUse[id] > 0 {", "if p.inUse[id] > 1_000 {", "./purgatory", "TestStatesDoNotExpireDuringTheirRelease", nil, "Should be true",
 	},
 	{
 		"what nobody was asked for expires", "purgatory/pending.go",
