@@ -203,11 +203,10 @@ func (t *text) relay(s relaysync.RelayFollowState, st relaysync.Status) {
 		why = whyFollowed(s.Status)
 	}
 	t.first("relay", string(s.Is), s.URL.String(), why)
-	switch {
-	case s.Is == relaysync.RelayOurs:
-		return
-	case s.Is == relaysync.RelayFollowed:
+	if s.Is == relaysync.RelayFollowed {
 		t.relayStatus(s.Status)
+	}
+	if s.Is == relaysync.RelayFollowed || s.Is == relaysync.RelayOurs {
 		return
 	}
 	if s.Listed > 0 {

@@ -59,6 +59,7 @@ type Behavior struct {
 	Reconciling
 }
 
+// Link is how slowly a relay reads and sends.
 type Link struct {
 	// MessageDelay is the minimum time between two messages.
 	MessageDelay   time.Duration

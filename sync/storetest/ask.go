@@ -18,11 +18,11 @@ import (
 type subject struct {
 	relaysync.Store
 	*gen
-	ctx context.Context //nolint:containedctx // of one check
+	ctx context.Context
 }
 
-func newSubject(ctx context.Context, store relaysync.Store, seed uint64) *subject {
-	return &subject{store, newGen(seed), ctx}
+func newSubject(ctx context.Context, store relaysync.Store) *subject {
+	return &subject{store, newGen(1), ctx}
 }
 
 func (s *subject) save(e *nostr.Event, want graspsync.Result) error {

@@ -44,12 +44,12 @@ func durable(ctx context.Context, opened func(visit func(relaysync.Store) error)
 	before, newest := g.event(a, 30618, start, d), g.event(a, 30618, start+1, d) // newest is deleted by its id
 	removes := true
 	if err := opened(func(store relaysync.Store) error {
-		return newSubject(ctx, store, 1).saveAll(append(all[:8:8], newest), stored)
+		return newSubject(ctx, store).saveAll(append(all[:8:8], newest), stored)
 	}); err != nil {
 		return err
 	}
 	if err := opened(func(store relaysync.Store) error {
-		s := newSubject(ctx, store, 1)
+		s := newSubject(ctx, store)
 		if err := s.holds(all[:8], all[1:8]); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func durable(ctx context.Context, opened func(visit func(relaysync.Store) error)
 		return fmt.Errorf("opened a second time: %w", err)
 	}
 	err := opened(func(store relaysync.Store) error {
-		s := newSubject(ctx, store, 1)
+		s := newSubject(ctx, store)
 		if err := s.saveAll([]*nostr.Event{before, newest}, deleted); err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ func Run(t *testing.T, open func(t *testing.T) relaysync.Store) {
 	t.Helper()
 	for _, c := range checks() {
 		t.Run(c.name, func(t *testing.T) {
-			if err := c.run(newSubject(t.Context(), open(t), 1)); err != nil {
+			if err := c.run(newSubject(t.Context(), open(t))); err != nil {
 				t.Error(err)
 			}
 		})
@@ -26,7 +26,7 @@ func RunAs(t *testing.T, identity nip34.Identity, open func(t *testing.T) relays
 	t.Helper()
 	Run(t, open)
 	t.Run("vanish_here", func(t *testing.T) {
-		if err := checkVanishHere(newSubject(t.Context(), open(t), 1), identity); err != nil {
+		if err := checkVanishHere(newSubject(t.Context(), open(t)), identity); err != nil {
 			t.Error(err)
 		}
 	})

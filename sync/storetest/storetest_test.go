@@ -438,17 +438,17 @@ func TestALockThatIsHeldWhileItYields(t *testing.T) {
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
 	l := locked{memstore.New(), make(chan struct{}, 1), release}
-	err := meanwhile(newSubject(t.Context(), l, 1), 200*time.Millisecond)
+	err := meanwhile(newSubject(t.Context(), l), 200*time.Millisecond)
 	require.EqualError(t, err, "Save, called during an iteration, does not return: is a lock held while it yields?")
-	require.NoError(t, meanwhile(newSubject(t.Context(), memstore.New(), 1), patience))
+	require.NoError(t, meanwhile(newSubject(t.Context(), memstore.New()), patience))
 }
 
 // A Store without identity executes no request to vanish that names the service.
 func TestRunAs(t *testing.T) {
 	us, err := nip34.ParseIdentity("grasp.example", "relay.example")
 	require.NoError(t, err)
-	require.NoError(t, checkVanishHere(newSubject(t.Context(), memstore.New(memstore.WithIdentity(us)), 1), us))
-	require.ErrorContains(t, checkVanishHere(newSubject(t.Context(), memstore.New(), 1), us), "grasp.example")
+	require.NoError(t, checkVanishHere(newSubject(t.Context(), memstore.New(memstore.WithIdentity(us))), us))
+	require.ErrorContains(t, checkVanishHere(newSubject(t.Context(), memstore.New()), us), "grasp.example")
 }
 
 // At least one check detects each Store of the museum.
@@ -460,7 +460,7 @@ func TestMuseum(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, c := range checks() {
 				b.Store = memstore.New()
-				if err := c.run(newSubject(t.Context(), b, 1)); err != nil {
+				if err := c.run(newSubject(t.Context(), b)); err != nil {
 					t.Logf("%s: %v", c.name, err)
 					return
 				}
@@ -502,11 +502,11 @@ func TestWhatDoesNotLast(t *testing.T) {
 				for e, err := range last.Events(t.Context(), nostr.Filter{}) {
 					require.NoError(t, err)
 					if lasts == nil || lasts(e) {
-						require.NoError(t, newSubject(t.Context(), now, 1).save(e.Event, stored))
+						require.NoError(t, newSubject(t.Context(), now).save(e.Event, stored))
 					}
 				}
 				for _, e := range removed { // stays where removal is not durable
-					require.NoError(t, newSubject(t.Context(), now, 1).deliver(newGen(1), []*nostr.Event{e.Event}))
+					require.NoError(t, newSubject(t.Context(), now).deliver(newGen(1), []*nostr.Event{e.Event}))
 				}
 				last = now
 				return visit(broken{Store: now, remove: func(s *memstore.Store, ctx context.Context, e *nostr.Event) error {

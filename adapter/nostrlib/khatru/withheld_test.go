@@ -2,7 +2,6 @@ package khatruadapter
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,15 +18,6 @@ import (
 func withholding(by *atomic.Pointer[nostr.PubKey]) Config {
 	by.Store(&alice)
 	return Config{Store: nostrlib.Config{Hides: func(e graspsync.Event) bool { return nostr.PubKey(e.PubKey) == *by.Load() }}}
-}
-
-// never returns a deletion of an unknown event.
-func never(by nostr.PubKey, at nostr.Timestamp, i, bytes int) nostr.Event {
-	e := nostr.Event{
-		PubKey: by, Kind: 5, CreatedAt: at, Content: strings.Repeat("x", bytes), Tags: nostr.Tags{{"e", fmt.Sprintf("%064x", i+1)}},
-	}
-	e.SetID()
-	return e
 }
 
 // served returns the ids that a relay serves.
@@ -74,13 +64,6 @@ func TestWithheld(t *testing.T) {
 	}
 	require.Contains(t, c.read(), `"kind":1,`, "and nobody heard of what was said by deleting")
 	require.Contains(t, served(ctx, relay, nostr.Filter{IDs: []nostr.ID{slander.ID}}), slander.ID)
-}
-
-func incoming(t *testing.T, events ...nostr.Event) (all []graspsync.Incoming) {
-	for _, e := range events {
-		all = append(all, graspsync.Incoming{Event: ours(t, e)})
-	}
-	return all
 }
 
 // The PreventBroadcast hook of the embedder is called too.
