@@ -2,6 +2,7 @@ package purgatory
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -232,7 +233,9 @@ func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	failed := msg.err != nil && ctx.Err() == nil
-	if e.releases.End(msg.ref, now, failed, msg.why); failed {
+	if e.releases.End(msg.ref, now, failed, msg.why); failed && errors.Is(msg.err, errLocked) {
+		e.p.cfg.Logger.Debug(releaseFailed, keyRepo, graspsync.Printable(msg.ref.String()), keyError, graspsync.Printable(msg.err.Error()))
+	} else if failed {
 		e.p.report.fault(msg.ref.String(), releaseFailed, msg.err)
 	}
 	if failed && !tookLong(msg.err) {

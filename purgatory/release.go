@@ -470,6 +470,10 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	return p.findObjects(ctx, g, r, sets)
 }
 
+// errLocked means that the lock of another repository is held, mostly by its own release. The
+// release is repeated.
+var errLocked = errors.New("another repository is locked")
+
 // shareFrom copies the ids that another repository has and for which there is room. It hardly waits
 // for the other lock, because its holder may wait for this repository.
 func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
@@ -484,6 +488,9 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	dir, unlock, err := p.refUpdater.Enter(ctx, from, leastLockWait)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return false, fmt.Errorf("%w: %w", errLocked, err)
 	}
 	if err != nil {
 		return false, err
