@@ -11,5 +11,5 @@
 // The mocks are generated. Run go generate after a change of an interface.
 package purgatorymock
 
-//go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -source=../interfaces.go -destination=mocks.go -package=purgatorymock
+//go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -source=../interfaces.go -exclude_interfaces=Observation -destination=mocks.go -package=purgatorymock
 //go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod goimports -local github.com/graspsync/graspsync -w .
