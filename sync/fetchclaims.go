@@ -15,7 +15,7 @@ const (
 	// claimPatience is the time for which claimed ids are not requested from other relays, and the
 	// maximum total time that one batch waits for claims of other relays.
 	claimPatience = 15 * time.Second
-	claimPoll     = 250 * time.Millisecond // between two checks of a claim
+	claimPoll     = 10 * time.Millisecond // between two checks of a claim, mostly of another batch at the same relay
 
 	// claimRoom is the maximum number of ids that all relays together may claim to have (NIP-77)
 	// and that are not requested yet.
