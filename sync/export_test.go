@@ -17,6 +17,7 @@ import (
 func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync.Source) error {
 	t := newBatchWait()
 	t.ended = func() {}
+	defer m.ingest.hurry() // no further event comes
 	return m.ingest.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, wait: t, ids: new(wire.IDChecker)})
 }
 

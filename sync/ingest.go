@@ -38,9 +38,11 @@ type ingest struct {
 	rejected *pending.RejectedIndex // events that are not stored, and the dependencies that they wait for
 	waiting  atomic.Int64           // number of events that wait and are kept whole
 
-	toVerify chan *job
-	toSave   chan *job
-	ended    chan struct{} // closed when run ends
+	toVerify  chan *job
+	gathering chan struct{} // one slot, held by the worker that gathers a batch
+	hurried   chan struct{} // one slot: a request has ended
+	toSave    chan *job
+	ended     chan struct{} // closed when run ends
 }
 
 func newIngest(
@@ -59,6 +61,7 @@ func newIngest(
 			KeepFor: cfg.constants.RejectedFor,
 		}),
 		toVerify: make(chan *job, 2*verifyBatch), toSave: make(chan *job, 2*saveBatch), ended: make(chan struct{}),
+		gathering: make(chan struct{}, 1), hurried: make(chan struct{}, 1),
 	}
 }
 

@@ -544,7 +544,7 @@ func (c *relayConn) divide(ctx context.Context, a session.Missing, f *relayBatch
 		if len(free) > 0 || len(busy) == 0 || a.More {
 			return free, busy, nil
 		}
-		if err = g.inflight.claims.wait(ctx, busy[0], f); err != nil {
+		if err = g.inflight.claims.wait(ctx, busy[len(busy)-1], f); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -579,6 +579,7 @@ func (c *relayConn) done(a session.Done) {
 	}
 	delete(c.batches, a.Batch)
 	c.compared(a.Report)
+	c.m.ingest.hurry()
 	f.wait.finish(func() {
 		c.m.ingest.inflight.claims.leave(f)
 		c.m.inbox.put(batchResult{conn: c, relayBatch: f, done: a})

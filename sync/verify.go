@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -24,18 +25,67 @@ type Verifier interface {
 
 var _ Verifier = (*batchverify.Verifier)(nil)
 
-// verifyBatch is the maximum number of events in one call of the Verifier. Larger batches are
-// hardly cheaper per event.
-const verifyBatch = 512
+const (
+	// verifyBatch is the maximum number of events in one call of the Verifier. Larger batches are
+	// hardly cheaper per event.
+	verifyBatch = 512
+
+	// verifyLinger is the maximum time that historic events wait for a full batch, because a single
+	// check costs several times as much per signature.
+	verifyLinger = 20 * time.Millisecond
+)
+
+// gather collects a batch, in one worker at a time. It does not wait for more events if the batch
+// contains a live event or a request has ended. It returns nil if ctx ends.
+func (g *ingest) gather(ctx context.Context) (jobs []*job) {
+	select {
+	case g.gathering <- struct{}{}:
+		defer func() { <-g.gathering }()
+	case <-ctx.Done():
+		return nil
+	}
+	if len(g.toVerify) == 0 { // the request that ended has no queued event
+		select {
+		case <-g.hurried:
+		default:
+		}
+	}
+	var linger <-chan time.Time
+	var hurried <-chan struct{} // nil without events
+	for len(jobs) < verifyBatch {
+		select {
+		case j := <-g.toVerify:
+			if jobs = append(jobs, j); j.incoming.Source.Kind == graspsync.Live {
+				return more(g.toVerify, jobs, verifyBatch)
+			}
+			if linger == nil {
+				linger, hurried = time.After(verifyLinger), g.hurried
+			}
+			continue
+		case <-ctx.Done():
+			return jobs
+		case <-linger:
+			return jobs
+		case <-hurried:
+			return more(g.toVerify, jobs, verifyBatch)
+		}
+	}
+	return jobs
+}
+
+// hurry makes queued events be verified immediately, because a request has ended.
+func (g *ingest) hurry() {
+	select {
+	case g.hurried <- struct{}{}:
+	default:
+	}
+}
 
 // verifyAll is one worker. It verifies events until ctx ends.
 func (g *ingest) verifyAll(ctx context.Context) {
 	for {
-		var jobs []*job
-		select {
-		case j := <-g.toVerify: // batches grow while the workers are busy
-			jobs = more(g.toVerify, []*job{j}, verifyBatch)
-		case <-ctx.Done():
+		jobs := g.gather(ctx)
+		if jobs == nil {
 			return
 		}
 		for _, j := range jobs { // other events of the same hosts may wait for room
