@@ -667,19 +667,18 @@ func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 
 // overdue returns an event if its hold must end now. No release uses it until endExpiry is called.
 func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
-	p.mu.Lock()
-	if p.inUse[id] > 0 {
-		p.mu.Unlock()
-		return refplan.Entry{}, false
-	}
-	p.expiring[id] = struct{}{}
-	p.mu.Unlock()
 	e, waits := p.get(id)
-	if !waits || time.Now().Before(e.Deadline) || p.fetchesFor(e) {
-		p.endExpiry(id)
+	if !waits || p.fetchesFor(e) {
 		return e, false
 	}
-	return e, true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h, waits := p.events.Get(id)
+	if !waits || p.inUse[id] > 0 || time.Now().Before(h.Deadline) {
+		return e, false
+	}
+	p.expiring[id] = struct{}{}
+	return h.Entry, true
 }
 
 func (p *pendingEvents) endExpiry(id graspsync.EventID) {
