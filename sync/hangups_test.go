@@ -44,24 +44,6 @@ func TestHangingUpIsARefusal(t *testing.T) {
 		learned string // facts after a day
 	}{
 		"NEG-OPEN": {func(req wire.Request) bool { return req.Type == wire.TypeNegOpen }, ""},
-		"limit 0": {func(req wire.Request) bool {
-			return anyFilter(req, func(f nostr.Filter) bool { return f.LimitZero })
-		}, "no_limit_zero"},
-		"several filters": {func(req wire.Request) bool { return len(req.Filters) > 1 }, "max_filters"},
-		"no kinds": {func(req wire.Request) bool {
-			return anyFilter(req, func(f nostr.Filter) bool { return f.Kinds == nil && f.Authors == nil && f.IDs == nil })
-		}, "needs_kinds"},
-		"notes of anybody": {func(req wire.Request) bool {
-			return anyFilter(req, func(f nostr.Filter) bool {
-				return f.Authors == nil && f.IDs == nil && (f.Kinds == nil || slices.Contains(f.Kinds, 1))
-			})
-		}, "no_notes"},
-		"a tag": {func(req wire.Request) bool {
-			return anyFilter(req, func(f nostr.Filter) bool { return len(f.Tags["q"]) > 0 })
-		}, ""},
-		"many ids": {func(req wire.Request) bool {
-			return anyFilter(req, func(f nostr.Filter) bool { return len(f.IDs) > 10 })
-		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

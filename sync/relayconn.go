@@ -193,7 +193,7 @@ func (c *relayConn) run() {
 		c.end(err)
 	}
 	c.holdClaimable(0)
-	c.lost(time.Now())
+	c.lost()
 	c.hangup()
 	c.close()
 	c.report()
@@ -219,7 +219,7 @@ func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, in
 		Historic: limits.Historic(), Reconciling: 2,
 		PageLimit: t.PageLimit, MaxPage: maxPage, IDChunk: idsPerRequest,
 		NegFrame: min(negentropyFrame, limits.MaxMessage/4), NegRounds: negentropyRounds, NegIDs: negentropyIDs,
-		Limits: limits, SetAside: aside, Suspects: stats.suspects(now), PageSize: facts.Value(relaylimits.PageSize, now),
+		Limits: limits, SetAside: aside, PageSize: facts.Value(relaylimits.PageSize, now),
 		Auth:        cfg.Signer != nil,
 		OpenTimeout: openTimeout,
 		FirstNeg:    negentropyFirst, NegTimeout: negentropyTimeout,
@@ -434,8 +434,6 @@ func (c *relayConn) perform(actions []session.Action) {
 			c.m.inbox.put(rateLimit{conn: c, until: a.Until, reason: a.Reason})
 		case session.Learned:
 			c.learn(a)
-		case session.Taken:
-			c.stats.learn(func(o *relaylimits.Observed) { o.Took(a.Form, time.Now()) })
 		case session.SetAside:
 			c.setAside(a.Value)
 		case session.Authenticate:
@@ -586,19 +584,16 @@ func (c *relayConn) done(a session.Done) {
 	})
 }
 
-// cutSoon is the maximum time between a request and a disconnection that the request may have
-// caused.
-const cutSoon = 10 * time.Second
-
-// lost records the requests that may have caused the relay to disconnect.
-func (c *relayConn) lost(now time.Time) {
-	if c.ctx.Err() != nil || errors.Is(c.ended, errHung) || errors.Is(c.ended, errRefused) {
-		return
-	}
-	if c.cut {
-		var unanswered []relaylimits.Forms                                             // none if the session panicked
-		_ = c.contain(func() { unanswered = c.session.Unanswered(now.Add(-cutSoon)) }) // the connection has ended, so the error does not matter
-		c.stats.learn(func(o *relaylimits.Observed) { o.HungUp(unanswered, now, negentropyRetry) })
+// lost learns from the request after which the relay disconnected.
+func (c *relayConn) lost() {
+	if c.cut && c.ctx.Err() == nil {
+		_ = c.contain(func() { // the connection has ended, so the error does not matter
+			for _, a := range c.session.Cut() {
+				if a, ok := a.(session.Learned); ok {
+					c.learn(a)
+				}
+			}
+		})
 	}
 }
 
@@ -734,7 +729,6 @@ func (c *relayConn) updateLimits(now time.Time) (aside []relaylimits.Value, chan
 
 // outgrow discards facts that are older than relaylimits.Believed, because relays improve.
 func (c *relayConn) outgrow(now time.Time) {
-	c.session.Suspect(c.stats.suspects(now))
 	if aside, changed := c.updateLimits(now); changed {
 		c.session.SetLimits(c.limits, aside)
 	}

@@ -98,13 +98,6 @@ func (s *relayStats) lastCooled() session.Cooling {
 	return s.cooling
 }
 
-// suspects returns the forms of requests over which the relay disconnected.
-func (s *relayStats) suspects(now time.Time) map[relaylimits.Form]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.observed.Suspects(now)
-}
-
 func (s *relayStats) fill(r *RelayStatus) {
 	r.Events, r.Stored, r.Bytes = s.events.Load(), s.stored.Load(), s.bytes.Load()
 	r.Unserved, r.Seconds, r.Strikes = s.missing.Load(), s.seconds.Load(), s.strikes.Load()

@@ -135,7 +135,6 @@ type Aside struct {
 type Observed struct {
 	Facts
 	aside map[Value]time.Time
-	forms forms
 }
 
 // Page records the size of the largest page of a batch, 0 if none.

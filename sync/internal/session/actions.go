@@ -72,8 +72,6 @@ type (
 		// refusal.
 		Wrong bool `json:",omitempty"`
 	}
-	// Taken reports that the relay answered a form after which it once disconnected.
-	Taken struct{ relaylimits.Form }
 	// SetAside reports a value that later requests omit.
 	SetAside struct{ relaylimits.Value }
 	// Authenticate asks for a signed answer, which goes to Signed.
@@ -101,7 +99,6 @@ func (LiveClosed) action()   {}
 func (RateLimited) action()  {}
 func (Learned) action()      {}
 func (SetAside) action()     {}
-func (Taken) action()        {}
 func (Authenticate) action() {}
 func (Notice) action()       {}
 func (Hangup) action()       {}

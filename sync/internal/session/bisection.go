@@ -45,8 +45,6 @@ const (
 	pieceFilters pieceKind = iota
 	pieceForm              // the parent with placeholders
 	pieceKinds             // pieceForm with kinds
-	pieceNotes             // pieceForm or pieceKinds without kind 1
-	pieceSince             // the form, kinds or notes variant without limit 0
 )
 
 func (b *bisection) next() *piece {
@@ -71,7 +69,7 @@ func (b *bisection) probe(p *piece) *request {
 			fs[i] = filters.Between(f, f.Since, nil, 1)
 		}
 	}
-	return &request{kind: reqProbe, filters: fs, since: p.kind == pieceSince}
+	return &request{kind: reqProbe, filters: fs}
 }
 
 // probed records whether the relay accepted the current piece. whole: it was the whole request.
@@ -84,12 +82,6 @@ func (b *bisection) probed(taken bool) (whole bool) {
 		b.split(p.parent)
 	case p.kind == pieceKinds:
 		b.learned = b.caps.learn(relaylimits.NeedsKinds, 1, b.text)
-		b.stack = nil
-	case p.kind == pieceNotes:
-		b.learned = b.caps.withoutNotes(b.origin, b.text)
-		b.stack = nil
-	case p.kind == pieceSince:
-		b.learned = b.caps.learn(relaylimits.NoLimitZero, 1, b.text)
 		b.stack = nil
 	case p.parent == nil:
 		return true
@@ -110,11 +102,7 @@ func (b *bisection) split(p *piece) {
 	switch {
 	case p.kind == pieceForm && kindless(f) && !b.caps.NeedsKinds:
 		b.stack = append(b.stack, &piece{kind: pieceKinds, filters: []nostr.Filter{filters.WithKinds(f)}, parent: p.parent})
-	case (p.kind == pieceForm || p.kind == pieceKinds) && asksForNotes(f):
-		b.stack = append(b.stack, &piece{kind: pieceNotes, filters: []nostr.Filter{filters.WithoutNotes(f)}, parent: p.parent})
-	case p.kind >= pieceForm && p.kind <= pieceNotes && b.origin.kind == reqLive && !b.caps.NoLimitZero:
-		b.stack = append(b.stack, &piece{kind: pieceSince, filters: p.filters, parent: p.parent})
-	case p.kind >= pieceForm && p.kind <= pieceSince:
+	case p.kind != pieceFilters:
 		b.badFilters = append(b.badFilters, p.parent.filters[0])
 	case len(p.filters) > 1:
 		half := (len(p.filters) + 1) / 2

@@ -16,6 +16,5 @@
 //	repair        handles refusals; bisection finds the refused part of a request
 //	history       batches and their queries: pages, ids, reconciliation
 //	requests      queue, slots, pace and NIP-42; subscriptions are the open requests
-//	suspectForms  requests after which the relay disconnected
 //	relayCaps     limits of the relay, and filters that respect them
 package session

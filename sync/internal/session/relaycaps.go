@@ -179,7 +179,7 @@ func (t *relayCaps) form(x *request, now time.Time) []nostr.Filter {
 	if !slices.ContainsFunc(fs, func(f nostr.Filter) bool { return f.LimitZero }) {
 		return fs
 	}
-	if x.limitZero = !t.NoLimitZero && !x.since; x.limitZero {
+	if x.limitZero = !t.NoLimitZero; x.limitZero {
 		return fs
 	}
 	out := slices.Clone(fs)

@@ -43,52 +43,6 @@ func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text strin
 	}
 }
 
-const hungUp = "the relay disconnected instead of answering"
-
-// refuseUnasked handles a waiting request that the relay is believed to refuse like a refused one.
-func (p *repair) refuseUnasked(now time.Time) bool {
-	x := p.requests.suspectForms.refused(p.requests.waiting)
-	if x == nil {
-		return false
-	}
-	x.unasked = true
-	why := wire.RefusalBadRequest
-	if x.kind == reqNeg {
-		why = wire.RefusalNoNegentropy
-	}
-	switch {
-	case x.kind == reqProbe:
-		p.probeRefused(now, x, why, hungUp, false)
-	case !p.retry(now, x, why, hungUp, false, false):
-		p.giveUp(x, why, hungUp, false)
-	}
-	return true
-}
-
-// settleDoubted handles an unsent request whose forms are all believed to be refused. If the relay
-// answered another request, it counts as refused. If no other request is left, it is sent, because
-// the relay may refuse this client or be down.
-func (p *repair) settleDoubted(now time.Time) bool {
-	r := p.requests
-	x := r.doubted()
-	if x == nil {
-		return false
-	}
-	r.openingOver(now)
-	switch {
-	case r.suspectForms.spoken:
-		x.doubted = false
-		p.giveUp(x, wire.RefusalBadRequest, hungUp, false)
-	case r.bisected == nil && r.opening == nil && len(r.waiting) == 0:
-		x.doubted, x.sure = false, true
-		r.resume(x)
-		p.history.repeat(x)
-	default:
-		return false
-	}
-	return true
-}
-
 // maxLimited is the number of consecutive rate-limit refusals after which a request is given up. It
 // was the first after a pause, so the rate cannot be the cause.
 const maxLimited = 3
@@ -297,12 +251,8 @@ func (p *repair) unsent(x *request, size int, reason string) {
 
 // bisectNext starts a bisection of the first suspended request, or reshapes it.
 func (p *repair) bisectNext() {
-	for p.requests.bisected == nil {
-		i := slices.IndexFunc(p.requests.suspended, func(x *request) bool { return !x.doubted || p.outdated(x) })
-		if i < 0 {
-			return
-		}
-		x := p.requests.suspended[i]
+	for p.requests.bisected == nil && len(p.requests.suspended) > 0 {
+		x := p.requests.suspended[0]
 		if p.outdated(x) {
 			p.reshape(x)
 			continue
@@ -360,7 +310,7 @@ func (p *repair) accepted() {
 		p.giveUp(x, wire.RefusalOther, text, false)
 		return
 	}
-	x.passed, x.sure = true, true
+	x.passed = true
 	p.requests.resume(x)
 	p.history.repeat(x)
 }
@@ -379,9 +329,6 @@ func (p *repair) conclude() {
 	case changed:
 		p.requests.resume(x)
 		p.relearned(x, false)
-	case x.unasked && !p.requests.suspectForms.spoken:
-		x.doubted = true
-		p.requests.bisected = nil
 	case x.kind == reqLive && len(b.badFilters) > 0:
 		p.giveUp(x, wire.RefusalRestricted, b.text, false) // the plan follows the other filters
 	default:

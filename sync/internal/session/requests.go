@@ -47,16 +47,7 @@ type request struct {
 	refusal   string
 	passed    bool // a probe with the same filters was accepted
 	toAuth    bool // refused because it requires NIP-42
-	since     bool // probe: without limit 0
 	limited   int
-	unasked   bool // counted as refused because of its form, not sent
-	doubted   bool // all its forms are believed to be refused
-	sure      bool // it is sent although its form is suspected
-	heard     bool // the relay sent a message since it was sent
-
-	sentAt time.Time
-	forms  *relaylimits.Forms
-	formed bool // NoLimitZero when forms was computed
 
 	openBy  time.Time
 	idleBy  time.Time
@@ -126,10 +117,9 @@ type requests struct {
 	suspended    []*request // refused; wait for a bisection
 	bisected     *request   // the suspended request under bisection
 
-	auth         *auth
-	unanswered   unanswered
-	pace         pacing
-	suspectForms suspectForms
+	auth       *auth
+	unanswered unanswered
+	pace       pacing
 }
 
 func newRequests(cfg *Config, out *outbox, t *relayCaps) *requests {
@@ -139,16 +129,7 @@ func newRequests(cfg *Config, out *outbox, t *relayCaps) *requests {
 		liveSubs: make(liveSubs),
 		auth:     &auth{cfg: cfg, out: out},
 		pace:     pacing{last: cfg.Cooled},
-
-		suspectForms: suspectForms{out: out, caps: t},
 	}
-}
-
-func (r *requests) doubted() *request {
-	if i := slices.IndexFunc(r.suspended, func(x *request) bool { return x.doubted }); i >= 0 {
-		return r.suspended[i]
-	}
-	return nil
 }
 
 // expect applies new limits, which may be wider.
@@ -249,7 +230,6 @@ func (r *requests) open(now time.Time) {
 
 func (r *requests) send(now time.Time, x *request) {
 	x.events, x.noticed, x.openAt = 0, false, 0
-	x.heard, x.sentAt = false, now
 	x.openBy = now.Add(r.cfg.OpenTimeout)
 	r.opening = x
 	out := wire.Request{Type: wire.TypeReq, Filters: r.caps.form(x, now)}
@@ -271,9 +251,6 @@ func (r *requests) send(now time.Time, x *request) {
 	}
 	if x.kind != reqLive {
 		r.pace.asked(now)
-	}
-	if r.suspectForms.suspected(x) { // a disconnection must be assigned to it
-		x.openBy = r.answerBy(now)
 	}
 	x.number = r.number()
 	x.id = prefix + strconv.FormatUint(x.number, 10)
@@ -445,7 +422,7 @@ func (r *requests) wake(w *wake) {
 	if r.auth.underWay() {
 		w.consider(r.auth.by)
 	}
-	if len(r.waiting) == 0 && len(r.closing) == 0 && r.doubted() == nil {
+	if len(r.waiting) == 0 && len(r.closing) == 0 {
 		return
 	}
 	switch {

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"maps"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -25,19 +24,18 @@ type Config struct {
 	NegRounds    int // maximum messages of one reconciliation
 	NegIDs       int // maximum ids of one reconciliation; twice as many at its end
 	Limits       relaylimits.Limits
-	SetAside     []relaylimits.Value       // values that the relay never accepts
-	Suspects     map[relaylimits.Form]bool // forms after which it disconnected; true: believed to be refused
-	Auth         bool                      // a key for NIP-42 exists
-	OpenTimeout  time.Duration             // time without an answer before the next request is sent
-	FirstNeg     time.Duration             // time for the first answer to NEG-OPEN
-	NegTimeout   time.Duration             // total time for a reconciliation
-	FirstAnswer  time.Duration             // time for the first message of an answer, at least IdleTimeout
-	IdleTimeout  time.Duration             // time between two messages of an answer
-	TotalTimeout time.Duration             // total time for an answer
-	Cooldown     time.Duration             // first pause after a rate limit; it doubles up to an hour
-	Cooled       Cooling                   // last pause of an earlier connection; optional
-	GapAge       time.Duration             // minimum time that a live filter was open before a missed event counts as a gap
-	MaxStrikes   int                       // maximum proofs of hostility within an hour
+	SetAside     []relaylimits.Value // values that the relay never accepts
+	Auth         bool                // a key for NIP-42 exists
+	OpenTimeout  time.Duration       // time without an answer before the next request is sent
+	FirstNeg     time.Duration       // time for the first answer to NEG-OPEN
+	NegTimeout   time.Duration       // total time for a reconciliation
+	FirstAnswer  time.Duration       // time for the first message of an answer, at least IdleTimeout
+	IdleTimeout  time.Duration       // time between two messages of an answer
+	TotalTimeout time.Duration       // total time for an answer
+	Cooldown     time.Duration       // first pause after a rate limit; it doubles up to an hour
+	Cooled       Cooling             // last pause of an earlier connection; optional
+	GapAge       time.Duration       // minimum time that a live filter was open before a missed event counts as a gap
+	MaxStrikes   int                 // maximum proofs of hostility within an hour
 }
 
 // Session is the state of one connection. It is not safe for concurrent use. repair calls history
@@ -60,7 +58,6 @@ func New(cfg Config) *Session {
 	s.history = newHistory(s.cfg, s.out, s.caps, s.requests)
 	s.repair = &repair{caps: s.caps, requests: s.requests, history: s.history}
 	s.SetLimits(cfg.Limits, cfg.SetAside)
-	s.Suspect(cfg.Suspects)
 	return s
 }
 
@@ -83,9 +80,7 @@ func (s *Session) flush(now time.Time) []Action {
 		s.out.do(Hangup{Reason: "all requests are refused"})
 		return s.out.take()
 	}
-	for more := true; more; more = s.repair.refuseUnasked(now) || s.repair.settleDoubted(now) {
-		s.repair.bisectNext()
-	}
+	s.repair.bisectNext()
 	s.requests.open(now)
 	return s.out.take()
 }
@@ -97,14 +92,16 @@ func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
 	s.caps.set(t, aside)
 }
 
-// Suspect replaces the forms of request after which the relay disconnected.
-func (s *Session) Suspect(forms map[relaylimits.Form]bool) {
-	s.requests.suspectForms.forms = maps.Clone(forms)
-}
-
-// Unanswered returns the forms of the requests that were sent after since and got no answer.
-func (s *Session) Unanswered(since time.Time) []relaylimits.Forms {
-	return s.requests.suspectForms.unanswered(s.requests.subs, since)
+// Cut returns the limits to learn after the relay disconnected instead of answering, because some
+// relays do so after a NEG-OPEN or after a message that is too large for them.
+func (s *Session) Cut() []Action {
+	const reason = "disconnected instead of answering"
+	if s.requests.subs.unansweredNeg() != nil {
+		s.history.noNegentropy(reason, false)
+	} else if x := s.requests.opening; x != nil && x.size() > relaylimits.LeastMessage {
+		s.caps.learn(relaylimits.MaxMessage, max(relaylimits.LeastMessage, x.size()/2), reason)
+	}
+	return s.out.take()
 }
 
 // Room sets the maximum number of ids for the next query of SetLoaded.
@@ -144,9 +141,6 @@ func (s *Session) Cursors() map[plan.BatchID][]plan.Cursor { return s.history.cu
 // Receive handles a message of the relay.
 func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	s.requests.openingOver(now)
-	if x, ok := s.requests.subs[m.Sub]; ok {
-		s.requests.suspectForms.heard(x)
-	}
 	switch m.Type {
 	case wire.TypeEvent:
 		s.onEvent(now, m)
