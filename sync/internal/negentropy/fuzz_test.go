@@ -81,7 +81,7 @@ func FuzzSessionStep(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second []byte, rounds uint8, ids uint16) {
 		l := Limits{FrameSize: minFrame, MaxRounds: int(rounds), MaxIDs: int(ids)}
 		s := NewSession(set, l)
-		l = l.withDefaults()
+		l = s.limits
 		msg, err := s.Open()
 		require.NoError(t, err)
 		done := false

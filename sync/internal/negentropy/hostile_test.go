@@ -36,11 +36,11 @@ func hostilePeer(r *rand.Rand, items []Item, honest *Set) peer {
 			}
 			return append(append(reply, 0, 0, byte(modeFingerprint)), randomBytes(r, fingerprintSize)...), nil
 		case choice < 3:
-			return Answer(honest, msg, -1)
+			return Answer(honest, msg, 1<<30)
 		case choice == 3 && !tidy:
 			return randomBytes(r, r.IntN(3000)), nil
 		case choice < 6 && !tidy:
-			reply, err := Answer(honest, msg, -1)
+			reply, err := Answer(honest, msg, 1<<30)
 			return mutate(r, reply), err
 		}
 		return invented(r, items, tidy), nil

@@ -1,8 +1,10 @@
 package negentropy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -16,27 +18,14 @@ var (
 
 // Limits are the limits of a session. The zero value uses all defaults.
 type Limits struct {
-	// FrameSize is the maximum size of a sent message in bytes; hex doubles it. Values from 1 to
-	// 4095 count as 4096, and negative values as no limit. Defaults to 30,000.
+	// FrameSize is the maximum size of a sent message in bytes, at least 4096; hex doubles it.
+	// Defaults to 30,000.
 	FrameSize int
 	// MaxRounds is the maximum number of messages accepted from the peer. Defaults to 64.
 	MaxRounds int
 	// MaxIDs is the maximum number of different ids that a peer may claim and the set lacks. With
 	// more, the session ends with [ErrTooMany]. Defaults to 200,000.
 	MaxIDs int
-}
-
-func (l Limits) withDefaults() Limits {
-	if l.FrameSize == 0 {
-		l.FrameSize = defaultFrame
-	}
-	if l.MaxRounds <= 0 {
-		l.MaxRounds = 64
-	}
-	if l.MaxIDs <= 0 {
-		l.MaxIDs = 200_000
-	}
-	return l
 }
 
 // Session is the asking side. It finds the ids that only one side has. Send the result of
@@ -53,19 +42,16 @@ type Session struct {
 	done   bool
 	err    error
 
-	need idList
-	have spanList
+	need   map[[idSize]byte]uint32 // ids that only the peer has, numbered in order of arrival
+	claims uint32
+	have   []bool // by item of the set: only the set has it; nil: none
+	haves  int
 }
 
 // NewSession returns a session for one peer.
 func NewSession(s *Set, l Limits) *Session {
-	l = l.withDefaults()
-	return &Session{
-		set:    s,
-		limits: l,
-		need:   idList{limit: l.MaxIDs},
-		have:   spanList{limit: s.Len() + 2},
-	}
+	l.MaxRounds, l.MaxIDs = cmp.Or(l.MaxRounds, 64), cmp.Or(l.MaxIDs, 200_000)
+	return &Session{set: s, limits: l, need: make(map[[idSize]byte]uint32)}
 }
 
 // Open returns the first message, which is the same at each call.
@@ -88,75 +74,69 @@ func (s *Session) Step(msg []byte) (reply []byte, done bool, err error) {
 	if s.done || s.err != nil {
 		return nil, s.done, s.err
 	}
-	reply, s.err = s.step(msg)
-	if s.err != nil {
+	s.rounds++
+	if reply, err = s.step(msg); err != nil {
+		s.err = fmt.Errorf("round %d: %w", s.rounds, err)
 		return nil, false, s.err
 	}
+	s.done = reply == nil
 	return reply, s.done, nil
 }
 
+// step returns nil at the end.
 func (s *Session) step(msg []byte) ([]byte, error) {
 	if !s.opened {
 		return nil, violation("an answer before the first message")
 	}
-	s.rounds++
-	if err := checkVersion(msg); err != nil {
-		return nil, err
-	}
-	reply, err := s.reconcile(msg[1:])
-	if err != nil {
-		return nil, fmt.Errorf("round %d: %w", s.rounds, err)
-	}
-	if len(reply) == 1 {
-		if err := s.need.check(); err != nil {
-			return nil, err
+	w := newWriter(s.set, s.limits.FrameSize)
+	reply, err := w.reply(msg, func(sec *section, hi int) (fits bool, err error) {
+		switch {
+		case sec.mode == modeIDs:
+			err = s.compare(sec.ids, w.at, hi)
+		case sec.mode == modeFingerprint && !w.matches(sec.fingerprint, hi):
+			return ask(w, hi, &sec.upper), nil
 		}
-		s.done = true
+		w.settle(hi, &sec.upper)
+		return true, err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(reply) == 1:
 		return nil, nil
-	}
-	if s.rounds >= s.limits.MaxRounds {
-		return nil, fmt.Errorf("%w: differences remain after %d", ErrRounds, s.rounds)
+	case s.rounds >= s.limits.MaxRounds:
+		return nil, ErrRounds
 	}
 	return reply, nil
 }
 
-func (s *Session) reconcile(ranges []byte) ([]byte, error) {
-	w := newWriter(s.set, s.limits.FrameSize)
-	r := reader{rest: ranges}
-	for full := false; ; {
-		sec, ok, err := r.next()
-		if err != nil {
-			return nil, err
+// compare compares the peer's complete list for a range with our items [lo, hi).
+func (s *Session) compare(theirs []byte, lo, hi int) error {
+	for ; len(theirs) > 0; theirs = theirs[idSize:] {
+		id := [idSize]byte(theirs)
+		if _, ok := s.need[id]; !ok {
+			s.claims++
+			s.need[id] = s.claims
 		}
-		if !ok {
-			return w.out, nil
-		}
-		// Sections after a full frame will be sent again, so they are only validated.
-		if full {
+	}
+	for i := lo; i < hi; i++ {
+		id := s.set.ids[i]
+		if _, ok := s.need[id]; ok {
+			delete(s.need, id)
 			continue
 		}
-		fits, err := s.section(w, &sec)
-		if err != nil {
-			return nil, err
+		if s.have == nil {
+			s.have = make([]bool, s.set.Len())
 		}
-		if full = !fits; full {
-			w.rest()
+		if !s.have[i] {
+			s.have[i] = true
+			s.haves++
 		}
 	}
-}
-
-func (s *Session) section(w *writer, sec *section) (fits bool, err error) {
-	hi := s.set.search(w.at, &sec.upper)
-	switch {
-	case sec.mode == modeIDs:
-		if err := s.compare(sec.ids, w.at, hi); err != nil {
-			return false, err
-		}
-	case sec.mode == modeFingerprint && !w.matches(sec.fingerprint, hi):
-		return ask(w, hi, &sec.upper), nil
+	if len(s.need) > s.limits.MaxIDs {
+		return fmt.Errorf("%w: more than %d ids that the set lacks", ErrTooMany, s.limits.MaxIDs)
 	}
-	w.settle(hi, &sec.upper)
-	return true, nil
+	return nil
 }
 
 // ask requests details about [w.at, hi), which differs.
@@ -173,26 +153,22 @@ func ask(w *writer, hi int, upper *bound) bool {
 	return w.split(hi, upper)
 }
 
-// Need returns the ids that only the peer has, without duplicates. They are claims until their
+// Need returns the ids that only the peer has, in order of arrival. They are claims until their
 // events are fetched.
 func (s *Session) Need() [][32]byte {
-	s.need.compact()
-	return slices.Clone(s.need.ids)
+	return slices.SortedFunc(maps.Keys(s.need), func(a, b [32]byte) int { return cmp.Compare(s.need[a], s.need[b]) })
 }
 
 // Have returns the ids that only the set has, oldest first.
 func (s *Session) Have() [][32]byte {
-	s.have.compact()
-	ids := make([][32]byte, 0, s.have.len())
-	for _, sp := range s.have.spans {
-		ids = append(ids, s.set.ids[sp.lo:sp.hi]...)
+	ids := make([][32]byte, 0, s.haves)
+	for i, only := range s.have {
+		if only {
+			ids = append(ids, s.set.ids[i])
+		}
 	}
 	return ids
 }
 
 // TheirLen returns the number of the peer's items, once the session is done.
-func (s *Session) TheirLen() int {
-	s.need.compact()
-	s.have.compact()
-	return s.set.Len() - s.have.len() + len(s.need.ids)
-}
+func (s *Session) TheirLen() int { return s.set.Len() - s.haves + len(s.need) }

@@ -82,9 +82,7 @@ func requireExact(t *testing.T, ours, theirs []Item, l Limits, p peer) traffic {
 	need, have := s.Need(), s.Have()
 	require.Equal(t, without(theirs, ours), nilIfEmpty(sortIDs(need)), "need")
 	require.Equal(t, without(ours, theirs), nilIfEmpty(sortIDs(have)), "have")
-	if l.FrameSize >= 0 {
-		require.LessOrEqual(t, cost.largest, max(cmp.Or(l.FrameSize, defaultFrame), minFrame))
-	}
+	require.LessOrEqual(t, cost.largest, max(cmp.Or(l.FrameSize, defaultFrame), minFrame))
 	return cost
 }
 

@@ -1,6 +1,6 @@
 package negentropy
 
-import "math"
+import "cmp"
 
 const (
 	// buckets is the number of parts of a split range. A range of fewer than 2*buckets items is
@@ -30,13 +30,7 @@ type writer struct {
 }
 
 func newWriter(s *Set, frameSize int) *writer {
-	switch {
-	case frameSize == 0:
-		frameSize = defaultFrame
-	case frameSize < 0:
-		frameSize = math.MaxInt
-	}
-	return &writer{set: s, limit: max(frameSize, minFrame), out: []byte{version}}
+	return &writer{set: s, limit: max(cmp.Or(frameSize, defaultFrame), minFrame), out: []byte{version}}
 }
 
 // settle records that the items up to hi need no message. Adjacent settled ranges become one skip.
