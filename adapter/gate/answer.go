@@ -1,11 +1,9 @@
 package gate
 
 import (
-	"cmp"
 	"context"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
@@ -19,8 +17,8 @@ func withSubscription(ctx context.Context, subscription string) context.Context 
 	return context.WithValue(ctx, khatruSubscriptionKey, subscription) //nolint:staticcheck // it is khatru's
 }
 
-// answerREQ answers a REQ with the hooks of a khatru relay, in khatru's order. Unlike khatru it
-// calls the hooks for all filters before it queries or subscribes. It always sends an answer.
+// answerREQ answers a REQ with the hooks of a khatru relay. Unlike khatru it calls the hooks for all
+// filters before it queries or subscribes, and sends an event once. It always sends an answer.
 func (c *conn) answerREQ(ctx context.Context, s *sub, p *pending, filters []nostr.Filter) {
 	relay := c.g.tap.relay
 	asked := make([]nostr.Filter, 0, len(filters))
@@ -37,14 +35,22 @@ func (c *conn) answerREQ(ctx context.Context, s *sub, p *pending, filters []nost
 		return
 	}
 	c.g.live.listen(s, filters) // khatru also subscribes with filters as hooks have changed them
-	var stored sync.WaitGroup
+	sent := make(map[string]struct{})
 	var failed error
 	for _, f := range asked {
-		if !f.LimitZero {
-			failed = cmp.Or(failed, c.query(ctx, relay, s, p, f, &stored))
+		if f.LimitZero {
+			continue
+		}
+		for _, query := range relay.QueryEvents {
+			found, err := query(ctx, f)
+			if err != nil && ctx.Err() == nil { // else the client does not wait for it
+				failed = err
+			}
+			if err == nil && found != nil {
+				c.sendStored(ctx, s, p, found, sent)
+			}
 		}
 	}
-	stored.Wait()
 	if failed != nil { // EOSE would mean that the answer is complete
 		c.refuseREQ(s, nostr.NormalizeOKMessage(failed.Error(), "error"))
 		return
@@ -76,36 +82,24 @@ func judge(ctx context.Context, relay *khatru.Relay, f *nostr.Filter) (refusal s
 	return ""
 }
 
-// query starts the relay's queries of stored events. It returns an error if the answer will be
-// incomplete and the client still waits for it.
-func (c *conn) query(ctx context.Context, relay *khatru.Relay, s *sub, p *pending, f nostr.Filter, stored *sync.WaitGroup) (failed error) {
-	for _, query := range relay.QueryEvents {
-		found, err := query(ctx, f)
-		if err != nil {
-			if ctx.Err() == nil {
-				failed = cmp.Or(failed, err)
-			}
-			continue
-		}
-		if found != nil {
-			stored.Go(func() { c.sendStored(ctx, relay, s, p, found) })
-		}
-	}
-	return failed
-}
+// maxSent is the maximum number of remembered events of an answer. More may be sent twice.
+const maxSent = 10_000
 
 // sendStored sends stored events when the client has read most of the earlier ones. Once they have
 // been read, the answer occupies no shared slot, because the relay does no work for it.
-func (c *conn) sendStored(ctx context.Context, relay *khatru.Relay, s *sub, p *pending, found <-chan *nostr.Event) {
+func (c *conn) sendStored(ctx context.Context, s *sub, p *pending, found <-chan *nostr.Event, sent map[string]struct{}) {
 	for e := range found {
 		p.releaseShared()
-		for _, overwrite := range relay.OverwriteResponseEvent {
+		for _, overwrite := range c.g.tap.relay.OverwriteResponseEvent {
 			overwrite(ctx, e)
 		}
-		if !c.requests.isWanted(s, e.ID) {
+		if _, is := sent[e.ID]; is {
 			continue
 		}
+		if len(sent) < maxSent {
+			sent[e.ID] = struct{}{}
+		}
 		o := outgoing{text: encodeMessage(labelEvent, s.name, []byte(e.String()))}
-		_ = c.queue.await(ctx, func(int) bool { return !c.requests.waits(s.number) || c.put(o, c.g.soft()) })
+		_ = c.queue.await(ctx, func() bool { return !c.requests.waits(s.number) || c.put(o, c.g.soft()) })
 	}
 }

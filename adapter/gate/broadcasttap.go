@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/coder/websocket"
 	"github.com/fiatjaf/khatru"
@@ -23,14 +22,11 @@ import (
 // everything. The tap finds the subscribed clients when khatru asks whether the event may be
 // broadcast.
 type broadcastTap struct {
-	g           *Gate
-	relay       *khatru.Relay
-	connectSeen atomic.Bool // the relay has called OnConnect for a connection
-	connectLost atomic.Bool // the relay did not call it for a connection
-	exempted    int         // hooks of PreventBroadcast that are not called for the tap; set before the relay publishes
+	g     *Gate
+	relay *khatru.Relay
 
-	mu sync.Mutex      // held while the tap is opened
-	in *websocket.Conn // guarded by mu; nil: not open
+	mu     sync.Mutex // held while the tap is opened
+	isOpen bool       // guarded by mu
 }
 
 // tapKey is the context key of the *broadcastTap of a request.
@@ -40,27 +36,14 @@ type tapKey struct{}
 func (e *broadcastTap) addHooks() {
 	e.relay.OnConnect = append(e.relay.OnConnect, func(ctx context.Context) {
 		ws := khatru.GetConnection(ctx)
-		if c, _ := ws.Request.Context().Value(connKey{}).(*conn); c != nil && c.g == e.g && e.g.tap == e {
-			c.onConnect(ctx, ws)
+		if c, _ := ws.Request.Context().Value(connKey{}).(*conn); c != nil && c.g == e.g {
+			c.ws, c.relayCtx = ws, ctx
+			close(c.connected)
 		}
 	})
-	hold := func(ws *khatru.WebSocket, event *nostr.Event) bool {
-		return ws.Request.Context().Value(tapKey{}) == e && e.publish(event) == 0
-	}
-	e.relay.PreventBroadcast = append([]func(*khatru.WebSocket, *nostr.Event) bool{hold}, e.relay.PreventBroadcast...)
-	e.exempted = 1
-	e.exemptFromHooks()
-}
-
-// exemptFromHooks hides the tap from the present hooks of PreventBroadcast. They would prevent a
-// broadcast to it, and khatru would report that nobody has received the event.
-func (e *broadcastTap) exemptFromHooks() {
-	for ; e.exempted < len(e.relay.PreventBroadcast); e.exempted++ {
-		prevents := e.relay.PreventBroadcast[e.exempted]
-		e.relay.PreventBroadcast[e.exempted] = func(ws *khatru.WebSocket, event *nostr.Event) bool {
-			return ws.Request.Context().Value(tapKey{}) != e && prevents(ws, event)
-		}
-	}
+	e.relay.PreventBroadcast = slices.Insert(e.relay.PreventBroadcast, 0, func(ws *khatru.WebSocket, event *nostr.Event) bool {
+		return ws.Request.Context().Value(tapKey{}) == e && !e.publish(event)
+	})
 }
 
 // routes reports whether the relay belongs to a khatru.Router, which alone knows the relay that a
@@ -70,59 +53,40 @@ func routes(relay *khatru.Relay) bool {
 	return by.IsValid() && by.Kind() == reflect.Func && !by.IsNil()
 }
 
-// connectMissed records that the relay did not call OnConnect. If it never does, clients are
-// connected to another relay, which keeps their subscriptions from now on.
-func (e *broadcastTap) connectMissed() {
-	if !e.connectSeen.Load() && !e.connectLost.Swap(true) {
-		e.g.cfg.Logger.Warn("gate bypassed: the relay does not call OnConnect and matches filters itself")
-	}
-}
-
 // publish queues an event for each connection with matching subscriptions that no hook of the relay
-// excludes. It returns the number of subscriptions.
-func (e *broadcastTap) publish(event *nostr.Event) (sent int) {
+// excludes. It reports whether there is one.
+func (e *broadcastTap) publish(event *nostr.Event) bool {
 	held := make(map[*conn]bool)
 	matches := slices.DeleteFunc(e.g.live.matching(newLiveEvent(event)), func(h match) bool {
 		if _, known := held[h.c]; !known {
-			held[h.c] = h.c.ctx.Err() != nil || e.preventsBroadcast(h.c.ws, event)
+			held[h.c] = h.c.ctx.Err() != nil ||
+				slices.ContainsFunc(e.relay.PreventBroadcast, func(prevents func(*khatru.WebSocket, *nostr.Event) bool) bool { return prevents(h.c.ws, event) })
 		}
 		return held[h.c]
 	})
 	if len(matches) == 0 {
-		return 0
+		return false
 	}
 	text := []byte(event.String())
-	subs := make(map[*conn][]*sub)
+	names := make(map[*conn][][]byte)
 	for _, h := range e.g.limitEvents(matches) {
-		subs[h.c] = append(subs[h.c], h.s)
-		sent++
+		names[h.c] = append(names[h.c], h.s.name)
 	}
-	for c, subs := range subs {
-		if names := c.requests.claim(subs, event.ID); names != nil {
-			c.put(outgoing{text, names}, math.MaxInt)
-		}
+	for c, names := range names {
+		c.put(outgoing{text, names}, math.MaxInt)
 	}
-	return sent
-}
-
-func (e *broadcastTap) preventsBroadcast(ws *khatru.WebSocket, event *nostr.Event) bool {
-	for _, prevents := range e.relay.PreventBroadcast {
-		if prevents(ws, event) {
-			return true
-		}
-	}
-	return false
+	return len(names) > 0
 }
 
 // open subscribes to all events of the relay. If the relay refuses, open returns false and the
 // relay keeps the subscriptions.
 func (e *broadcastTap) open() (open bool) {
-	if e == nil || e.connectLost.Load() && !e.connectSeen.Load() {
+	if e == nil || e.g.open.Err() != nil {
 		return false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.in != nil {
+	if e.isOpen {
 		return true
 	}
 	in, err := e.dial()
@@ -130,13 +94,13 @@ func (e *broadcastTap) open() (open bool) {
 		e.g.cfg.Logger.Warn("gate bypassed: the relay refused its subscription and matches filters itself", "error", err)
 		return false
 	}
-	e.in = in
+	e.isOpen = true
 	go e.listen(in)
 	return true
 }
 
 func (e *broadcastTap) dial() (*websocket.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeBy) // other clients wait for mu
+	ctx, cancel := context.WithTimeout(e.g.open, closeBy) // other clients wait for mu
 	defer cancel()
 	r, err := http.NewRequestWithContext(context.WithValue(context.Background(), tapKey{}, e), http.MethodGet, "http://relay.invalid/", nil)
 	if err != nil {
@@ -167,29 +131,17 @@ func (e *broadcastTap) dial() (*websocket.Conn, error) {
 func (e *broadcastTap) listen(in *websocket.Conn) {
 	var err error
 	for err == nil {
-		_, _, err = in.Read(context.Background())
+		_, _, err = in.Read(e.g.open)
 	}
 	_ = in.CloseNow()
 	e.mu.Lock()
-	lost := e.in == in
-	if lost {
-		e.in = nil
-	}
+	e.isOpen = false
 	e.mu.Unlock()
-	if lost {
-		e.g.onTapLost()
-	}
-}
-
-// close ends the subscription. The next client opens it again.
-func (e *broadcastTap) close() {
-	if e == nil {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.in != nil {
-		_ = e.in.CloseNow()
-		e.in = nil
+	e.g.mu.Lock()
+	defer e.g.mu.Unlock()
+	for c := range e.g.conns.All() {
+		if c.viaTap {
+			c.end(errGone)
+		}
 	}
 }

@@ -35,12 +35,10 @@ type conn struct {
 	ctx       context.Context //nolint:containedctx // it is the connection's
 	end       context.CancelCauseFunc
 	requests  *openRequests
-	closing   chan struct{}  // closed by Gate.Close: do not linger
 	relayWork sync.WaitGroup // goroutines that wait for the relay
 
-	useTap    bool              // the Gate keeps the subscriptions if the relay calls OnConnect
-	tapReady  *bool             // cached result of isTapReady; nil: unknown
-	connected chan struct{}     // closed by OnConnect
+	viaTap    bool              // the Gate keeps the subscriptions
+	connected chan struct{}     // closed by the relay's OnConnect
 	ws        *khatru.WebSocket // set by OnConnect
 	relayCtx  context.Context   //nolint:containedctx // it is the connection's, as the relay's hooks know it
 }
@@ -53,81 +51,44 @@ type inbound struct {
 
 func (c *conn) serve() {
 	var client sync.WaitGroup
-	written := make(chan struct{})
-	for _, run := range []func() error{c.fromClient, c.toRelay, c.checkAlive} {
+	for _, run := range []func() error{c.fromClient, c.toRelay, c.checkAlive, c.toClient} {
 		client.Go(func() { c.end(run()) })
 	}
-	client.Go(func() {
-		defer close(written)
-		c.end(c.toClient())
-	})
 	c.relayWork.Go(func() { c.end(c.fromRelay()) })
 	<-c.ctx.Done()
 	c.queue.close()
-	c.hangUp(written)
+	c.hangUp()
 	client.Wait()
 	for len(c.inbox) > 0 {
 		m := <-c.inbox
 		m.release()
 	}
 	c.g.leave(c)
-	c.linger()
+	c.requests.end()
+	for len(c.slots) > 0 && c.g.open.Err() == nil { // the relay's work for a client that is gone still occupies slots
+		select {
+		case <-time.After(evictBy):
+		case <-c.g.open.Done():
+		}
+	}
+	_ = c.in.CloseNow()
 	c.relayWork.Wait()
-	c.releaseAll()
+	for _, s := range c.requests.forget() {
+		c.release(s)
+	}
 }
 
 // hangUp closes the client's connection with the reason, or without it when the time is up.
-func (c *conn) hangUp(written <-chan struct{}) {
-	why := context.Cause(c.ctx)
-	for _, ours := range []struct {
-		reason error
-		count  string
-		status websocket.StatusCode
-		by     time.Duration
-	}{
-		{errSlow, hungUpSlow, websocket.StatusTryAgainLater, closeBy},
-		{errRoom, "", websocket.StatusTryAgainLater, evictBy}, // it was counted, and occupies a file until then
-		{errGone, "", websocket.StatusGoingAway, closeBy},
-		{errQuiet, hungUpQuiet, 0, 0},
-	} {
-		if !errors.Is(why, ours.reason) { // a client's close reason is not logged
-			continue
-		}
-		c.g.cfg.Logger.Debug("client disconnected", "client", c.who.ID, "reason", ours.reason)
-		if ours.count != "" {
-			c.g.count(ours.count)
-		}
-		if ours.status != 0 {
-			defer time.AfterFunc(ours.by, func() { _ = c.rawOut.Close() }).Stop()
-			<-written
-			_ = c.out.Close(ours.status, ours.reason.Error())
-			return
-		}
+func (c *conn) hangUp() {
+	var why *hangUp
+	if !errors.As(context.Cause(c.ctx), &why) { // a client's close reason is not logged
+		_ = c.out.CloseNow()
+		return
 	}
-	_ = c.out.CloseNow()
-}
-
-// linger waits until the relay has answered a client that is gone, because its work still occupies
-// slots.
-func (c *conn) linger() {
-	late := time.NewTimer(lingerBy)
-	defer late.Stop()
-	select {
-	case <-c.requests.end():
-	case <-late.C:
-	case <-c.closing:
-	}
-	_ = c.in.CloseNow()
-}
-
-func (c *conn) releaseAll() {
-	subs, left := c.requests.forget()
-	for _, s := range subs {
-		c.release(s)
-	}
-	for _, p := range left {
-		p.finish()
-	}
+	c.g.cfg.Logger.Debug("client disconnected", "client", c.who.ID, "reason", why)
+	c.g.count(why.label)
+	defer time.AfterFunc(why.by, func() { _ = c.rawOut.Close() }).Stop()
+	_ = c.out.Close(why.status, why.reason)
 }
 
 // release is idempotent.
@@ -136,8 +97,8 @@ func (c *conn) release(s *sub) {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	if s.viaTap {
-		s.stop(nil)
+	if s.stop != nil {
+		s.stop()
 	}
 }
 
@@ -197,6 +158,11 @@ func (c *conn) read() (m inbound, err error) {
 }
 
 func (c *conn) toRelay() error {
+	if c.viaTap {
+		if err := c.awaitHooks(); err != nil {
+			return err
+		}
+	}
 	for {
 		var m inbound
 		select {
@@ -221,7 +187,7 @@ func (c *conn) handleMessage(m inbound) error {
 	r, answer := c.g.parse(m.message)
 	if answer != nil {
 		m.release()
-		if r.name != "" && (r.label == labelReq || r.label == labelNegOpen) { // it was to replace the open subscription
+		if r.name != nil && (r.label == labelReq || r.label == labelNegOpen) { // it was to replace the open subscription
 			c.closeSub(c.requests.find(r))
 		}
 		c.send(answer)
@@ -241,7 +207,7 @@ func (c *conn) handleRequest(r request, room func()) error {
 		if err != nil {
 			return err
 		}
-		if r.label == labelAuth && !c.g.cfg.Identity.IsZero() && c.isTapReady() {
+		if r.label == labelAuth && !c.g.cfg.Identity.IsZero() && c.viaTap {
 			c.authenticate(r.event)
 			p.finish()
 			return nil
@@ -299,31 +265,28 @@ func (c *conn) refusesAuth(e *nostr.Event) string {
 
 // asks handles REQ, COUNT and NEG-OPEN.
 func (c *conn) asks(r request, room func()) error {
-	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: max(1, len(r.filters))}
+	s := &sub{label: r.label, name: r.name}
+	units, filters := 1, max(1, len(r.filters))
+	ctx := c.relayCtx
 	c.closeSub(c.requests.find(r))
 	switch r.label {
 	case labelReq:
+		units = 0
 		for _, f := range r.filters {
-			s.weight += weight(f)
+			units += weight(f)
 		}
-		s.weight = min(s.weight, c.g.cfg.fixed.MaxListening)
-		if s.viaTap = c.isTapReady(); s.viaTap {
-			s.sent = make(map[string]struct{})
-			s.ctx, s.stop = context.WithCancelCause(asker.For(c.relayCtx, c.who, func() { c.end(errSlow) }))
+		if c.viaTap {
+			filters = 1 // they are queried one after the other
+			ctx, s.stop = context.WithCancel(asker.For(ctx, c.who, func() { c.end(errSlow) }))
 		}
 	case labelNegOpen:
-		s.weight = 1
 		s.timer = time.AfterFunc(answerBy, func() { c.closeSub(s) })
 	}
-	if !c.admitSub(s) {
+	if !c.admitSub(s, units) {
 		c.release(s)
 		c.refuseSub(s)
 		room()
 		return nil
-	}
-	filters := s.filters
-	if s.viaTap { // its filters are queried one after the other
-		filters = 1
 	}
 	p, err := c.waitForRoom(filters, room)
 	if err != nil {
@@ -334,8 +297,8 @@ func (c *conn) asks(r request, room func()) error {
 		p.finish()
 		return nil
 	}
-	if s.viaTap {
-		c.relayWork.Go(func() { c.answerREQ(withSubscription(s.ctx, strconv.FormatUint(s.number, 10)), s, p, r.filters) })
+	if s.stop != nil {
+		c.relayWork.Go(func() { c.answerREQ(withSubscription(ctx, strconv.FormatUint(s.number, 10)), s, p, r.filters) })
 		return nil
 	}
 	return c.forward(r.as(s.number))
@@ -343,14 +306,14 @@ func (c *conn) asks(r request, room func()) error {
 
 // admitSub registers a subscription, perhaps in place of others. It returns false if there is no
 // room.
-func (c *conn) admitSub(s *sub) bool {
+func (c *conn) admitSub(s *sub, units int) bool {
 	if s.label == labelCount {
 		return true
 	}
 	if s.label == labelReq && c.requests.subscriptions() >= maxSubscriptions {
 		return false
 	}
-	gone, ok := c.g.live.open(c, s)
+	gone, ok := c.g.live.open(c, s, min(units, c.g.cfg.fixed.MaxListening))
 	for _, o := range gone {
 		o.Value.evict(o.Key)
 	}
@@ -369,35 +332,20 @@ func (c *conn) refuseSub(s *sub) {
 		what, reason = refusedNegs, "rate-limited: too many negentropy subscriptions"
 	}
 	c.g.countRefusal(c.who.ID, what)
-	c.send(request{label: s.label, name: s.key}.refusal(reason))
+	c.send(request{label: s.label, name: s.name}.refusal(reason))
 }
 
-// isTapReady waits until the relay has called OnConnect and answers a ping, because then its hooks
-// for the connection have returned. If the relay does neither, it keeps the subscriptions. Called
-// by toRelay only.
-func (c *conn) isTapReady() bool {
-	if !c.useTap || c.tapReady != nil {
-		return c.useTap && *c.tapReady
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, closeBy)
+// awaitHooks waits until the relay has called OnConnect and answers a ping, because then its hooks
+// for the connection have returned.
+func (c *conn) awaitHooks() error {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, closeBy, errGone)
 	defer cancel()
-	reads := false
-	c.tapReady = &reads
 	select {
 	case <-c.connected:
-		reads = c.in.Ping(ctx) == nil
+		return c.in.Ping(ctx)
 	case <-ctx.Done():
-		if c.ctx.Err() == nil { // else the client is gone
-			c.g.tap.connectMissed()
-		}
+		return context.Cause(ctx)
 	}
-	return reads
-}
-
-func (c *conn) onConnect(ctx context.Context, ws *khatru.WebSocket) {
-	c.ws, c.relayCtx = ws, ctx
-	close(c.connected)
-	c.g.tap.connectSeen.Store(true)
 }
 
 func (c *conn) continueNeg(r request, room func()) error {
@@ -414,8 +362,11 @@ func (c *conn) continueNeg(r request, room func()) error {
 	return c.forward(r.as(s.number))
 }
 
+// isPaced reports whether the client has read most of its messages.
+func (c *conn) isPaced() bool { return c.queue.size() <= c.g.soft() }
+
 func (c *conn) waitForRoom(n int, room func()) (*pending, error) {
-	if err := c.queue.await(c.ctx, func(size int) bool { return size <= c.g.soft() }); err != nil {
+	if err := c.queue.await(c.ctx, c.isPaced); err != nil {
 		return nil, err
 	}
 	return c.admit(c.g.work, n, room)
@@ -433,16 +384,16 @@ func (c *conn) admit(slots *limit.Slots, n int, room func()) (*pending, error) {
 		<-c.slots
 		return nil, err
 	}
-	p := &pending{}
-	p.shared = func() {
+	p := &pending{releaseShared: sync.OnceFunc(func() {
 		room()
 		place.Release()
-	}
-	p.slot = func() {
+	})}
+	p.finish = sync.OnceFunc(func() {
+		p.timer.Stop()
+		p.releaseShared()
 		<-c.slots
-		c.requests.answered(p)
-	}
-	c.requests.add(p)
+	})
+	p.timer = time.AfterFunc(answerBy, func() { p.finish() }) // for a relay that does not answer
 	return p, nil
 }
 
@@ -458,7 +409,7 @@ func (c *conn) closeSub(s *sub) bool {
 	}
 	open, tell := c.requests.close(s)
 	c.release(s)
-	c.queue.wakeWaiters()
+	c.queue.wake() // its stored events wait
 	if tell {
 		c.closeAtRelay(s)
 	}
@@ -466,11 +417,7 @@ func (c *conn) closeSub(s *sub) bool {
 }
 
 func (c *conn) closeAtRelay(s *sub) {
-	c.release(s)
-	for _, p := range c.requests.takePending(s) {
-		p.finish()
-	}
-	if s.viaTap {
+	if s.stop != nil {
 		return
 	}
 	label := labelClose
@@ -497,14 +444,14 @@ func (c *conn) handleAnswer(message []byte) {
 	if v.begun != nil {
 		v.begun.releaseShared() // the relay has read the store
 	}
-	if v.p != nil {
-		v.p.finish()
+	for _, p := range v.answered {
+		p.finish()
 	}
-	switch {
-	case v.close:
-		c.closeAtRelay(v.s)
-	case v.ended:
-		c.release(v.s)
+	if v.gone != nil {
+		c.release(v.gone)
+	}
+	if v.close != nil {
+		c.closeAtRelay(v.close)
 	}
 	if v.send != nil {
 		c.send(v.send)
@@ -526,14 +473,13 @@ func (c *conn) put(o outgoing, most int) (ok bool) {
 }
 
 func (c *conn) toClient() error {
-	for c.ctx.Err() == nil {
-		next, ok := c.queue.get()
-		if !ok {
-			select {
-			case <-c.queue.more:
-			case <-c.ctx.Done():
-			}
-			continue
+	for {
+		var next outgoing
+		if err := c.queue.await(c.ctx, func() (ok bool) {
+			next, ok = c.queue.get()
+			return ok
+		}); err != nil {
+			return err
 		}
 		var err error
 		for message := range next.messages() {
@@ -546,46 +492,21 @@ func (c *conn) toClient() error {
 			return err
 		}
 	}
-	why := context.Cause(c.ctx)
-	if errors.Is(why, errSlow) {
-		ctx, cancel := context.WithTimeout(context.Background(), closeBy)
-		defer cancel()
-		_ = c.out.Write(ctx, websocket.MessageText, noticeMessage("closed: "+errSlow.Error())) // best effort
-	}
-	return why
 }
 
-// write splits a long message into frames, because pings would otherwise wait for all of it. A
-// begun message is completed when the connection ends.
+// write has no context of the connection, so that a begun message is completed when that ends.
 func (c *conn) write(message []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), writeBy+time.Duration(len(message)>>14)*time.Second)
 	defer cancel()
-	err := func() error {
-		if len(message) <= frame {
-			return c.out.Write(ctx, websocket.MessageText, message)
-		}
-		w, err := c.out.Writer(ctx, websocket.MessageText)
-		for len(message) > 0 && err == nil && c.ctx.Err() == nil {
-			n := min(len(message), frame)
-			_, err = w.Write(message[:n])
-			message = message[n:]
-		}
-		if err != nil {
-			return err
-		}
-		if len(message) > 0 {
-			return context.Cause(c.ctx)
-		}
-		return w.Close()
-	}()
-	if err != nil && ctx.Err() != nil && c.ctx.Err() == nil {
+	err := c.out.Write(ctx, websocket.MessageText, message)
+	if err != nil && ctx.Err() != nil {
 		return errSlow
 	}
 	return err
 }
 
-// checkAlive pings the client. While its messages wait for the relay its pong is not read, and only
-// a failed write ends the connection.
+// checkAlive pings the client, unless its messages wait for the relay, because its pong is not read
+// then, or it has unread messages, because the ping would wait for them.
 func (c *conn) checkAlive() error {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -595,18 +516,13 @@ func (c *conn) checkAlive() error {
 		case <-c.ctx.Done():
 			return context.Cause(c.ctx)
 		}
-		if n, _ := c.queue.size(); n > 0 {
-			continue // a client that reads is alive, and a ping would wait for the queue
+		if !c.reading.Load() || c.queue.size() > 0 {
+			continue
 		}
-		by := pongBy
-		if !c.reading.Load() {
-			by = pingBy
-		}
-		ctx, cancel := context.WithTimeout(c.ctx, by)
+		ctx, cancel := context.WithTimeout(c.ctx, pongBy)
 		err := c.out.Ping(ctx)
-		late := ctx.Err() != nil
 		cancel()
-		if err != nil && c.ctx.Err() == nil && (!late || by == pongBy && c.reading.Load()) {
+		if err != nil && c.reading.Load() {
 			return errQuiet
 		}
 	}

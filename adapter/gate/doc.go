@@ -9,10 +9,10 @@
 // only as many as the relay has time for. It disconnects clients that do not read; stored events
 // wait for slow ones ([Gate.Pace]). Limits are shared by client address.
 //
-// For one khatru relay the Gate keeps the subscriptions and calls the relay's hooks, because khatru
+// For a khatru relay the Gate keeps the subscriptions and calls the relay's hooks, because khatru
 // compares published events with filters slowly and with a data race. Hooks may be added later and
-// must not be removed. OnConnect is also called for a connection of the Gate itself, from
-// 127.0.0.1. Several relays of a [khatru.Router], or another relay, keep the subscriptions
+// must not be removed. OnConnect and PreventBroadcast are also called for a connection of the Gate
+// itself, from 127.0.0.1. The relays of a [khatru.Router], or another relay, keep the subscriptions
 // themselves. A client may then miss an event, or get it twice, while another one opens a
 // subscription.
 //

@@ -2,8 +2,6 @@ package gate
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -33,6 +31,9 @@ type Config struct {
 	// return the address that the proxy names. Clients of one IPv6 /64 count as one; a /24 or /48
 	// has as much as four. Defaults to [Address].
 	Client func(*http.Request) string
+	// Relay is the khatru relay to which the handler passes every websocket. For it the Gate keeps
+	// the subscriptions. Defaults to the handler if that is a [khatru.Relay].
+	Relay *khatru.Relay
 	// Identity is the names of the relay that AUTH events (NIP-42) may name. If it is zero, the
 	// relay decides.
 	Identity nip34.Identity
@@ -41,7 +42,7 @@ type Config struct {
 	// idle. Defaults to 4,096.
 	MaxConnections int
 	// MaxMessage is the maximum size of a client's message in bytes. Defaults to MaxMessageSize of
-	// a [khatru.Relay], else 512,000.
+	// Relay, else 512,000.
 	MaxMessage int64
 	// MaxContent is the maximum length of the content of an event in bytes, by default and at most
 	// MaxMessage - 4,096.
@@ -59,16 +60,14 @@ type Config struct {
 
 type constants struct {
 	// MaxQueue is the maximum number of queued bytes for one connection, which is closed beyond it.
-	// Stored events wait instead, so only published events can exceed it. Defaults to an eighth of
-	// MaxQueues.
+	// Only published events can exceed it. Defaults to an eighth of MaxQueues.
 	MaxQueue int
 	// MaxListening is the maximum number of filters of all open subscriptions. A filter counts as
 	// one more for each 40 values. Beyond it the oldest subscription of the client with most is
 	// closed. Defaults to 50,000.
 	MaxListening int
 	// EventRate is the maximum number of published events per second for one client, counted per
-	// subscription; ten times as many for all. Beyond it the oldest subscriptions are closed.
-	// Defaults to 2,000.
+	// subscription. Beyond it the oldest subscriptions are closed. Defaults to 2,000.
 	EventRate int
 }
 
@@ -108,14 +107,11 @@ const (
 	pongBy    = 40 * time.Second
 	writeBy   = 20 * time.Second // plus 1 s per 16 KiB
 	bodyBy    = 30 * time.Second
-	lingerBy  = 15 * time.Second       // until the relay has answered a client that is gone
 	smallBody = 16 << 10               // bytes of a message that need no slot of bodies
 	readAhead = 2                      // messages that are read before the message before them is handled
-	frame     = 64 << 10               // bytes that are written in one frame
 	closeBy   = 5 * time.Second        // until a connection is closed without its reason
 	evictBy   = 100 * time.Millisecond // the same if another client needs the room
-	pingBy    = 5 * time.Second
-	filesPart = 4 // at most a filesPart of the open files are websockets
+	filesPart = 4                      // at most a filesPart of the open files are websockets
 )
 
 // Gate is an [http.Handler] that protects the relay behind it. Use [New]. It is safe for concurrent
@@ -130,24 +126,24 @@ type Gate struct {
 	eventRate *limit.Rate   // events written to each client
 	totalRate *rate.Limiter // events written to all clients
 	live      liveSubs
-	tap       *broadcastTap // nil: the relay keeps the subscriptions; set before the relay serves
-	paced     int           // calls of Pace
+	tap       *broadcastTap // nil: the relay keeps the subscriptions
 	softLimit int
 	queued    atomic.Int64
+	open      context.Context //nolint:containedctx // it ends with Close
+	end       context.CancelFunc
 
 	mu sync.Mutex
 	// guarded by mu
-	conns   *limit.Table[*conn, struct{}] // the longest idle connection of a client first
-	counts  map[string]uint64
-	closing chan struct{} // closed by Close
+	conns  *limit.Table[*conn, struct{}] // the longest idle connection of a client first
+	counts map[string]uint64
 
 	lines seldom.Lines[refused]
 }
 
 type refused struct{ client, what string }
 
-// New returns a Gate before a handler that accepts websockets. Without a [khatru.Relay] the caller
-// must call [Gate.Pace] or [Gate.Wait].
+// New returns a Gate before a handler that accepts websockets. Without a Relay the caller must call
+// [Gate.Pace] or [Gate.Wait].
 func New(next http.Handler, cfg Config) *Gate {
 	set := func(n *int, v int) {
 		if *n <= 0 {
@@ -160,12 +156,14 @@ func New(next http.Handler, cfg Config) *Gate {
 	set(&cfg.MaxConnections, 4096)
 	set(&cfg.fixed.MaxListening, 50_000)
 	set(&cfg.fixed.EventRate, 2000)
-	relay, direct := next.(*khatru.Relay)
+	if cfg.Relay == nil {
+		cfg.Relay, _ = next.(*khatru.Relay)
+	}
+	if cfg.MaxMessage <= 0 && cfg.Relay != nil {
+		cfg.MaxMessage = cfg.Relay.MaxMessageSize
+	}
 	if cfg.MaxMessage <= 0 {
 		cfg.MaxMessage = 512_000
-		if direct && relay.MaxMessageSize > 0 {
-			cfg.MaxMessage = relay.MaxMessageSize
-		}
 	}
 	set(&cfg.MaxQueues, 512<<20)
 	// A queue then has room for a paced answer and one more event of any size.
@@ -180,7 +178,6 @@ func New(next http.Handler, cfg Config) *Gate {
 	}
 	g := &Gate{
 		next: next, cfg: cfg, conns: limit.NewTable[*conn, struct{}](cfg.MaxConnections, 0), counts: make(map[string]uint64),
-		closing:   make(chan struct{}),
 		work:      limit.NewSlots(places, placesPart),
 		events:    limit.NewSlots(places, placesPart),
 		bodies:    limit.NewSlots(max(bodies, 2*cfg.MaxMessage), max(bodiesPart, cfg.MaxMessage)),
@@ -193,45 +190,32 @@ func New(next http.Handler, cfg Config) *Gate {
 			negs: limit.NewTable[*sub, *conn](negPlaces, 0),
 		},
 	}
-	if direct {
-		g.Pace(relay)
+	g.open, g.end = context.WithCancel(context.Background())
+	switch {
+	case cfg.Relay == nil:
+	case routes(cfg.Relay) || subscriptionOf(withSubscription(g.open, "1")) != "1":
+		g.Pace(cfg.Relay)
+	default:
+		g.tap = &broadcastTap{g: g, relay: cfg.Relay}
+		g.tap.addHooks()
 	}
 	return g
 }
 
-// Pace makes stored events wait until the client has read most of the earlier ones. Otherwise a
-// client that reads more slowly than the database is disconnected. If Pace was called for one relay
-// only, the Gate also answers REQ with the relay's hooks and delivers published events. Call it
-// before the relay serves, once for each relay of a [khatru.Router].
-//
-// A backend that keeps a cursor open while its answer is read keeps it open as long as the client
-// reads.
+// Pace makes stored events of a relay of a [khatru.Router] wait until the client has read most of
+// the earlier ones. Otherwise a client that reads more slowly than the database is disconnected.
+// Call it before the relay serves.
 func (g *Gate) Pace(relay *khatru.Relay) {
-	if g.tap != nil && g.tap.relay == relay {
-		return
-	}
 	relay.OverwriteResponseEvent = append(relay.OverwriteResponseEvent, func(ctx context.Context, _ *nostr.Event) {
-		if ws := khatru.GetConnection(ctx); ws != nil && g.tap == nil { // else the Gate itself waits
+		if ws := khatru.GetConnection(ctx); ws != nil {
 			g.Wait(ctx, ws.Request, subscriptionOf(ctx))
 		}
 	})
-	if g.paced++; g.paced > 1 || routes(relay) || subscriptionOf(withSubscription(context.Background(), "1")) != "1" {
-		g.tap = nil // only khatru knows which relay a filter belongs to
-		return
-	}
-	g.tap = &broadcastTap{g: g, relay: relay}
-	g.tap.addHooks()
 }
 
 // TapBroadcasts subscribes the Gate to the published events. Otherwise the first client does, and
-// khatru cannot publish meanwhile. Call it after the relay has all hooks, before anything but
-// clients publishes. Close undoes it.
-func (g *Gate) TapBroadcasts() {
-	if g.tap != nil {
-		g.tap.exemptFromHooks()
-	}
-	g.tap.open()
-}
+// khatru cannot publish meanwhile. Call it before anything but clients publishes.
+func (g *Gate) TapBroadcasts() { g.tap.open() }
 
 // Wait is Pace for another relay. Call it before each stored event is written for a REQ, with the
 // request that became the connection and the subscription id that the relay knows. It returns
@@ -242,7 +226,7 @@ func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string) {
 		return
 	}
 	if number, err := strconv.ParseUint(subscription, 10, 64); err == nil {
-		_ = c.queue.await(ctx, func(size int) bool { return size <= g.soft() || !c.requests.waits(number) || c.ctx.Err() != nil })
+		_ = c.queue.await(ctx, func() bool { return c.isPaced() || !c.requests.waits(number) || c.ctx.Err() != nil })
 	}
 }
 
@@ -298,11 +282,21 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
+// hangUp is the reason for which the Gate closes a connection.
+type hangUp struct {
+	reason string
+	label  string // of the metric; "": not counted
+	status websocket.StatusCode
+	by     time.Duration // until the connection is closed without its reason
+}
+
+func (h *hangUp) Error() string { return h.reason }
+
 var (
-	errSlow  = errors.New("too slow: there is no more room for what you have asked for")
-	errRoom  = errors.New("others need the room")
-	errGone  = errors.New("the relay has hung up")
-	errQuiet = errors.New("no sign of life")
+	errSlow  = &hangUp{"too slow: there is no more room for what you have asked for", hungUpSlow, websocket.StatusTryAgainLater, closeBy}
+	errRoom  = &hangUp{"others need the room", hungUpRoom, websocket.StatusTryAgainLater, evictBy}
+	errGone  = &hangUp{"the relay has hung up", "", websocket.StatusGoingAway, closeBy}
+	errQuiet = &hangUp{"no sign of life", hungUpQuiet, websocket.StatusGoingAway, 0}
 )
 
 // Values of metric labels.
@@ -342,10 +336,8 @@ func (g *Gate) enter(c *conn) {
 			g.conns.Touch(o)
 		}
 	}
-	c.closing = g.closing
 	gone, _ := g.conns.Displace(c, c.who, 0, struct{}{}) // always finds room, because all connections count the same
 	for _, o := range gone {
-		g.counts[hungUpRoom]++
 		o.Key.end(errRoom)
 	}
 }
@@ -362,16 +354,6 @@ func (g *Gate) leave(c *conn) {
 	g.conns.Delete(c)
 }
 
-func (g *Gate) all() []*conn {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var all []*conn
-	for c := range g.conns.All() {
-		all = append(all, c)
-	}
-	return all
-}
-
 // makeRoom closes connections until all queues keep to MaxQueues: the oldest of the client with
 // most queued bytes.
 func (g *Gate) makeRoom() {
@@ -382,11 +364,7 @@ func (g *Gate) makeRoom() {
 	defer g.mu.Unlock()
 	room := limit.NewTable[*conn, struct{}](g.cfg.MaxConnections+1, int64(g.cfg.MaxQueues))
 	for c := range g.conns.All() {
-		n, waiting := c.queue.size()
-		if waiting == 0 {
-			continue // closed, or without anything to discard
-		}
-		gone, ok := room.Put(c, c.who, int64(n), struct{}{})
+		gone, ok := room.Put(c, c.who, int64(c.queue.size()), struct{}{})
 		if !ok {
 			gone = append(gone, limit.Entry[*conn, struct{}]{Key: c})
 		}
@@ -431,33 +409,17 @@ func (g *Gate) limitEvents(matches []match) (kept []match) {
 	return kept
 }
 
-func (g *Gate) onTapLost() {
-	for _, c := range g.all() {
-		if c.useTap {
-			c.end(errGone)
-		}
-	}
-}
-
-// Close closes all connections. New connections are accepted.
-func (g *Gate) Close() {
-	g.tap.close()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for c := range g.conns.All() {
-		c.end(context.Canceled)
-	}
-	close(g.closing) // ends connections that linger
-	g.closing = make(chan struct{})
-}
+// Close closes all connections. Later ones are closed immediately.
+func (g *Gate) Close() { g.end() }
 
 func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	c := &conn{
-		g: g, who: clientOf(g.cfg.Client(r)), queue: newQueue(&g.queued), inbox: make(chan inbound, readAhead),
-		slots: make(chan struct{}, placesOf), ctx: ctx, end: end, requests: newOpenRequests(), connected: make(chan struct{}), useTap: g.tap.open(),
-	}
 	defer end(nil)
+	defer context.AfterFunc(g.open, func() { end(nil) })()
+	c := &conn{
+		g: g, who: clientOf(g.cfg.Client(r)), queue: &queue{all: &g.queued}, inbox: make(chan inbound, readAhead),
+		slots: make(chan struct{}, placesOf), ctx: ctx, end: end, requests: newOpenRequests(), connected: make(chan struct{}), viaTap: g.tap.open(),
+	}
 	g.enter(c)
 	defer g.leave(c)
 	dialing, cancel := context.WithTimeout(ctx, answerBy)
@@ -500,35 +462,4 @@ func (g *Gate) Limits() map[string]any {
 		"max_message_length": g.cfg.MaxMessage, "max_content_length": g.maxContent(), "max_event_tags": wire.MaxTags,
 		"max_subscriptions": maxSubscriptions, "max_subid_length": maxName, "max_filters": maxFilters,
 	}
-}
-
-func (g *Gate) parse(message []byte) (r request, answer []byte) {
-	var parts []json.RawMessage
-	if err := json.Unmarshal(message, &parts); err != nil {
-		answer = r.unreadable(message, "invalid: not JSON: "+err.Error())
-		return r, answer
-	}
-	if len(parts) < 2 {
-		return r, noticeMessage("invalid: this is no message of NIP-01")
-	}
-	if json.Unmarshal(parts[0], &r.label) != nil {
-		return r, noticeMessage("invalid: a message begins with its label")
-	}
-	parts = parts[1:]
-	switch r.label {
-	case labelEvent, labelAuth:
-		answer = r.readEvent(message, parts[0], g.maxContent())
-		return r, answer
-	case labelReq, labelClose, labelCount, labelNegOpen, labelNegMsg, labelNegClose:
-	default:
-		return r, noticeMessage("invalid: unknown label of a message")
-	}
-	if json.Unmarshal(parts[0], &r.name) != nil || r.name == "" || len(r.name) > maxEcho {
-		return r, noticeMessage("invalid: a subscription has a name, and no long one")
-	}
-	if r.parts = parts[1:]; len(r.name) > maxName {
-		return r, r.refusal("invalid: the subscription id is too long")
-	}
-	answer = r.check(maxFilters)
-	return r, answer
 }

@@ -135,19 +135,6 @@ func TestPacedTwice(t *testing.T) {
 	}
 }
 
-// Hooks that hold back by connection were asked about the gate's as well: whoever published an ephemeral event heard that nobody listens.
-func TestHooksAreNotAskedAboutTheGate(t *testing.T) {
-	s := serve(t, gate.Config{})
-	s.relay.PreventBroadcast = append(s.relay.PreventBroadcast, func(ws *khatru.WebSocket, _ *nostr.Event) bool {
-		return ws.Request.Header.Get("Who") == ""
-	})
-	s.gate.TapBroadcasts()
-	c := s.dialAs("a")
-	c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
-	require.Equal(t, `["EOSE","x"]`, c.hears())
-	require.Equal(t, 1, s.relay.BroadcastEvent(note(1)))
-}
-
 // A subscription whose name was taken by one that is invalid went on, though its client had heard that it is closed.
 func TestInvalidTakesTheNameOver(t *testing.T) {
 	s := serve(t, gate.Config{})
@@ -176,25 +163,6 @@ func TestFiltersOfNothing(t *testing.T) {
 		require.Equal(t, `["NEG-MSG","neg","6100000200"]`, c.hears(), nothing)
 		c.says(`["NEG-CLOSE","neg"]`)
 	}
-}
-
-// What is published while what is stored is looked for was told as both.
-func TestToldOnceThoughItIsPublishedMeanwhile(t *testing.T) {
-	s := serve(t, gate.Config{})
-	ev := note(1)
-	s.relay.QueryEvents = []func(context.Context, nostr.Filter) (chan *nostr.Event, error){
-		func(context.Context, nostr.Filter) (chan *nostr.Event, error) {
-			s.relay.BroadcastEvent(ev)
-			found := make(chan *nostr.Event, 1)
-			found <- ev
-			close(found)
-			return found, nil
-		},
-	}
-	c := s.dial()
-	c.says(`["REQ","x",{"kinds":[1]}]`)
-	require.Equal(t, ev.ID, eventOf(t, c.hears()))
-	require.Equal(t, `["EOSE","x"]`, c.hears())
 }
 
 // A relay whose hook asks everybody who they are kept its gate waiting for five seconds with each connection.

@@ -30,7 +30,7 @@ func FuzzParse(f *testing.F) {
 		out := r.as(7)
 		require.NoError(t, json.Unmarshal(out, &parts), "%s", out)
 		require.True(t, bytes.HasPrefix(out, []byte(`["`+r.label+`",`)))
-		if r.name != "" {
+		if r.name != nil {
 			require.Equal(t, `"7"`, string(parts[1]))
 		}
 	})

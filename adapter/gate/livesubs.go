@@ -20,14 +20,14 @@ type match struct {
 	s *sub
 }
 
-func (l *liveSubs) open(c *conn, s *sub) (gone []limit.Entry[*sub, *conn], ok bool) {
+func (l *liveSubs) open(c *conn, s *sub, units int) (gone []limit.Entry[*sub, *conn], ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	table := l.subs
 	if s.label == labelNegOpen {
 		table = l.negs
 	}
-	return table.Displace(s, c.who, int64(s.weight), c)
+	return table.Displace(s, c.who, int64(units), c)
 }
 
 // listen delivers events that any of the filters matches from now on.

@@ -36,7 +36,7 @@ const (
 
 type request struct {
 	label string
-	name  string            // subscription id of the client
+	name  json.RawMessage   // subscription id of the client
 	event *nostr.Event      // of EVENT and AUTH
 	parts []json.RawMessage // the values after the label and the name
 	// filters is the distinct filters of a REQ, because the relay queries each separately.
@@ -49,34 +49,79 @@ const (
 	maxID   = 64
 )
 
-func (r *request) check(most int) (answer []byte) {
+// parse reads a message of a client, or returns the answer to an invalid message.
+func (g *Gate) parse(message []byte) (r request, answer []byte) {
+	var parts []json.RawMessage
+	var name string
+	if err := json.Unmarshal(message, &parts); err != nil {
+		answer = r.unreadable(message, "invalid: not JSON: "+err.Error())
+		return r, answer
+	}
+	if len(parts) < 2 {
+		return r, noticeMessage("invalid: this is no message of NIP-01")
+	}
+	if json.Unmarshal(parts[0], &r.label) != nil {
+		return r, noticeMessage("invalid: a message begins with its label")
+	}
+	parts = parts[1:]
+	switch r.label {
+	case labelEvent, labelAuth:
+		answer = r.readEvent(message, parts[0], g.maxContent())
+		return r, answer
+	case labelReq, labelClose, labelCount, labelNegOpen, labelNegMsg, labelNegClose:
+	default:
+		return r, noticeMessage("invalid: unknown label of a message")
+	}
+	if json.Unmarshal(parts[0], &name) != nil || name == "" || len(name) > maxEcho {
+		return r, noticeMessage("invalid: a subscription has a name, and no long one")
+	}
+	if r.name, r.parts = quoted(name), parts[1:]; len(name) > maxName {
+		return r, r.refusal("invalid: the subscription id is too long")
+	}
+	if reason := r.fault(); reason != "" {
+		return r, r.refusal(reason)
+	}
+	return r, nil
+}
+
+// fault returns why the parts are invalid, or "". It encodes filters again.
+func (r *request) fault() (reason string) {
 	switch r.label {
 	case labelReq, labelCount:
-		if len(r.parts) > most {
-			return r.refusal("invalid: too many filters")
+		if len(r.parts) > maxFilters {
+			return "invalid: too many filters"
 		}
 		if len(r.parts) == 0 || r.label == labelCount && len(r.parts) > 1 {
-			return r.refusal("invalid: not as many filters as there must be")
+			return "invalid: not as many filters as there must be"
 		}
-		return r.checkFilters()
+		var texts []json.RawMessage
+		for _, part := range r.parts {
+			f, text, reason := readFilter(part)
+			if reason != "" {
+				return reason
+			}
+			if !slices.ContainsFunc(texts, func(o json.RawMessage) bool { return bytes.Equal(o, text) }) {
+				texts, r.filters = append(texts, text), append(r.filters, f)
+			}
+		}
+		r.parts = texts
 	case labelNegOpen:
 		if len(r.parts) < 2 {
-			return r.refusal("invalid: NEG-OPEN has a filter and a message")
+			return "invalid: NEG-OPEN has a filter and a message"
 		}
-		_, text, reason := readFilter(r.parts[0])
-		if reason != "" {
-			return r.refusal(reason)
+		if _, r.parts[0], reason = readFilter(r.parts[0]); reason != "" {
+			return reason
 		}
-		r.parts = []json.RawMessage{text, r.parts[1]}
-		return r.checkNeg(r.parts[1])
+		r.parts = r.parts[:2]
+		return negFault(r.parts[1])
 	case labelNegMsg:
 		if len(r.parts) == 0 {
-			return r.refusal("invalid: NEG-MSG has a message")
+			return "invalid: NEG-MSG has a message"
 		}
 		r.parts = r.parts[:1]
-		return r.checkNeg(r.parts[0])
+		return negFault(r.parts[0])
 	}
-	return nil
+	return ""
 }
 
 // Limits of a filter. A backend may query each author with each kind separately, so their product
@@ -86,21 +131,6 @@ const (
 	maxNames    = 64 // tag names; NIP-01 indexes 52
 	maxProducts = 10_000
 )
-
-func (r *request) checkFilters() (answer []byte) {
-	var texts []json.RawMessage
-	for _, part := range r.parts {
-		f, text, reason := readFilter(part)
-		if reason != "" {
-			return r.refusal(reason)
-		}
-		if !slices.ContainsFunc(texts, func(o json.RawMessage) bool { return bytes.Equal(o, text) }) {
-			texts, r.filters = append(texts, text), append(r.filters, f)
-		}
-	}
-	r.parts = texts
-	return nil
-}
 
 // readFilter reads a filter, or returns why it is invalid. It encodes the filter again, because a
 // relay does not name the subscription of an unreadable filter.
@@ -174,24 +204,19 @@ func readMember(raw json.RawMessage, into any) (fault string) {
 	return fault
 }
 
-// readEvent encodes an event again for the relay, with the members of NIP-01 unchanged. It answers
-// an invalid event with OK if it has an id.
+// readEvent encodes an event again for the relay, with the members of NIP-01 only. It answers an
+// invalid event with OK if it has an id.
 func (r *request) readEvent(message []byte, part json.RawMessage, maxContent int) (answer []byte) {
 	ev, err := wire.ParseEvent(part)
 	if err == nil && utf8.RuneCountInString(ev.Content) > maxContent {
 		err = fmt.Errorf("content: more than %d characters", maxContent)
 	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(part, &members) == nil && err == nil {
-		text := []byte("{")
-		for _, name := range []string{"id", "pubkey", "created_at", "kind", "tags", "content", "sig"} {
-			text = append(append(append(text, quoted(name)...), ':'), members[name]...)
-			text = append(text, ',')
-		}
-		text[len(text)-1] = '}'
-		r.event, r.parts = ev.Event, []json.RawMessage{text}
+	if err == nil {
+		r.event, r.parts = ev.Event, []json.RawMessage{[]byte(ev.String())}
 		return nil
 	}
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(part, &members) // fails for an event that is no object
 	reason, id := "invalid: "+strings.TrimPrefix(err.Error(), wire.ErrMalformed.Error()+": "), ""
 	if json.Unmarshal(members["id"], &id) != nil || id == "" || len(id) > maxID {
 		return r.unreadable(message, reason)
@@ -213,7 +238,9 @@ func (r *request) unreadable(message []byte, reason string) (answer []byte) {
 				return okMessage(id, false, reason)
 			}
 		case labelReq, labelCount, labelNegOpen, labelNegMsg:
-			if json.Unmarshal(begins[2], &r.name) == nil && len(r.name) <= maxEcho {
+			var name string
+			if json.Unmarshal(begins[2], &name) == nil && len(name) <= maxEcho {
+				r.name = quoted(name)
 				return r.refusal(reason)
 			}
 		}
@@ -239,23 +266,23 @@ func okMessage(id string, accepted bool, reason string) []byte {
 	return encodeMessage(labelOK, quoted(id), strconv.AppendBool(nil, accepted), quoted(reason))
 }
 
-func (r request) checkNeg(part json.RawMessage) (answer []byte) {
+func negFault(part json.RawMessage) string {
 	var text string
 	if json.Unmarshal(part, &text) != nil {
-		return r.refusal("invalid: a negentropy message is in hex")
+		return "invalid: a negentropy message is in hex"
 	}
-	if err := wire.CheckNegMessage(text); err != nil {
-		return r.refusal("error: invalid negentropy message")
+	if wire.CheckNegMessage(text) != nil {
+		return "error: invalid negentropy message"
 	}
-	return nil
+	return ""
 }
 
 func (r request) refusal(reason string) []byte {
 	switch r.label {
 	case labelNegOpen, labelNegMsg, labelNegClose:
-		return encodeMessage(labelNegErr, quoted(r.name), quoted(reason))
+		return encodeMessage(labelNegErr, r.name, quoted(reason))
 	}
-	return encodeMessage(labelClosed, quoted(r.name), quoted(reason))
+	return encodeMessage(labelClosed, r.name, quoted(reason))
 }
 
 // as returns the message for the relay, with the Gate's number as name.

@@ -24,11 +24,13 @@ func (g *Gate) Collector(namespace string) prometheus.Collector {
 		gauge := func(d *prometheus.Desc, v int, labels ...string) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 		}
-		all, who := g.all(), make(map[limit.Stranger]struct{})
-		for _, o := range all {
-			who[o.who] = struct{}{}
+		g.mu.Lock()
+		counts, conns, who := maps.Clone(g.counts), g.conns.Len(), make(map[limit.Stranger]struct{})
+		for c := range g.conns.All() {
+			who[c.who] = struct{}{}
 		}
-		gauge(connections, len(all))
+		g.mu.Unlock()
+		gauge(connections, conns)
 		gauge(clients, len(who))
 		gauge(queued, int(g.queued.Load()))
 		listening, reconciliations := g.live.sizes()
@@ -39,9 +41,6 @@ func (g *Gate) Collector(namespace string) prometheus.Collector {
 			gauge(taken, int(used), of)
 			gauge(waiting, n, of)
 		}
-		g.mu.Lock()
-		counts := maps.Clone(g.counts)
-		g.mu.Unlock()
 		for d, which := range map[*prometheus.Desc][]string{refused: {refusedListening, refusedNegs}, hungUp: {hungUpRoom, hungUpSlow, hungUpQuiet}} {
 			for _, what := range which {
 				ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(counts[what]), what)

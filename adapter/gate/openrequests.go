@@ -11,62 +11,38 @@ import (
 type openRequests struct {
 	mu sync.Mutex
 	// guarded by mu
-	number      uint64
-	reqs        map[string]*sub // REQ by the client's id
-	negs        map[string]*sub // NEG-OPEN by the client's id
-	byNumber    map[uint64]*sub
-	events      []*pending // unanswered EVENT and AUTH, the oldest first
-	waiting     map[*pending]struct{}
-	allAnswered chan struct{} // closed when the client is gone and the relay has answered everything
-	ended       bool
+	number   uint64
+	reqs     map[string]*sub // REQ by name
+	negs     map[string]*sub // NEG-OPEN by name
+	byNumber map[uint64]*sub
+	events   []*pending // unanswered EVENT and AUTH, the oldest first
 }
 
 // sub is a subscription, count or reconciliation.
 type sub struct {
 	label   string
+	name    []byte // the client's id as JSON
 	number  uint64
-	name    []byte // as JSON
-	key     string
-	filters int
-	weight  int        // units in its table
 	done    bool       // the relay has answered
 	closed  bool       // by the client or for want of room
 	pending []*pending // unanswered messages, the oldest first
-	// sent is the ids of up to maxSent events that the client has got before EOSE, if the Gate
-	// keeps the subscription, because each filter is queried separately.
-	sent map[string]struct{}
 
 	// set before it is in a table, read-only
-	timer  *time.Timer             // of a reconciliation
-	viaTap bool                    // the Gate keeps it, and the relay does not know it
-	ctx    context.Context         //nolint:containedctx // it lasts as long as the subscription; nil if it is not own
-	stop   context.CancelCauseFunc // ends ctx
+	timer *time.Timer        // of a reconciliation
+	stop  context.CancelFunc // ends a subscription that the Gate keeps; nil: the relay keeps it
 
 	liveFilters []liveFilter // guarded by the mutex of liveSubs; none until the hooks have accepted the filters
 }
 
 // pending is an unanswered message with the slots that it occupies.
 type pending struct {
-	once, sharedOnce sync.Once
-	shared, slot     func() // release the slots shared with other clients, and that of the connection
-	timer            *time.Timer
-}
-
-func (p *pending) releaseShared() { p.sharedOnce.Do(p.shared) }
-
-func (p *pending) finish() {
-	p.once.Do(func() {
-		p.timer.Stop()
-		p.releaseShared()
-		p.slot()
-	})
+	releaseShared func() // releases the slots shared with other clients
+	finish        func() // releases all slots
+	timer         *time.Timer
 }
 
 func newOpenRequests() *openRequests {
-	return &openRequests{
-		reqs: make(map[string]*sub), negs: make(map[string]*sub), byNumber: make(map[uint64]*sub), waiting: make(map[*pending]struct{}),
-		allAnswered: make(chan struct{}),
-	}
+	return &openRequests{reqs: make(map[string]*sub), negs: make(map[string]*sub), byNumber: make(map[uint64]*sub)}
 }
 
 // byName returns the subscriptions of a label, or nil. The caller holds mu.
@@ -83,31 +59,13 @@ func (t *openRequests) byName(label string) map[string]*sub {
 func (t *openRequests) find(r request) *sub {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.byName(r.label)[r.name]
+	return t.byName(r.label)[string(r.name)]
 }
 
 func (t *openRequests) subscriptions() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.reqs)
-}
-
-func (t *openRequests) add(p *pending) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.waiting[p] = struct{}{}
-	p.timer = time.AfterFunc(answerBy, p.finish) // for a relay that does not answer
-}
-
-// answered also records that no answer will come.
-func (t *openRequests) answered(p *pending) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.waiting, p)
-	if t.ended && len(t.waiting) == 0 {
-		close(t.allAnswered)
-		t.ended = false
-	}
 }
 
 func (t *openRequests) addEvent(p *pending) {
@@ -127,7 +85,7 @@ func (t *openRequests) open(s *sub, p *pending) bool {
 	s.number, s.pending = t.number, []*pending{p}
 	t.byNumber[s.number] = s
 	if names := t.byName(s.label); names != nil {
-		names[s.key] = s
+		names[string(s.name)] = s
 	}
 	return true
 }
@@ -136,7 +94,7 @@ func (t *openRequests) open(s *sub, p *pending) bool {
 func (t *openRequests) continueNeg(r request, p *pending) *sub {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.negs[r.name]
+	s := t.negs[string(r.name)]
 	if s != nil {
 		s.pending = append(s.pending, p)
 		s.timer.Reset(answerBy)
@@ -164,19 +122,12 @@ func (t *openRequests) close(s *sub) (open, tell bool) {
 
 // The caller holds mu.
 func (t *openRequests) removeName(s *sub) {
-	if names := t.byName(s.label); names[s.key] == s {
-		delete(names, s.key)
+	if names := t.byName(s.label); names[string(s.name)] == s {
+		delete(names, string(s.name))
 	}
 }
 
-func (t *openRequests) takePending(s *sub) []*pending {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	left := s.pending
-	s.pending = nil
-	return left
-}
-
+// waits reports whether the client still waits for the answer of a subscription.
 func (t *openRequests) waits(number uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,32 +135,12 @@ func (t *openRequests) waits(number uint64) bool {
 	return s != nil && !s.closed && len(s.pending) > 0
 }
 
-// maxSent is the maximum number of remembered events of an answer. More may be sent twice.
-const maxSent = 10_000
-
-// isWanted records the event.
-func (t *openRequests) isWanted(s *sub, id string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return s.isWanted(id)
-}
-
-// The caller holds mu.
-func (s *sub) isWanted(id string) bool {
-	_, had := s.sent[id]
-	if s.sent != nil && len(s.sent) < maxSent {
-		s.sent[id] = struct{}{}
-	}
-	return !s.closed && !had
-}
-
 type outcome struct {
-	send  []byte   // to the client; nil: nothing
-	p     *pending // the message that it answers
-	begun *pending // the message whose answer it begins or continues
-	s     *sub     // the subscription that it belongs to
-	ended bool     // the relay has ended the subscription
-	close bool     // the subscription must be closed at the relay
+	send     []byte     // to the client; nil: nothing
+	answered []*pending // the messages that it answers
+	begun    *pending   // the message whose answer it begins or continues
+	gone     *sub       // the subscription that it ends
+	close    *sub       // the subscription to close at the relay
 }
 
 func (t *openRequests) applyAnswer(message []byte) (v outcome) {
@@ -218,7 +149,7 @@ func (t *openRequests) applyAnswer(message []byte) (v outcome) {
 	defer t.mu.Unlock()
 	if a.number == 0 {
 		if len(t.events) > 0 && a.label == labelOK {
-			v.p, t.events = t.events[0], t.events[1:]
+			v.answered, t.events = t.events[:1:1], t.events[1:]
 		}
 		v.send = message
 		return v
@@ -230,70 +161,47 @@ func (t *openRequests) applyAnswer(message []byte) (v outcome) {
 	if !s.closed {
 		v.send = a.as(s.name)
 	}
+	n := min(1, len(s.pending))
 	if a.label == labelEvent {
-		if len(s.pending) > 0 {
+		if n > 0 {
 			v.begun = s.pending[0]
 		}
 		return v
 	}
-	v.s, s.done, s.sent = s, true, nil
-	if len(s.pending) > 0 {
-		v.p, s.pending = s.pending[0], s.pending[1:]
+	s.done = true
+	ended := a.label == labelClosed || a.label == labelCount || a.label == labelNegErr
+	if s.closed && !ended || a.label == labelClosed { // khatru keeps the filters before a refused one
+		v.close = s
 	}
-	v.ended = a.label == labelClosed || a.label == labelCount || a.label == labelNegErr
-	v.close = s.closed && !v.ended || a.label == labelClosed // khatru keeps the filters before a refused one
-	if v.ended {
+	switch {
+	case ended || s.closed:
 		t.removeName(s)
-	}
-	if v.ended || s.closed {
 		delete(t.byNumber, a.number)
-	}
-	if s.label == labelNegOpen && !v.ended && !s.closed {
+		v.gone, n = s, len(s.pending)
+	case s.label == labelNegOpen:
 		s.timer.Reset(negKept)
 	}
+	v.answered, s.pending = s.pending[:n], s.pending[n:]
 	return v
 }
 
-// claim returns the ids of the open subscriptions that have not got an event yet.
-func (t *openRequests) claim(subs []*sub, event string) (names [][]byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range subs {
-		if s.isWanted(event) {
-			names = append(names, s.name)
-		}
-	}
-	return names
-}
-
-// end closes all subscriptions. The returned channel is closed when the relay has answered
-// everything.
-func (t *openRequests) end() <-chan struct{} {
+// end closes all subscriptions.
+func (t *openRequests) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.byNumber {
-		if !s.closed {
-			s.closed = true
-			if s.stop != nil {
-				s.stop(nil)
-			}
+		s.closed = true
+		if s.stop != nil {
+			s.stop()
 		}
 	}
-	if t.ended = len(t.waiting) > 0; !t.ended {
-		close(t.allAnswered)
-	}
-	return t.allAnswered
 }
 
-func (t *openRequests) forget() (subs []*sub, left []*pending) {
+// forget returns the subscriptions that the relay has not ended.
+func (t *openRequests) forget() map[uint64]*sub {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for p := range t.waiting {
-		left = append(left, p)
-	}
-	for _, s := range t.byNumber {
-		subs = append(subs, s)
-	}
-	clear(t.byNumber)
-	return subs, left
+	subs := t.byNumber
+	t.byNumber = nil
+	return subs
 }

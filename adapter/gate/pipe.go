@@ -29,7 +29,7 @@ func (g *Gate) dial(ctx context.Context, r *http.Request) (*websocket.Conn, *htt
 	server := &http.Server{Handler: http.HandlerFunc(serve), ReadHeaderTimeout: answerBy, ErrorLog: slog.NewLogLogger(g.cfg.Logger.Handler(), slog.LevelError)}
 	go func() { _ = server.Serve(&pipeListener{far}) }() // it ends after the only connection was accepted
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return newPipeConn(near), nil
+		return &pipeConn{Conn: near}, nil
 	}}
 	in, resp, err := websocket.Dial(ctx, "ws://relay.invalid", &websocket.DialOptions{
 		HTTPClient: &http.Client{Transport: transport}, CompressionMode: websocket.CompressionDisabled,
@@ -59,53 +59,38 @@ func (l *pipeListener) Close() error { return nil }
 
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// pipeConn is the gate's end of a pipe. Write does not block, because the reader of the pipe writes to it
-// too: a relay that answers before it reads on would block a gate that writes to the relay. The queued bytes
-// are bounded by the messages that a connection may have without an answer.
+// pipeConn is the gate's end of a pipe. Write does not block, because a relay that answers before it
+// reads on would block a gate that writes to the relay. The queued bytes are bounded by the messages that a
+// connection may have without an answer. Close discards them.
 type pipeConn struct {
 	net.Conn
-	more   chan struct{} // a token: text is not empty
-	closed chan struct{}
-	once   sync.Once
 
-	mu   sync.Mutex
-	text []byte // guarded by mu
-}
-
-func newPipeConn(c net.Conn) *pipeConn {
-	p := &pipeConn{Conn: c, more: make(chan struct{}, 1), closed: make(chan struct{})}
-	go p.flush()
-	return p
+	mu sync.Mutex
+	// guarded by mu
+	text     []byte
+	flushing bool // flush runs, or has failed
 }
 
 func (p *pipeConn) Write(b []byte) (int, error) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.text = append(p.text, b...)
-	p.mu.Unlock()
-	select {
-	case p.more <- struct{}{}:
-	default:
+	if !p.flushing {
+		p.flushing = true
+		go p.flush()
 	}
 	return len(b), nil
 }
 
-// Close implements [io.Closer]. Queued bytes are lost.
-func (p *pipeConn) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return p.Conn.Close()
-}
-
 func (p *pipeConn) flush() {
 	for {
-		select {
-		case <-p.more:
-		case <-p.closed:
-			return
-		}
 		p.mu.Lock()
 		text := p.text
-		p.text = nil
+		p.text, p.flushing = nil, len(text) > 0
 		p.mu.Unlock()
+		if len(text) == 0 {
+			return
+		}
 		if _, err := p.Conn.Write(text); err != nil {
 			return
 		}

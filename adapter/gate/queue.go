@@ -40,19 +40,15 @@ func (o outgoing) messages() iter.Seq[[]byte] {
 // queue is the messages for a client, so that the relay never waits for it. Bytes are counted until
 // they are written, also in the total of all queues.
 type queue struct {
-	more chan struct{} // a token: items is not empty
-	all  *atomic.Int64
+	all *atomic.Int64
 
 	mu sync.Mutex
 	// guarded by mu
-	items     []outgoing
-	waiting   int // bytes of items
-	bytes     int // including the item that is being written
-	closed    bool
-	shrinking chan struct{} // nil: nobody waits
+	items   []outgoing
+	bytes   int // including the item that is being written
+	closed  bool
+	changed chan struct{} // nil: nobody waits
 }
-
-func newQueue(all *atomic.Int64) *queue { return &queue{more: make(chan struct{}, 1), all: all} }
 
 // put appends an item and returns the bytes of the queue. It returns false if the queue has more than
 // most bytes. A closed queue discards the item.
@@ -62,15 +58,8 @@ func (q *queue) put(o outgoing, most int) (size int, ok bool) {
 	if q.closed || q.bytes > most {
 		return q.bytes, q.closed
 	}
-	n := o.size()
 	q.items = append(q.items, o)
-	q.waiting += n
-	q.bytes += n
-	q.all.Add(int64(n))
-	select {
-	case q.more <- struct{}{}:
-	default:
-	}
+	q.add(o.size())
 	return q.bytes, true
 }
 
@@ -84,14 +73,13 @@ func (q *queue) get() (o outgoing, ok bool) {
 	o = q.items[0]
 	q.items[0] = outgoing{}
 	q.items = q.items[1:]
-	q.waiting -= o.size()
 	return o, true
 }
 
 func (q *queue) written(o outgoing) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.subtract(o.size())
+	q.add(-o.size())
 }
 
 // close discards the items and refuses more.
@@ -99,61 +87,57 @@ func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	q.subtract(q.waiting)
-	q.items, q.waiting = nil, 0
+	n := 0
+	for _, o := range q.items {
+		n += o.size()
+	}
+	q.items = nil
+	q.add(-n)
 }
 
-// subtract reduces the byte counts. The caller holds mu.
-func (q *queue) subtract(n int) {
-	q.bytes -= n
-	q.all.Add(-int64(n))
-	q.wake()
-}
-
-// wake wakes callers that wait on shrunk. The caller holds mu.
-func (q *queue) wake() {
-	if q.shrinking != nil {
-		close(q.shrinking)
-		q.shrinking = nil
+// add changes the byte counts and wakes await. The caller holds mu.
+func (q *queue) add(n int) {
+	q.bytes += n
+	q.all.Add(int64(n))
+	if q.changed != nil {
+		close(q.changed)
+		q.changed = nil
 	}
 }
 
-// wakeWaiters makes callers check the room again.
-func (q *queue) wakeWaiters() {
+// wake makes await check again.
+func (q *queue) wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.wake()
+	q.add(0)
 }
 
-// size returns all bytes, and the bytes that close would discard.
-func (q *queue) size() (all, waiting int) {
+func (q *queue) size() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.bytes, q.waiting
+	return q.bytes
 }
 
-// await waits until ready returns true for the bytes of the queue. It checks again when the queue
-// shrinks or is closed, and returns the cause of ctx.
-func (q *queue) await(ctx context.Context, ready func(size int) bool) error {
+// await calls ready after each change until it returns true, or returns the cause of ctx.
+func (q *queue) await(ctx context.Context, ready func() bool) error {
 	for {
-		less := q.shrunk()
-		if size, _ := q.size(); ready(size) {
+		changed := q.nextChange()
+		if ready() {
 			return nil
 		}
 		select {
-		case <-less:
+		case <-changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// shrunk returns a channel that is closed when the queue shrinks.
-func (q *queue) shrunk() <-chan struct{} {
+func (q *queue) nextChange() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.shrinking == nil {
-		q.shrinking = make(chan struct{})
+	if q.changed == nil {
+		q.changed = make(chan struct{})
 	}
-	return q.shrinking
+	return q.changed
 }

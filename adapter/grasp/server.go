@@ -104,12 +104,11 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		cfg.Gate.Logger = whole.Logger
 	}
 	s.log = whole.Logger
-	cfg.Gate.Identity, cfg.Gate.MaxMessage, cfg.Gate.MaxContent = identity, relay.MaxMessageSize, s.sync.Store().MaxContent()
+	cfg.Gate.Identity, cfg.Gate.Relay, cfg.Gate.MaxContent = identity, relay, s.sync.Store().MaxContent()
 	s.gate = gate.New(khatruadapter.Information(relay, more), cfg.Gate)
 	limits := khatruadapter.Limit(relay, s.sync.Store().PageSize())
 	maps.Copy(limits, s.gate.Limits())
 	more["limitation"] = limits
-	s.gate.Pace(relay)
 	s.relay = front{relay, s.gate, s.parts.Git.Page(http.HandlerFunc(s.parts.Pages.Front)), s.whole}
 	return s, nil
 }
