@@ -81,7 +81,6 @@ const (
 	maxShown   = 100  // branches, tags, maintainers and web pages each
 	maxText    = 1000 // bytes of a description
 	maxCounted = 500  // events of a kind
-	maxQuery   = 200  // bytes of a search
 	pageTime   = 10 * time.Second
 )
 
@@ -134,24 +133,15 @@ func (s *Site) Front(w http.ResponseWriter, r *http.Request) {
 		s.missing(w, r, root)
 		return
 	}
-	q := url.Values{}
-	if word := strings.TrimSpace(graspsync.Clip(r.URL.Query().Get("q"), maxQuery)); word != "" {
-		q.Set("q", word)
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
 	rows, err := s.list.rows(ctx)
 	if err != nil {
 		s.cfg.Logger.Error("reading the hosted repositories failed", "error", err)
 	}
-	found := rows
-	if word := strings.ToLower(q.Get("q")); word != "" {
-		found = slices.DeleteFunc(slices.Clone(rows), func(x row) bool { return !strings.Contains(x.words, word) })
-	}
-	query := maps.Clone(q)
-	query.Set("page", r.URL.Query().Get("page"))
+	q := web.Query(r, "q", "page")
 	d := frontData{Failed: err != nil, Query: q.Get("q")}
-	d.Rows, d.Paging = web.PageOf(found, rowsShown, len(rows), query)
+	d.Rows, d.Paging = web.PageOf(rows, rowsShown, q, func(x row) string { return x.words })
 	s.write(w, r, http.StatusOK, "front", root, "", d)
 }
 
@@ -215,9 +205,9 @@ func (s *Site) Repository(w http.ResponseWriter, r *http.Request, v gitserve.Vie
 		View: v, Name: shown(v.Ref.Identifier), Owner: v.Ref.Owner, Path: at,
 		Clone: s.origin(r) + pasted(web.OriginalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(at),
 		Default:  strings.TrimPrefix(v.HEAD, "refs/heads/"),
-		Branches: refsOf(v, "refs/heads/"), Tags: refsOf(v, "refs/tags/"), Readme: readme(v.ReadmeName, v.Readme),
+		Branches: refsOf(v, "refs/heads/", strings.Compare), Readme: readme(v.ReadmeName, v.Readme),
+		Tags: refsOf(v, "refs/tags/", func(a, b string) int { return strings.Compare(b, a) }), // the newest version first
 	}
-	slices.Reverse(d.Tags.Refs)                                                                              // the newest version first
 	d.Naddr, _ = nip19.EncodeEntity(v.Ref.Owner.String(), graspsync.KindAnnouncement, v.Ref.Identifier, nil) // only a link
 	if err := s.describe(ctx, &d); err != nil {
 		s.cfg.Logger.Error("describing a repository failed", "repo", graspsync.Printable(v.Ref.String()), "error", err)
@@ -296,22 +286,23 @@ func pasted(path string) string {
 	return out.String()
 }
 
-func refsOf(v gitserve.View, kind string) (out refs) {
-	for _, name := range slices.Sorted(maps.Keys(v.Refs)) {
-		if below, ok := strings.CutPrefix(name, kind); ok {
-			out.All++
+// refsOf returns the refs below a prefix, the default branch first.
+func refsOf(v gitserve.View, prefix string, order func(a, b string) int) (out refs) {
+	first := func(name string) int {
+		if name == v.HEAD {
+			return 0
+		}
+		return 1
+	}
+	names := slices.SortedFunc(maps.Keys(v.Refs), func(a, b string) int { return cmp.Or(first(a)-first(b), order(a, b)) })
+	for _, name := range names {
+		below, ok := strings.CutPrefix(name, prefix)
+		if !ok {
+			continue
+		}
+		if out.All++; out.All <= maxShown {
 			out.Refs = append(out.Refs, shownRef{shown(below), v.Refs[name].String(), name == v.HEAD})
 		}
 	}
-	slices.SortStableFunc(out.Refs, func(a, b shownRef) int { // the default branch first
-		switch {
-		case a.Default == b.Default:
-			return 0
-		case a.Default:
-			return -1
-		}
-		return 1
-	})
-	out.Refs = out.Refs[:min(len(out.Refs), maxShown)]
 	return out
 }

@@ -331,16 +331,14 @@ func TestSlowReadme(t *testing.T) {
 	has(t, article(strings.Repeat("> ", 20)+link), "<blockquote>")
 	has(t, article("# T\n\n"+strings.Repeat("> ", 100_000)+"a"), "<pre>", "too deep")
 	has(t, article("# T\n"+strings.Repeat("text\n", 30_000)), "<pre>", "too long")
-	links := strings.Count(article(strings.Repeat(link, 1300)), ">a</a>")
-	require.Positive(t, links)
-	require.Less(t, links, 500, "too many brackets in a block")
+	has(t, article(strings.Repeat(link, 1300)), "<pre>", "too many brackets in a block")
 	require.Equal(t, 1000, strings.Count(article(strings.Repeat("- "+link+"\n", 1000)), ">a</a>"), "of many blocks")
 	lacks(t, article(strings.Repeat("[a]: https://a.example\n", 1300)+"\n[a]\n"), ">a</a>")
 	has(t, article(strings.Repeat("[a]: https://a.example\n", 20)+"\n[a]\n"), ">a</a>")
 	has(t, article("|a|b|\n|-|-|\n|c|d|\n"), "<table>")
 	// goldmark would add 5,000 cells to each short row.
 	lacks(t, article(strings.Repeat("|a", 5000)+"\n"+strings.Repeat("|-", 5000)+"\n"+strings.Repeat("x\n", 1000)), "<table>")
-	require.Equal(t, 1, strings.Count(article(strings.Repeat(strings.Repeat("|a", 200)+"\n"+strings.Repeat("|-", 200)+"\n"+strings.Repeat("x\n", 80)+"\n", 30)), "<table>"))
+	require.Equal(t, 30, strings.Count(article(strings.Repeat("|a|b|\n|-|-|\n|c|d|\n\n", 30)), "<table>"))
 }
 
 // The time of a page must not depend on what strangers write into a README of this size.

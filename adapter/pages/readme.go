@@ -13,7 +13,6 @@ import (
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
 	"github.com/yuin/goldmark/parser"
-	"github.com/yuin/goldmark/renderer"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 
@@ -22,66 +21,36 @@ import (
 
 // markdown renders no HTML of strangers and loads no images. See strict.
 var markdown = goldmark.New(
-	goldmark.WithParser(parser.NewParser(
-		parser.WithBlockParsers(parser.DefaultBlockParsers()...),
-		parser.WithInlineParsers(inlineParsers()...),
-		parser.WithParagraphTransformers(util.Prioritized(references{}, 100)),
-		parser.WithASTTransformers(util.Prioritized(strict{}, 1000)),
-	)),
-	goldmark.WithExtensions(tables{}, extension.Strikethrough, extension.Linkify),
+	goldmark.WithParserOptions(parser.WithASTTransformers(util.Prioritized(strict{}, 1000))),
+	goldmark.WithExtensions(extension.Table, extension.Strikethrough, extension.Linkify),
 )
 
-// Limits of Markdown. Without them, the parser needs more than a minute for some texts.
+// Limits of Markdown. The parser needs more than a minute for some texts beyond them.
 const (
-	maxMarkdown   = 32 << 10 // bytes of a text that is formatted
-	maxNested     = 60       // characters before the text of a line, such as those of nested quotations
-	maxReferences = 500      // lines of a paragraph with link references
-	maxLinkWork   = 5 << 20  // bytes of the blocks of all brackets; more brackets are text
+	maxMarkdown = 32 << 10 // bytes
+	maxNested   = 60       // characters before the text of a line, such as those of nested quotations
+	maxLinkWork = 32 << 20 // the parser reads up to the whole block for each bracket in it
+	maxCells    = 20_000   // a row has as many cells as the table has columns
 )
 
-// nested matches a line with too many characters before its text.
-var nested = regexp.MustCompile(fmt.Sprintf(`(?m)^[ \t>+*0-9.)-]{%d}`, maxNested))
+var (
+	nested = regexp.MustCompile(fmt.Sprintf(`(?m)^[ \t>+*0-9.)-]{%d}`, maxNested))
+	// blockEnd matches an empty line and the begin of a list item. Other blocks may end earlier.
+	blockEnd = regexp.MustCompile(`\n[ \t]*\n|\n {0,3}[-*+] [^ \t\n]`)
+	// delimiters matches the line below the head of a table.
+	delimiters = regexp.MustCompile(`(?m)^[ \t>|:-]+$`)
+)
 
-func inlineParsers() []util.PrioritizedValue {
-	all := parser.DefaultInlineParsers()
-	for i, p := range all {
-		if p.Value == parser.NewLinkParser() {
-			link := parser.NewLinkParser()
-			all[i].Value = links{link, link.(parser.CloseBlocker)} //nolint:forcetypeassert // as documented
-		}
+// isCostly reports whether a text is beyond the limits of Markdown.
+func isCostly(source string) bool {
+	work, columns := 0, 0
+	for _, block := range blockEnd.Split(source, -1) {
+		work += len(block) * (strings.Count(block, "[") + strings.Count(block, "]"))
 	}
-	return all
-}
-
-// links parses links until maxLinkWork is reached, because the parser reads the rest of the block for
-// each bracket.
-type links struct {
-	parser.InlineParser
-	parser.CloseBlocker
-}
-
-var linkWork = parser.NewContextKey()
-
-// Parse implements [parser.InlineParser].
-func (l links) Parse(parent ast.Node, block text.Reader, pc parser.Context) ast.Node {
-	work, _ := pc.Get(linkWork).(int)
-	if lines := parent.Lines(); lines.Len() > 0 {
-		work += lines.At(lines.Len()-1).Stop - lines.At(0).Start
+	for _, line := range delimiters.FindAllString(source, -1) {
+		columns = max(columns, strings.Count(line, "|")+1)
 	}
-	if pc.Set(linkWork, work); work > maxLinkWork {
-		return nil
-	}
-	return l.InlineParser.Parse(parent, block, pc)
-}
-
-// references finds link references in paragraphs of at most maxReferences lines.
-type references struct{}
-
-// Transform implements [parser.ParagraphTransformer].
-func (references) Transform(node *ast.Paragraph, reader text.Reader, pc parser.Context) {
-	if node.Lines().Len() <= maxReferences {
-		parser.LinkReferenceParagraphTransformer.Transform(node, reader, pc)
-	}
+	return len(source) > maxMarkdown || nested.MatchString(source) || work > maxLinkWork || columns*strings.Count(source, "\n") > maxCells
 }
 
 // readme renders a README as HTML. Only Markdown is formatted.
@@ -92,7 +61,7 @@ func readme(name string, content []byte) template.HTML {
 	source := printable(string(content))
 	lower := strings.ToLower(name)
 	formatted := strings.HasSuffix(lower, ".md") || strings.HasSuffix(lower, ".markdown")
-	if formatted && len(source) <= maxMarkdown && !nested.MatchString(source) {
+	if formatted && !isCostly(source) {
 		var out bytes.Buffer
 		if err := markdown.Convert([]byte(source), &out); err == nil {
 			return template.HTML(printable(out.String())) //nolint:gosec // made by strict; entities can name any character
@@ -159,38 +128,4 @@ func unwrap(n ast.Node) {
 func isForeign(link []byte) bool {
 	u, err := url.Parse(string(link))
 	return err == nil && u.User == nil && ((u.Scheme == "https" || u.Scheme == "http") && u.Host != "" || u.Scheme == "mailto")
-}
-
-// maxCells is the maximum number of cells of all tables. Later tables are shown as text. A row has
-// as many cells as the table has columns, so short lines can make a page of gigabytes.
-const maxCells = 20_000
-
-var keyCells = parser.NewContextKey()
-
-// tables is the table extension of goldmark with a limit for cells.
-type tables struct{}
-
-// Extend implements [goldmark.Extender].
-func (tables) Extend(m goldmark.Markdown) {
-	m.Parser().AddOptions(
-		parser.WithParagraphTransformers(util.Prioritized(cells{extension.NewTableParagraphTransformer()}, 200)),
-		parser.WithASTTransformers(util.Prioritized(extension.NewTableASTTransformer(), 0)))
-	m.Renderer().AddOptions(renderer.WithNodeRenderers(util.Prioritized(extension.NewTableHTMLRenderer(), 500)))
-}
-
-// cells counts the cells of a table before goldmark makes them.
-type cells struct{ parser.ParagraphTransformer }
-
-// Transform implements [parser.ParagraphTransformer].
-func (c cells) Transform(node *ast.Paragraph, reader text.Reader, pc parser.Context) {
-	columns, lines := 0, node.Lines()
-	for i := range lines.Len() {
-		at := lines.At(i)
-		columns = max(columns, bytes.Count(at.Value(reader.Source()), []byte("|"))+1)
-	}
-	made, _ := pc.Get(keyCells).(int)
-	made += columns * lines.Len()
-	if pc.Set(keyCells, made); columns > 1 && made <= maxCells {
-		c.ParagraphTransformer.Transform(node, reader, pc)
-	}
 }

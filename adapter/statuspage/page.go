@@ -1,11 +1,9 @@
 package statuspage
 
 import (
-	"bytes"
 	"context"
 	"embed"
 	"errors"
-	"html/template"
 	"net/http"
 	"net/url"
 	"sync"
@@ -13,6 +11,8 @@ import (
 
 	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/internal/web"
+	"github.com/graspsync/graspsync/purgatory"
+	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // Page is the status page of a server.
@@ -25,7 +25,7 @@ type Page struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	last *snapshot
+	last snapshot
 	pace explain.Pace
 }
 
@@ -39,16 +39,17 @@ func New(cfg Config) (*Page, error) {
 	}
 	p := &Page{cfg: cfg, mux: http.NewServeMux(), asking: make(chan struct{}, maxQuestions), start: time.Now()}
 	for name, v := range views {
-		if name == home {
-			name = "{$}"
+		path := name
+		if name == "overview" {
+			path = "{$}"
 		}
-		p.mux.HandleFunc("GET /"+name, p.show(v))
+		p.mux.HandleFunc("GET /"+path, func(w http.ResponseWriter, r *http.Request) { p.show(w, r, name, v) })
 	}
 	for name, a := range web.Assets {
 		p.mux.Handle("GET /assets/"+name, a)
 	}
-	p.mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
-		p.write(w, &views404, nil, fragment{http.StatusNotFound, "<h1>Not found</h1>\n<p>Page not found.</p>"})
+	p.mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
+		p.write(w, http.StatusNotFound, "failed", layout{Title: "Not found", Main: "Page not found."})
 	})
 	return p, nil
 }
@@ -66,49 +67,73 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r)
 }
 
-func (p *Page) show(v *view) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		q := v.query(r.URL.Query())
-		p.write(w, v, q, p.render(r.Context(), v, q))
-	}
-}
-
-func (p *Page) write(w http.ResponseWriter, v *view, q url.Values, f fragment) {
-	question := ""
-	if v.name == "explain" {
-		question = q.Get("q")
-	}
-	now := time.Now()
-	web.Write(w, f.status, pages, "layout", struct {
-		Config
-
-		Title, View, Question string
-		At                    time.Time
-		Up                    time.Duration
-		Main                  template.HTML
-	}{p.cfg, v.title, v.name, question, now, now.Sub(p.start), template.HTML(f.html)}) // made by our templates
-}
-
-type fragment struct {
-	status int
-	html   string
-}
-
-func (p *Page) render(ctx context.Context, v *view, q url.Values) fragment {
-	ctx, cancel := context.WithTimeout(ctx, viewTime)
+func (p *Page) show(w http.ResponseWriter, r *http.Request, name string, v view) {
+	ctx, cancel := context.WithTimeout(r.Context(), viewTime)
 	defer cancel()
-	data, err := v.data(p, ctx, p.snapshot(time.Now()), q)
-	f := fragment{status: http.StatusOK}
-	name := v.name
-	if err != nil {
-		f.status, name, data = statusOf(err), "failed", err.Error()
+	q := web.Query(r, "q", "state", "page")
+	l := layout{Title: v.title, View: name}
+	if name == "explain" {
+		l.Question = q.Get("q")
 	}
-	var out bytes.Buffer
-	if err := pages.ExecuteTemplate(&out, name, data); err != nil {
-		return fragment{http.StatusInternalServerError, "<p>The page could not be made.</p>"}
+	status := http.StatusOK
+	var err error
+	if l.Main, err = v.data(p, ctx, p.snapshot(), q); err != nil {
+		name, status, l.Main = "failed", http.StatusServiceUnavailable, err.Error()
 	}
-	f.html = out.String()
-	return f
+	if errors.Is(err, errNoGit) {
+		status = http.StatusNotFound
+	}
+	p.write(w, status, name, l)
+}
+
+type layout struct {
+	Config
+
+	Title, View, Question string
+	At                    time.Time
+	Up                    time.Duration
+	Main                  any // data of the view, or an error
+}
+
+func (p *Page) write(w http.ResponseWriter, status int, name string, l layout) {
+	l.Config, l.At, l.Up = p.cfg, time.Now(), time.Since(p.start)
+	web.Write(w, status, pages, name, l)
+}
+
+const snapshotPeriod = time.Second
+
+type snapshot struct {
+	at   time.Time
+	sync relaysync.Status
+	git  *purgatory.Status // nil: none
+	left time.Duration     // until all git data is here; 0: unknown
+}
+
+func (p *Page) snapshot() snapshot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); now.Sub(p.last.at) >= snapshotPeriod {
+		p.last = snapshot{at: now, sync: p.cfg.Sync.Status()}
+		if p.cfg.Purgatory != nil {
+			git := p.cfg.Purgatory.Status()
+			p.last.git = &git
+		}
+		p.last.left = p.pace.Left(now, p.last.sync.Git.Missing)
+	}
+	return p.last
+}
+
+type view struct {
+	title string
+	data  func(p *Page, ctx context.Context, s snapshot, q url.Values) (any, error)
+}
+
+var views = map[string]view{
+	"overview":     {"Overview", (*Page).overview},
+	"relays":       {"Relays", (*Page).relays},
+	"repositories": {"Repositories", (*Page).repositories},
+	"git":          {"Git data", (*Page).git},
+	"explain":      {"Explain", (*Page).explain},
 }
 
 //go:embed templates

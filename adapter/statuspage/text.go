@@ -45,33 +45,21 @@ func below(line string) bool { return strings.HasPrefix(line, " ") }
 // question Ask.
 type part struct{ Text, Name, Short, Ask string }
 
-// name matches git objects, events, keys, repositories and relays.
-var name = regexp.MustCompile(`object [0-9a-f]{40,64}\b|\b[0-9a-f]{64}\b|npub1[0-9a-z]{58}(/[^\s,;:()]*[^\s,;:().])?|(wss?|https?)://[^\s,;()]*[^\s,;:().]`)
-
-var keys = regexp.MustCompile(`npub1[0-9a-z]{58}`)
+var (
+	// name matches git objects, events, keys, repositories and relays.
+	name = regexp.MustCompile(`\b[0-9a-f]{40,64}\b|npub1[0-9a-z]{58}(/[^\s,;:()]*[^\s,;:().])?|(wss?|https?)://[^\s,;()]*[^\s,;:().]`)
+	// asked matches the names that can be asked about: events, repositories with clone URLs, relays.
+	asked = regexp.MustCompile(`^[0-9a-f]{64}$|npub1[0-9a-z]{58}/|^wss?:`)
+	long  = regexp.MustCompile(`\b([0-9a-f]{40,64}|npub1[0-9a-z]{58})\b`)
+)
 
 func parts(line string) (out []part) {
 	line = web.Text(line)
 	for at := name.FindStringIndex(line); at != nil; at = name.FindStringIndex(line) {
 		p := part{Text: line[:at[0]], Name: line[at[0]:at[1]]}
-		owner, identifier, isRepo := strings.Cut(p.Name, "/")
-		object, isObject := strings.CutPrefix(p.Name, "object ")
-		switch {
-		case isObject:
-			p.Text, p.Name, p.Short = p.Text+"object ", object, web.Short(object)
-		case strings.HasPrefix(p.Name, "ws"):
-			p.Short, p.Ask = p.Name, p.Name
-		case strings.HasPrefix(p.Name, "http"):
-			p.Short = keys.ReplaceAllStringFunc(p.Name, web.Short)
-			if p.Short != p.Name {
-				p.Ask = p.Name // a clone URL
-			}
-		case isRepo:
-			p.Short, p.Ask = web.Short(owner)+"/"+identifier, p.Name
-		case owner[0] == 'n':
-			p.Short = web.Short(owner)
-		default:
-			p.Short, p.Ask = web.Short(p.Name), p.Name
+		p.Short = long.ReplaceAllStringFunc(p.Name, web.Short)
+		if asked.MatchString(p.Name) && !strings.HasSuffix(p.Text, "object ") {
+			p.Ask = p.Name
 		}
 		out, line = append(out, p), line[at[1]:]
 	}

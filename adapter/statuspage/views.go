@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -19,59 +17,18 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-type view struct {
-	name, title string
-	params      []string // of its URL
-	data        func(p *Page, ctx context.Context, s *snapshot, q url.Values) (any, error)
-}
-
-// home is the view at /.
-const home = "overview"
-
-var views = map[string]*view{
-	home:     {home, "Overview", nil, (*Page).overview},
-	"relays": {"relays", "Relays", []string{"q", "state", "page"}, (*Page).relays},
-
-	"repositories": {"repositories", "Repositories", []string{"q", "page"}, (*Page).repositories},
-
-	"git": {"git", "Git data", []string{"q", "page"}, (*Page).git},
-
-	"explain": {"explain", "Explain", []string{"q"}, (*Page).explain},
-}
-
-var views404 = view{title: "Not found"}
-
 const (
 	rowsShown    = 50
-	maxParam     = 1000 // bytes
-	maxQuestions = 4    // under way
+	maxQuestions = 4 // under way
 	viewTime     = 10 * time.Second
 )
-
-func (v *view) query(asked url.Values) url.Values {
-	out := make(url.Values)
-	for _, name := range v.params {
-		if s := strings.TrimSpace(graspsync.Clip(asked.Get(name), maxParam)); s != "" {
-			out.Set(name, s)
-		}
-	}
-	return out
-}
 
 var (
 	errNoGit = errors.New("this server has no git data")
 	errBusy  = errors.New("too many questions, try again in a moment")
 )
 
-func statusOf(err error) int {
-	if errors.Is(err, errNoGit) {
-		return http.StatusNotFound
-	}
-	return http.StatusServiceUnavailable
-}
-
 type overviewData struct {
-	At              time.Time
 	Name            string
 	Ready           string // reason for not being ready, or ""
 	Status          relaysync.Status
@@ -83,14 +40,13 @@ type overviewData struct {
 	Left            time.Duration // until all git data is here; 0: unknown
 	Done            float64       // part that is complete, from 0 to 1
 	Empty           bool          // no repository lists the server
-	Stored          uint64
 	Notices         []notice
 }
 
 type notice struct{ Text, Href string }
 
-func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, error) {
-	d := overviewData{At: s.at, Name: p.cfg.Name, Status: s.sync, Git: s.git, Left: s.left}
+func (p *Page) overview(ctx context.Context, s snapshot, _ url.Values) (any, error) {
+	d := overviewData{Name: p.cfg.Name, Status: s.sync, Git: s.git, Left: s.left}
 	if p.cfg.Ready != nil {
 		if err := p.cfg.Ready(ctx); err != nil {
 			d.Ready = err.Error()
@@ -106,9 +62,6 @@ func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, er
 		if r.Health == "dead" {
 			dead++
 		}
-	}
-	for _, n := range s.sync.Events.Sources {
-		d.Stored += n
 	}
 	if s.git != nil {
 		d.Waits = waiting(s.git)
@@ -131,7 +84,7 @@ func waiting(g *purgatory.Status) int {
 	return g.Announcements + g.States + g.PullRequests + g.Relatives
 }
 
-func notices(s *snapshot, connected, dead int) (out []notice) {
+func notices(s snapshot, connected, dead int) (out []notice) {
 	say := func(is bool, text, href string) {
 		if is {
 			out = append(out, notice{text, href})
@@ -165,7 +118,6 @@ func notices(s *snapshot, connected, dead int) (out []notice) {
 }
 
 type relaysData struct {
-	At       time.Time
 	Q, State string
 	States   []string
 	Rows     []relaysync.RelayStatus
@@ -174,35 +126,30 @@ type relaysData struct {
 
 var shownStates = []string{"all", "connected", "not connected", "dead", "gaps"}
 
-func (p *Page) relays(_ context.Context, s *snapshot, q url.Values) (any, error) {
-	d := relaysData{At: s.at, Q: q.Get("q"), State: cmp.Or(q.Get("state"), "all"), States: shownStates}
-	word := strings.ToLower(d.Q)
-	var rows []relaysync.RelayStatus
-	for _, r := range s.sync.Relays {
-		shown := true
+func (p *Page) relays(_ context.Context, s snapshot, q url.Values) (any, error) {
+	d := relaysData{Q: q.Get("q"), State: cmp.Or(q.Get("state"), "all"), States: shownStates}
+	rows := slices.DeleteFunc(slices.Clone(s.sync.Relays), func(r relaysync.RelayStatus) bool {
 		switch d.State {
 		case "connected":
-			shown = r.Connected()
+			return !r.Connected()
 		case "not connected":
-			shown = !r.Connected()
+			return r.Connected()
 		case "dead":
-			shown = r.Health == "dead"
+			return r.Health != "dead"
 		case "gaps":
-			shown = r.Gaps+r.Lasting+r.Unserved+r.Seconds+r.Strikes > 0 || r.GapBatches > 0
+			return r.Gaps+r.Lasting+r.Unserved+r.Seconds+r.Strikes == 0 && r.GapBatches == 0
 		}
-		if shown && (word == "" || strings.Contains(strings.ToLower(r.URL.String()+" "+r.Software+" "+r.LastError), word)) {
-			rows = append(rows, r)
-		}
-	}
-
+		return false
+	})
 	slices.SortFunc(rows, func(a, b relaysync.RelayStatus) int { return cmp.Compare(a.URL.String(), b.URL.String()) })
-
-	d.Rows, d.Paging = web.PageOf(rows, rowsShown, len(s.sync.Relays), q)
+	d.Rows, d.Paging = web.PageOf(rows, rowsShown, q, func(r relaysync.RelayStatus) string {
+		return r.URL.String() + " " + r.Software + " " + r.LastError
+	})
+	d.Paging.All = len(s.sync.Relays)
 	return d, nil
 }
 
 type repositoriesData struct {
-	At     time.Time
 	Q      string
 	Rows   []repositoryRow
 	Paging web.Paging
@@ -213,23 +160,14 @@ type repositoryRow struct {
 	Connected, Live, Missed, Lacks int
 }
 
-func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any, error) {
+func (p *Page) repositories(ctx context.Context, s snapshot, q url.Values) (any, error) {
 	all, err := p.cfg.Sync.RepoRefs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d := repositoriesData{At: s.at, Q: q.Get("q")}
-	refs := all
-	if d.Q != "" {
-		refs = nil
-		word := strings.ToLower(d.Q)
-		for _, ref := range all {
-			if strings.Contains(strings.ToLower(ref.String()), word) || strings.Contains(word, "npub1") && strings.Contains(nip34.NPub(ref.Owner)+"/"+ref.Identifier, word) {
-				refs = append(refs, ref)
-			}
-		}
-	}
-	refs, d.Paging = web.PageOf(refs, rowsShown, len(all), q)
+	d := repositoriesData{Q: q.Get("q")}
+	refs, paging := web.PageOf(all, rowsShown, q, func(ref graspsync.RepoRef) string { return ref.String() + " " + nip34.NPub(ref.Owner) + "/" + ref.Identifier })
+	d.Paging = paging
 	rows, err := p.cfg.Sync.RepoStatus(ctx, refs...)
 	if err != nil {
 		return nil, err
@@ -252,7 +190,6 @@ func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any
 }
 
 type gitData struct {
-	At      time.Time
 	Q       string
 	G       purgatory.Status
 	Waits   int
@@ -260,20 +197,14 @@ type gitData struct {
 	Paging  web.Paging
 }
 
-func (p *Page) git(_ context.Context, s *snapshot, q url.Values) (any, error) {
+func (p *Page) git(_ context.Context, s snapshot, q url.Values) (any, error) {
 	if s.git == nil {
 		return nil, errNoGit
 	}
 	shown := *s.git
 	shown.Waiting = shown.Waiting[:min(len(shown.Waiting), rowsShown)]
-	d := gitData{At: s.at, Q: q.Get("q"), G: shown, Waits: waiting(s.git)}
-	var rows []purgatory.DomainStatus
-	for _, r := range s.git.Domains {
-		if word := strings.ToLower(d.Q); word == "" || strings.Contains(strings.ToLower(r.Domain+" "+r.LastError), word) {
-			rows = append(rows, r)
-		}
-	}
-	d.Domains, d.Paging = web.PageOf(rows, rowsShown, len(s.git.Domains), q)
+	d := gitData{Q: q.Get("q"), G: shown, Waits: waiting(s.git)}
+	d.Domains, d.Paging = web.PageOf(s.git.Domains, rowsShown, q, func(r purgatory.DomainStatus) string { return r.Domain + " " + r.LastError })
 	return d, nil
 }
 
@@ -283,8 +214,7 @@ type explainData struct {
 	State, Verdict  string
 }
 
-func (p *Page) explain(ctx context.Context, _ *snapshot, q url.Values) (any, error) {
-
+func (p *Page) explain(ctx context.Context, _ snapshot, q url.Values) (any, error) {
 	d := explainData{Question: q.Get("q")}
 	if d.Question == "" {
 		return d, nil

@@ -3,7 +3,6 @@ package web
 import (
 	"fmt"
 	"html/template"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,37 +23,19 @@ func newWhen(now, at time.Time) when { return when{now, at} }
 // Number formats a number with commas.
 func Number(v any) string {
 	s := fmt.Sprint(v)
-	digits := strings.TrimPrefix(s, "-")
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return s
-		}
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
 	}
-	var parts []string
-	for len(digits) > 3 {
-		parts = append(parts, digits[len(digits)-3:])
-		digits = digits[:len(digits)-3]
-	}
-	parts = append(parts, digits)
-	slices.Reverse(parts)
-	return s[:len(s)-len(strings.TrimPrefix(s, "-"))] + strings.Join(parts, ",")
+	return s
 }
 
 func size(v any) string {
-	n, err := strconv.ParseFloat(fmt.Sprint(v), 64)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
-	for _, unit := range []string{"bytes", "KiB", "MiB", "GiB"} {
-		if n < 1024 {
-			if unit == "bytes" || n >= 100 {
-				return fmt.Sprintf("%.0f %s", n, unit)
-			}
-			return fmt.Sprintf("%.1f %s", n, unit)
-		}
+	n, _ := strconv.ParseFloat(fmt.Sprint(v), 64) // templates pass numbers
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+	for ; n >= 1024 && len(units) > 1; units = units[1:] {
 		n /= 1024
 	}
-	return fmt.Sprintf("%.1f TiB", n)
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0") + " " + units[0]
 }
 
 // Lasts formats a duration with one unit.

@@ -5,15 +5,18 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"embed"
-	"encoding/hex"
+	"fmt"
 	"html/template"
 	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
-	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/graspsync/graspsync"
 )
 
 //go:embed assets
@@ -59,46 +62,45 @@ func Write(w http.ResponseWriter, status int, t *template.Template, name string,
 // Assets are the handlers of the files that pages load, by name.
 var Assets = func() map[string]http.Handler {
 	out := make(map[string]http.Handler)
-	entries, err := assetFiles.ReadDir("assets")
-	if err != nil {
-		panic(err) // embedded, so it exists
-	}
+	entries, _ := assetFiles.ReadDir("assets") // embedded, so no call fails
 	for _, e := range entries {
-		data, err := assetFiles.ReadFile(path.Join("assets", e.Name()))
-		if err != nil {
-			panic(err)
-		}
+		data, _ := assetFiles.ReadFile("assets/" + e.Name())
 		sum := sha256.Sum256(data)
-		out[e.Name()] = asset{e.Name(), `"` + hex.EncodeToString(sum[:8]) + `"`, data}
+		out[e.Name()] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Cache-Control", "no-cache") // a new version has other content
+			w.Header().Set("Etag", fmt.Sprintf(`"%x"`, sum[:8]))
+			http.ServeContent(w, r, e.Name(), time.Time{}, bytes.NewReader(data))
+		})
 	}
 	return out
 }()
 
-type asset struct {
-	name, etag string
-	data       []byte
-}
-
-func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Cache-Control", "no-cache") // a new version has other content
-	w.Header().Set("Etag", a.etag)
-	http.ServeContent(w, r, a.name, time.Time{}, bytes.NewReader(a.data))
+// Query returns some parameters of a request without outer spaces, at most 1,000 bytes of each.
+func Query(r *http.Request, names ...string) url.Values {
+	out := make(url.Values)
+	for _, name := range names {
+		if s := strings.TrimSpace(graspsync.Clip(r.URL.Query().Get(name), 1000)); s != "" {
+			out.Set(name, s)
+		}
+	}
+	return out
 }
 
 // Paging is the position in a list.
 type Paging struct {
-	Page, Pages, Rows, All int
-	From, To               int
-	Previous, Next         string // URLs; "": none
+	Rows, All, From, To int
+	Previous, Next      string // URLs; "": none
 }
 
-// PageOf returns the rows of the page that the query asks for. all is the number without a search.
-func PageOf[T any](rows []T, most, all int, q url.Values) ([]T, Paging) {
-	n, err := strconv.Atoi(q.Get("page"))
-	pages := max(1, (len(rows)+most-1)/most)
-	if err != nil {
-		n = 1
+// PageOf returns the rows of a page of a query. If it has a text q, only rows whose words contain q
+// are shown.
+func PageOf[T any](all []T, most int, q url.Values, words func(T) string) ([]T, Paging) {
+	rows := all
+	if word := strings.ToLower(q.Get("q")); word != "" {
+		rows = slices.DeleteFunc(slices.Clone(all), func(row T) bool { return !strings.Contains(strings.ToLower(words(row)), word) })
 	}
+	pages := max(1, (len(rows)+most-1)/most)
+	n, _ := strconv.Atoi(q.Get("page")) // 0 becomes 1
 	n = max(1, min(n, pages))
 	at := func(n int) string {
 		if n < 1 || n > pages {
@@ -109,7 +111,5 @@ func PageOf[T any](rows []T, most, all int, q url.Values) ([]T, Paging) {
 		return "?" + to.Encode()
 	}
 	from, to := (n-1)*most, min(len(rows), n*most)
-	return rows[from:to], Paging{
-		Page: n, Pages: pages, Rows: len(rows), All: all, From: min(from+1, len(rows)), To: to, Previous: at(n - 1), Next: at(n + 1),
-	}
+	return rows[from:to], Paging{len(rows), len(all), min(from+1, len(rows)), to, at(n - 1), at(n + 1)}
 }
