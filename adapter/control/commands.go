@@ -28,12 +28,10 @@ var errUsage = errors.New("not the usage")
 type run = func(ctx context.Context, c *Control, by string) (any, error)
 
 var commands = map[string]command{
-	"block": {"block relay|author|repository|event <which> [reason]", 2, 3, onSubject((*Control).block)},
-	"allow": {"allow relay|author|repository|event <which> [reason]", 2, 3, onSubject((*Control).allow)},
-	"unset": {"unset relay|author|repository|event <which>", 2, 2, onSubject((*Control).unset)},
-	"purge": {"purge author|repository|event <which>", 2, 2, onSubject(func(c *Control, ctx context.Context, r rules.Rule) (any, error) {
-		return c.purge(ctx, r.Subject)
-	})},
+	"block":     {"block relay|author|repository|event <which> [reason]", 2, 3, onSubject(set(rules.Block))},
+	"allow":     {"allow relay|author|repository|event <which> [reason]", 2, 3, onSubject(set(rules.Allow))},
+	"unset":     {"unset relay|author|repository|event <which>", 2, 2, onSubject((*Control).unset)},
+	"purge":     {"purge author|repository|event <which>", 2, 2, onSubject(func(c *Control, ctx context.Context, r rules.Rule) (any, error) { return c.purge(ctx, r.Subject) })},
 	"remove":    {"remove author|repository|event <which> [reason]", 2, 3, onSubject((*Control).remove)},
 	"retry":     {"retry <relay>", 1, 1, func(args []string) (run, error) { return onRelay(args[0], (*relaysync.SyncManager).Retry) }},
 	"resync":    {"resync relay|repository <which>", 2, 2, resync},
@@ -142,14 +140,11 @@ func onRepository(text string, do func(*Control, context.Context, graspsync.Repo
 	return func(ctx context.Context, c *Control, _ string) (any, error) { return do(c, ctx, ref) }, err
 }
 
-func (c *Control) block(ctx context.Context, r rules.Rule) (any, error) {
-	r.Action = rules.Block
-	return c.decided(ctx, r.Subject, c.cfg.Rules.Set(ctx, r))
-}
-
-func (c *Control) allow(ctx context.Context, r rules.Rule) (any, error) {
-	r.Action = rules.Allow
-	return c.decided(ctx, r.Subject, c.cfg.Rules.Set(ctx, r))
+func set(action rules.Action) func(*Control, context.Context, rules.Rule) (any, error) {
+	return func(c *Control, ctx context.Context, r rules.Rule) (any, error) {
+		r.Action = action
+		return c.decided(ctx, r.Subject, c.cfg.Rules.Set(ctx, r))
+	}
 }
 
 func (c *Control) unset(ctx context.Context, r rules.Rule) (any, error) {
@@ -204,18 +199,10 @@ func (c *Control) maintain(ctx context.Context, ref graspsync.RepoRef) (any, err
 	if err != nil {
 		return nil, err
 	}
-	return maintained{
-		done.Packs, done.Removed, done.Freed, done.Pruned, done.Unnamed, done.Locked.Seconds(),
+	return map[string]any{
+		"packs": done.Packs, "removed_packs": done.Removed, "freed_bytes": done.Freed, "pruned": done.Pruned,
+		"unreferenced_bytes": done.Unnamed, "locked_seconds": done.Locked.Seconds(),
 	}, nil
-}
-
-type maintained struct {
-	Packs             int     `json:"packs"`
-	RemovedPacks      int     `json:"removed_packs"`
-	FreedBytes        int64   `json:"freed_bytes"`
-	Pruned            bool    `json:"pruned"`
-	UnreferencedBytes int64   `json:"unreferenced_bytes"`
-	LockedSeconds     float64 `json:"locked_seconds"`
 }
 
 func confirm(args []string) (run, error) {
@@ -230,34 +217,31 @@ func confirm(args []string) (run, error) {
 
 func bootstrap(args []string) (run, error) {
 	u, err := graspsync.ParseRelayURL(args[1])
-	change := map[string]func(context.Context, *Control) error{
-		"add": func(ctx context.Context, c *Control) error {
-			if err := c.cfg.Sync.AddBootstrap(ctx, u); err != nil { // it refuses unusable URLs
-				return err
-			}
-			return c.cfg.Rules.AddBootstrap(ctx, u)
-		},
-		"remove": func(ctx context.Context, c *Control) error {
-			if !slices.Contains(c.bootstrap(), u) {
-				return fmt.Errorf("%w as a bootstrap relay: %s", relaysync.ErrUnknownRelay, u)
-			}
-			if err := c.cfg.Rules.RemoveBootstrap(ctx, u); err != nil {
-				return err
-			}
-			return c.follow(ctx, []graspsync.RelayURL{u})
-		},
-	}[args[0]]
-	if change == nil {
+	if args[0] != "add" && args[0] != "remove" {
 		return nil, errUsage
 	}
 	return func(ctx context.Context, c *Control, _ string) (any, error) {
-		if err := change(ctx, c); err != nil {
+		if err := c.setBootstrap(ctx, u, args[0] == "add"); err != nil {
 			return nil, err
 		}
-		return struct {
-			Bootstrap []graspsync.RelayURL `json:"bootstrap"`
-		}{append([]graspsync.RelayURL{}, c.bootstrap()...)}, nil
+		return map[string]any{"bootstrap": append([]graspsync.RelayURL{}, c.bootstrap()...)}, nil
 	}, err
+}
+
+func (c *Control) setBootstrap(ctx context.Context, u graspsync.RelayURL, add bool) error {
+	if add {
+		if err := c.cfg.Sync.AddBootstrap(ctx, u); err != nil { // it refuses unusable URLs
+			return err
+		}
+		return c.cfg.Rules.AddBootstrap(ctx, u)
+	}
+	if !slices.Contains(c.bootstrap(), u) {
+		return fmt.Errorf("%w as a bootstrap relay: %s", relaysync.ErrUnknownRelay, u)
+	}
+	if err := c.cfg.Rules.RemoveBootstrap(ctx, u); err != nil {
+		return err
+	}
+	return c.follow(ctx, []graspsync.RelayURL{u})
 }
 
 func describe(args []string) (run, error) {

@@ -25,9 +25,10 @@ type Control struct {
 	stale atomic.Bool // the last Reload failed
 
 	reloading sync.Mutex // held by Reload
-	// guarded by reloading: the failed part of a Reload, which the next one repeats
-	unacted  []rules.Subject
-	followed []graspsync.RelayURL // bootstrap relays before the first failure; nil after a success
+	// guarded by reloading: rules and bootstrap relays before the first failed Reload, whose changes
+	// the next one repeats
+	before   []rules.Rule
+	followed []graspsync.RelayURL
 }
 
 var _ admin.Operator = (*Control)(nil)
@@ -75,21 +76,19 @@ func (c *Control) Reload(ctx context.Context, by string, read func() (rules.File
 	return c.recorded(by, "reload", nil, func() (err error) {
 		c.reloading.Lock() // a file that was read earlier could be outdated
 		defer c.reloading.Unlock()
+		if !c.stale.Load() {
+			c.before, c.followed = c.cfg.Rules.All(), c.bootstrap()
+		}
 		defer func() { c.stale.Store(err != nil) }()
 		f, err := read()
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrUnchanged, err)
 		}
-		before, followed := c.cfg.Rules.All(), c.bootstrap()
 		c.cfg.Rules.SetFile(f)
-		c.unacted = append(c.unacted, differing(before, c.cfg.Rules.All())...)
-		if c.followed == nil {
-			c.followed = followed
-		}
-		if err := errors.Join(c.act(ctx, c.unacted...), c.follow(ctx, c.followed)); err != nil {
+		err = errors.Join(c.act(ctx, differing(c.before, c.cfg.Rules.All())...), c.follow(ctx, c.followed))
+		if err != nil {
 			return fmt.Errorf("%w: %w", ErrUnacted, err)
 		}
-		c.unacted, c.followed = nil, nil
 		return nil
 	})
 }

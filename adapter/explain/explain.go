@@ -9,7 +9,6 @@ package explain
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/rules"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -28,7 +28,8 @@ type Explanation struct {
 	// Author is the author in the question, which may be wrong.
 	Author graspsync.PubKey `json:"author,omitzero"`
 	// Is is a word or two, as in [relaysync.EventState], [relaysync.RepoFollowState],
-	// [relaysync.RelayFollowState] or [purgatory.EventState].
+	// [relaysync.RelayFollowState] or [purgatory.EventState], "blocked", or "withheld" for a
+	// deletion or request to vanish that is in force but not served.
 	Is string `json:"is"`
 	// Answer is sentences of printable text, the most important first.
 	Answer []string `json:"answer"`
@@ -41,6 +42,7 @@ type Explanation struct {
 	Waiting *purgatory.EventState `json:"waiting,omitempty"`
 	Data    *purgatory.DataState  `json:"data,omitempty"`
 	Git     *gitserve.About       `json:"git,omitempty"`
+	Blocked *Blocked              `json:"blocked,omitempty"`
 }
 
 // String returns the answer, a line for each sentence.
@@ -65,11 +67,14 @@ type Repositories interface {
 	About(ref graspsync.RepoRef) (gitserve.About, error)
 }
 
-// Explainer asks the parts of a server. Sync is required. It is safe for concurrent use.
+// Explainer asks the parts of a server. Sync is required, and Store with Rules. It is safe for
+// concurrent use.
 type Explainer struct {
 	Sync         Sync
 	Purgatory    Purgatory
 	Repositories Repositories
+	Rules        *rules.RuleSet
+	Store        relaysync.Store
 }
 
 // Explain explains an event, a repository or a relay in any spelling of [nip34.ParseSubject], whose
@@ -89,7 +94,10 @@ func (e Explainer) Explain(ctx context.Context, text string) (Explanation, error
 	case nip34.SubjectRelay:
 		err = e.relay(ctx, &x, about.Relay)
 	}
-	if err != nil { // which names what was asked about
+	if err == nil && e.Rules != nil {
+		err = e.blocked(ctx, &x)
+	}
+	if err != nil {
 		return Explanation{}, err
 	}
 	return x, nil
@@ -148,7 +156,7 @@ func (e Explainer) repository(ctx context.Context, x *Explanation, ref graspsync
 	if e.Repositories != nil {
 		git, err := e.Repositories.About(ref)
 		if err != nil {
-			return fmt.Errorf("explaining %s: %w", ref, err)
+			return err
 		}
 		x.Git = &git
 		t.git(git)

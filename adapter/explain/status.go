@@ -175,28 +175,12 @@ func (x Explanation) Verdict() (state, words string) {
 	switch v, ok := answers[x.Subject.String()+" "+x.Is]; {
 	case x.Relay != nil && x.Relay.Status != nil:
 		return x.Relay.Status.Phase, "Followed, " + x.Relay.Status.Phase
-	case ok && x.Is == string(relaysync.RepoFollowed):
-		return x.hosted()
+	case ok && x.Data != nil && len(x.Data.Missing)+x.Data.More+len(x.Data.Waiting) > 0:
+		return "syncing", v[1] + "; git data is missing"
 	case ok:
 		return v[0], v[1]
-	case x.Is == "blocked" || x.Is == "withheld":
+	case x.Blocked != nil:
 		return "dead", "Blocked by the operator"
 	}
 	return "disconnected", strings.ToUpper(x.Is[:min(1, len(x.Is))]) + x.Is[min(1, len(x.Is)):]
-}
-
-func (x Explanation) hosted() (state, words string) {
-	missing := 0
-	if s := x.Repository.Status; s != nil {
-		missing = s.Wanted - s.Confirmed
-	}
-	switch {
-	case x.Data != nil && len(x.Data.Missing)+x.Data.More > 0:
-		return "syncing", "Hosted; git data is missing"
-	case x.Data != nil && len(x.Data.Waiting) > 0:
-		return "syncing", "Hosted; newer events wait for git data"
-	case missing > 0:
-		return "syncing", "Hosted; its relays are not read completely"
-	}
-	return "live", "Hosted and complete"
 }

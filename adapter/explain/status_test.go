@@ -33,11 +33,9 @@ func TestVerdict(t *testing.T) {
 	verdict(relay, "live with gaps", "Followed, live with gaps")
 
 	hosted := of(nip34.SubjectRepo, "followed")
-	verdict(hosted, "live", "Hosted and complete")
-	hosted.Repository.Status = &relaysync.RepoStatus{Wanted: 2, Confirmed: 1}
-	verdict(hosted, "syncing", "Hosted; its relays are not read completely")
+	verdict(hosted, "live", "Hosted")
 	hosted.Data = &purgatory.DataState{Waiting: make([]purgatory.EntryStatus, 1)}
-	verdict(hosted, "syncing", "Hosted; newer events wait for git data")
-	hosted.Data.More = 1
+	verdict(hosted, "syncing", "Hosted; git data is missing")
+	hosted.Data = &purgatory.DataState{More: 1}
 	verdict(hosted, "syncing", "Hosted; git data is missing")
 }

@@ -64,12 +64,12 @@ func (t *text) event(s relaysync.EventState, st relaysync.Status) {
 	if s.DeletedBy != (graspsync.EventID{}) {
 		t.add("The deletion is %s.", s.DeletedBy)
 	}
-	switch {
-	case !s.Again || s.Is != relaysync.IsRejected:
-	case strings.HasPrefix(s.Reason, "blocked: announcement"):
-		t.add("A newer announcement that lists this server is accepted. This one is accepted when a stored announcement lists its author as a maintainer.")
-	default:
-		t.add("It is judged again when one of its dependencies changes.")
+	if s.Again && s.Is == relaysync.IsRejected {
+		if strings.HasPrefix(s.Reason, "blocked: announcement") {
+			t.add("A newer announcement that lists this server is accepted. This one is accepted when a stored announcement lists its author as a maintainer.")
+		} else {
+			t.add("It is judged again when one of its dependencies changes.")
+		}
 	}
 }
 
@@ -86,20 +86,14 @@ func (t *text) unknown(id string, s relaysync.EventState, st relaysync.Status) {
 }
 
 func (t *text) arrived(s relaysync.EventState) {
-	from := ""
 	switch {
 	case s.Is == relaysync.IsRemoved:
 	case !s.Relay.IsZero():
-		from = s.Relay.String()
+		t.add("It came from %s.", s.Relay)
 	case s.Source == graspsync.Direct.String():
-		from = "a client"
+		t.add("It came from a client.")
 	}
-	switch {
-	case from != "" && !s.At.IsZero():
-		t.add("It came from %s, and was judged at %s.", from, t.at(s.At))
-	case from != "":
-		t.add("It came from %s.", from)
-	case !s.At.IsZero():
+	if !s.At.IsZero() {
 		t.add("That was at %s.", t.at(s.At))
 	}
 }
@@ -195,21 +189,17 @@ func (t *text) repoStatus(r *relaysync.RepoStatus) {
 }
 
 func (t *text) relay(s relaysync.RelayFollowState, st relaysync.Status) {
-	why := ""
-	if s.Is == relaysync.RelayUnread {
-		why = failed(st)
-	}
-	if s.Is == relaysync.RelayFollowed {
-		why = whyFollowed(s.Status)
-	}
-	t.first("relay", string(s.Is), s.URL.String(), why)
-	if s.Is == relaysync.RelayFollowed {
+	switch s.Is { //nolint:exhaustive // the others have nothing else
+	case relaysync.RelayFollowed:
+		t.first("relay", string(s.Is), s.URL.String(), whyFollowed(s.Status))
 		t.relayStatus(s.Status)
-	}
-	if s.Is == relaysync.RelayFollowed || s.Is == relaysync.RelayOurs {
 		return
+	case relaysync.RelayUnread:
+		t.first("relay", string(s.Is), s.URL.String(), failed(st))
+	default:
+		t.first("relay", string(s.Is), s.URL.String(), "")
 	}
-	if s.Listed > 0 {
+	if s.Listed > 0 && s.Is != relaysync.RelayOurs {
 		t.add("%s it.", plural(s.Listed, "repository lists", "repositories list"))
 	}
 	for _, r := range st.Relays { // another scheme or path
@@ -223,17 +213,14 @@ func whyFollowed(r *relaysync.RelayStatus) (why string) {
 	if r.Bootstrap {
 		why = " as a bootstrap relay"
 	}
-	if r.Repos == 0 {
-		return why
+	if r.Repos > 0 {
+		var names []string
+		for _, ref := range r.Examples {
+			names = append(names, repoName(ref))
+		}
+		why += fmt.Sprintf(" for %s: %s", plural(r.Repos, "repository", "repositories, such as"), strings.Join(names, ", "))
 	}
-	var names []string
-	for _, ref := range r.Examples {
-		names = append(names, repoName(ref))
-	}
-	if more := r.Repos - len(names); more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
-	}
-	return why + " for " + plural(r.Repos, "repository", "repositories") + ": " + strings.Join(names, ", ")
+	return why
 }
 
 func (t *text) relayStatus(r *relaysync.RelayStatus) {
@@ -246,25 +233,18 @@ func (t *text) relayStatus(r *relaysync.RelayStatus) {
 		t.add("The last error: %s.", r.LastError)
 	}
 	if !r.NextAttempt.IsZero() {
-		line := "The next attempt is at " + t.at(r.NextAttempt)
-		if !r.LastAttempt.IsZero() {
-			line += ", the last one was at " + t.at(r.LastAttempt)
-		}
-		t.add("%s.", line)
+		t.add("The next attempt is at %s.", t.at(r.NextAttempt))
 	}
 	if !r.RateLimitedUntil.IsZero() {
-		t.add("It asked for fewer requests. No request is sent before %s.", t.at(r.RateLimitedUntil))
+		t.add("No request is sent before %s.", t.at(r.RateLimitedUntil))
 	}
-	if r.Method != "" && r.Connected() {
-		following := r.Following
-		if following == "" {
-			following = "not yet"
-		}
-		t.add("History comes by %s. It is followed %s. It sent %d events with copies, of which %d were new.", r.Method, following, r.Events, r.Stored)
-	}
-	if r.GapBatches+r.Parked > 0 {
-		t.add("%s with gaps, %d are repeated later.", plural(r.GapBatches, "batch ended", "batches ended"), r.Parked)
-	}
+}
+
+// ended are the sentences about an event that is not in purgatory any more. [1] is its class.
+var ended = map[purgatory.EventCode]string{
+	purgatory.EventCode(purgatory.Expired.String()):   "%s expired before its git data arrived. Clients may submit it again. Copies from other relays are ignored for a week.",
+	purgatory.EventCode(purgatory.Released.String()):  "%s was released when its git data arrived.",
+	purgatory.EventCode(purgatory.NotStored.String()): "%s was refused by the relay when its git data arrived.",
 }
 
 func (t *text) held(s purgatory.EventState) {
@@ -272,10 +252,11 @@ func (t *text) held(s purgatory.EventState) {
 	if s.Class != "" {
 		what = "The " + s.Class
 	}
-	switch s.Is {
-	case purgatory.IsUnknown:
+	sentence, is := ended[s.Is]
+	switch {
+	case s.Is == purgatory.IsUnknown:
 		return
-	case purgatory.IsWaiting:
+	case s.Is == purgatory.IsWaiting:
 		by := "sync brought it"
 		if s.ByUser {
 			by = "a client submitted it"
@@ -285,17 +266,13 @@ func (t *text) held(s purgatory.EventState) {
 			t.data(d, true)
 		}
 		return
-	case purgatory.IsSoft:
+	case s.Is == purgatory.IsSoft:
 		t.soft(what, s.Deadline)
 		return
-	case purgatory.IsNotHeld:
+	case s.Is == purgatory.IsNotHeld:
 		t.add("%s may not wait for git data: %s.", what, s.Reason)
-	case purgatory.EventCode(purgatory.Expired.String()):
-		t.add("%s expired before its git data arrived. Clients may submit it again. Copies from other relays are ignored for a week.", what)
-	case purgatory.EventCode(purgatory.Released.String()):
-		t.add("%s was released when its git data arrived.", what)
-	case purgatory.EventCode(purgatory.NotStored.String()):
-		t.add("%s was refused by the relay when its git data arrived.", what)
+	case is:
+		t.add(sentence, what)
 	default:
 		t.add("%s does not wait for git data any more: it is %s.", what, s.Is)
 	}
@@ -319,28 +296,23 @@ func (t *text) until(deadline time.Time) string {
 }
 
 func (t *text) repoData(s purgatory.DataState, st *relaysync.RepoStatus) {
-	strange := func(e purgatory.EntryStatus) int { // 0: by a maintainer
-		if st != nil && slices.ContainsFunc(st.Maintainers, func(m nip34.Person) bool { return m.Key.String() == e.Author && m.Kind <= nip34.Member }) {
-			return 0
-		}
-		return 1
+	isMember := func(e purgatory.EntryStatus) bool {
+		return st != nil && slices.ContainsFunc(st.Maintainers, func(m nip34.Person) bool { return m.Key.String() == e.Author && m.Kind <= nip34.Member })
 	}
-	s.Waiting = slices.Clone(s.Waiting)
-	slices.SortStableFunc(s.Waiting, func(a, b purgatory.EntryStatus) int { return strange(a) - strange(b) })
 	t.data(s, slices.ContainsFunc(s.Waiting, func(e purgatory.EntryStatus) bool { return !e.Soft }))
-	for _, e := range s.Waiting {
-		if e.Soft {
-			t.soft(e.Class+" "+e.ID, e.Deadline)
-			continue
+	for _, members := range []bool{true, false} { // strangers could hide the entries of members
+		for _, e := range s.Waiting {
+			switch {
+			case isMember(e) != members:
+			case e.Soft:
+				t.soft(e.Class+" "+e.ID, e.Deadline)
+			default:
+				t.add("%s %s waits, %s.", e.Class, e.ID, t.until(e.Deadline))
+			}
 		}
-		t.add("%s %s waits, %s.", e.Class, e.ID, t.until(e.Deadline))
 	}
 	for _, e := range s.Ended[:min(len(s.Ended), named)] {
-		why := ""
-		if e.Reason != "" {
-			why = ": " + e.Reason
-		}
-		t.add("%s %s does not wait any more: %s at %s%s.", e.Class, e.ID, e.Is, t.at(e.At), why)
+		t.add("%s %s does not wait any more: %s at %s. %s", e.Class, e.ID, e.Is, t.at(e.At), e.Reason)
 	}
 }
 
@@ -375,30 +347,19 @@ func (t *text) data(s purgatory.DataState, waits bool) {
 
 func (t *text) nothingMissing(s purgatory.DataState, waits bool) {
 	repo := repoName(s.Ref)
-	is := func(class string) func(purgatory.EntryStatus) bool {
-		return func(e purgatory.EntryStatus) bool { return e.Class == class }
-	}
-	announcements := 0
-	for _, e := range s.Waiting {
-		if e.Class == "announcement" {
-			announcements++
-		}
-	}
-	givenUp := len(s.GivenUp)
+	isOther := func(e purgatory.EntryStatus) bool { return e.Class != "announcement" }
+	isSoft := func(e purgatory.EntryStatus) bool { return e.Soft }
 	switch {
-	case waits && announcements > 0 && announcements == len(s.Waiting):
+	case waits && len(s.Waiting) > 0 && !slices.ContainsFunc(s.Waiting, isOther):
 		t.add("Only the announcement of %s waits. The repository is served when a state of it (kind 30618) arrives, and the git data that the state names.", repo)
 		return
-	case waits || len(s.Servers) > 0 && givenUp == 0:
-		t.add("No git object of %s is known to be missing. Its events wait to be examined, or for their author to become a maintainer.", repo)
-		if slices.ContainsFunc(s.Waiting, is("pull request")) {
-			t.add("A pull request also waits while there is no room for its ref.")
-		}
+	case waits || len(s.Servers) > 0 && len(s.GivenUp) == 0:
+		t.add("No git object of %s is known to be missing. Its events wait to be examined, for their author to become a maintainer, or for room for the ref of a pull request.", repo)
 		return
-	case givenUp == 0:
+	case len(s.GivenUp) == 0:
 		t.add("No git data of %s is missing: all objects that its states and pull requests name are stored.", repo)
 		return
-	case slices.ContainsFunc(s.Waiting, func(e purgatory.EntryStatus) bool { return e.Soft }):
+	case slices.ContainsFunc(s.Waiting, isSoft):
 		t.add("No git data of %s is requested any more.", repo)
 	default:
 		t.add("The git data of the served events of %s is stored.", repo)
@@ -424,11 +385,8 @@ func (t *text) servers(all []purgatory.ServerState) {
 		if !s.Asked.IsZero() {
 			line = fmt.Sprintf("asked %s at %s: %s", s.URL, t.at(s.Asked), answer(s))
 		}
-		if why := s.Skipped; why != "" {
-			if words := skipped[why]; words != "" {
-				why = words
-			}
-			line += "; not asked after that: " + why
+		if s.Skipped != "" {
+			line += "; not asked after that: " + cmp.Or(skipped[s.Skipped], s.Skipped)
 		}
 		switch {
 		case s.Asking:

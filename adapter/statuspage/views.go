@@ -166,7 +166,9 @@ func (p *Page) repositories(ctx context.Context, s snapshot, q url.Values) (any,
 		return nil, err
 	}
 	d := repositoriesData{Q: q.Get("q")}
-	refs, paging := web.PageOf(all, rowsShown, q, func(ref graspsync.RepoRef) string { return ref.String() + " " + nip34.NPub(ref.Owner) + "/" + ref.Identifier })
+	refs, paging := web.PageOf(all, rowsShown, q, func(ref graspsync.RepoRef) string {
+		return ref.String() + " " + nip34.NPub(ref.Owner) + "/" + ref.Identifier
+	})
 	d.Paging = paging
 	rows, err := p.cfg.Sync.RepoStatus(ctx, refs...)
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync/adapter/admin"
-	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/adapter/statuspage"
 )
@@ -26,10 +24,7 @@ const adminOff = "off"
 func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collector) (http.Handler, error) {
 	page, err := statuspage.New(statuspage.Config{
 		Name: bare(opt.Domain), Sync: server.Sync().Manager(), Purgatory: server.Purgatory(), Ready: server.Ready,
-		Explain: func(ctx context.Context, question string) (explain.Explanation, error) {
-			x, err := server.Explain(ctx, question)
-			return x.Explanation, err
-		},
+		Explain: server.Explain,
 		Links:   []statuspage.Link{{Text: "Metrics", Href: "../metrics"}, {Text: "Status as JSON", Href: "../status.json"}},
 		Version: version(), Folder: opt.Data,
 	})

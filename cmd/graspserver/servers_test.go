@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/control"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/porttest"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -173,7 +173,7 @@ func TestTwoServers(t *testing.T) {
 		"repo=" + owner.CloneURL("ws://"+aAddr, "repo"): owner.Ref("repo").String(), "relay=ws://" + aAddr: aURL.String(),
 		"event=" + foreign.ID: foreign.ID, "repo=" + owner.Ref("another").String(): owner.Ref("another").String(),
 	} {
-		var x control.Explanation
+		var x explain.Explanation
 		require.NoError(t, json.Unmarshal([]byte(get(t, "http://"+bAddr+"/status.json?"+spelling)), &x), spelling)
 		require.Equal(t, asked, x.Asked)
 		require.NotEmpty(t, x.Answer)

@@ -366,11 +366,10 @@ func (m Methods) Staging() *gitserve.Staging { return m.parts.Repos.Staging() }
 func (m Methods) GitHandler() *gitserve.Handler { return m.parts.Git }
 
 // Explain returns why an event or repository is stored, missing or blocked. See package explain.
-func (m Methods) Explain(ctx context.Context, text string) (control.Explanation, error) {
+func (m Methods) Explain(ctx context.Context, text string) (explain.Explanation, error) {
 	s := m.parts
-	return control.Explainer{
-		Explainer: explain.Explainer{Sync: s.relay.Manager(), Purgatory: s.Purgatory(), Repositories: s.Repos},
-		Rules:     s.Commands.Rules(), Store: s.relay.Store,
+	return explain.Explainer{
+		Sync: s.relay.Manager(), Purgatory: s.Purgatory(), Repositories: s.Repos, Rules: s.Commands.Rules(), Store: s.relay.Store,
 	}.Explain(ctx, text)
 }
 

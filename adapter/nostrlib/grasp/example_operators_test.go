@@ -17,7 +17,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
-	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/gate"
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
 	"github.com/graspsync/graspsync/adapter/statuspage"
@@ -36,11 +35,8 @@ func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handle
 	}
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
-		Ready: server.Ready,
-		Explain: func(ctx context.Context, question string) (explain.Explanation, error) {
-			x, err := server.Explain(ctx, question)
-			return x.Explanation, err
-		},
+		Ready:   server.Ready,
+		Explain: server.Explain,
 	})
 	if err != nil {
 		return nil, err

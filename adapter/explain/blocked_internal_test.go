@@ -1,4 +1,4 @@
-package control
+package explain
 
 import (
 	"os/exec"
