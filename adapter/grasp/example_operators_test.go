@@ -27,8 +27,7 @@ func operators(server *grasp.Server, owner graspsync.PubKey) (http.Handler, erro
 	}
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
-		Ready:   server.Ready,
-		Explain: server.Explain,
+		Ready: server.Ready, Explain: server.Explain,
 	})
 	if err != nil {
 		return nil, err

@@ -35,8 +35,7 @@ func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handle
 	}
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
-		Ready:   server.Ready,
-		Explain: server.Explain,
+		Ready: server.Ready, Explain: server.Explain,
 	})
 	if err != nil {
 		return nil, err
