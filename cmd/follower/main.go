@@ -63,8 +63,11 @@ func main() {
 func parse(args []string) (opt options, err error) {
 	fs := flag.NewFlagSet("follower", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // an error is printed without the list of all flags
-	relay := fs.String("relay", "", "`URL` at which we reach our relay (needed)")
-	domain := fs.String("domain", "", "`host[:port]` under which announcements list it (default: that of -relay)")
+	fs.TextVar(&opt.relay, "relay", graspsync.RelayURL{}, "`URL` at which we reach our relay (needed)")
+	fs.Func("domain", "`host[:port]` under which announcements list it (default: that of -relay)", func(s string) (err error) {
+		opt.identity, err = nip34.ParseIdentity(s)
+		return err
+	})
 	fs.StringVar(&opt.data, "data", "follower-data", "`folder` for what is remembered of relays")
 	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, graspsync.ParseRelayURL))
 	fs.Func("allow-net", "`CIDR` where other relays may be though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
@@ -77,25 +80,17 @@ func parse(args []string) (opt options, err error) {
 		}
 		return opt, nearest.Flag(fs, err)
 	}
-	if fs.NArg() > 0 {
+	switch {
+	case fs.NArg() > 0:
 		return opt, fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
-	if *relay == "" {
+	case opt.relay.IsZero():
 		return opt, errors.New("-relay is needed: the URL at which we reach our relay")
-	}
-	if opt.relay, err = graspsync.ParseRelayURL(*relay); err != nil {
-		return opt, fmt.Errorf("-relay: %w", err)
-	}
-	if opt.batchWindow <= 0 {
+	case opt.batchWindow <= 0:
 		return opt, errors.New("-batch-window: want more than 0")
+	case opt.identity.IsZero():
+		opt.identity, err = nip34.ParseIdentity(opt.relay.HostPort().String())
 	}
-	if *domain == "" {
-		*domain = opt.relay.HostPort().String()
-	}
-	if opt.identity, err = nip34.ParseIdentity(*domain); err != nil {
-		return opt, fmt.Errorf("-domain: %w", err)
-	}
-	return opt, nil
+	return opt, err
 }
 
 func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {

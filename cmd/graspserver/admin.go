@@ -94,14 +94,14 @@ func ready(server *grasp.Server, why bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := server.Ready(r.Context())
 		w.Header().Set("Cache-Control", "no-store")
-		switch {
-		case err == nil:
-			fmt.Fprintln(w, "ready")
-		case why:
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		default:
-			http.Error(w, "not ready", http.StatusServiceUnavailable)
+		if err != nil && !why {
+			err = errors.New("not ready")
 		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
 	}
 }
 
@@ -121,25 +121,25 @@ func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
 // public site.
 func serveAdmin(a http.Handler, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
 	address, chosen := adminAddress(opt, own)
-	site := guarded(a, namesOf(opt))
+	site, stop := guarded(a, namesOf(opt)), func() {}
 	switch address {
 	case adminOff:
 		log.Info("status page disabled by -admin-listen")
-		return func() {}, nil
+		return stop, nil
 	case opt.Listen:
 		for _, path := range []string{"GET /metrics", "GET /status.json", "GET /status/"} {
 			everybody.Handle(path, site)
 		}
 		log.Info("serving the status page publicly", "path", "/status/")
-		return func() {}, nil
+		return stop, nil
 	}
 	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		if chosen {
-			return nil, fmt.Errorf("-admin-listen: %w", err)
-		}
+	switch {
+	case err != nil && chosen:
+		return nil, fmt.Errorf("-admin-listen: %w", err)
+	case err != nil:
 		log.Error("status page not served, set -admin-listen", "error", err)
-		return func() {}, nil
+		return stop, nil
 	}
 	front, done := newFront(withDeadline(site), log), make(chan struct{})
 	go func() {

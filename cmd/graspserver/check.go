@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -66,7 +66,6 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 	} else {
 		k.say("ok", "%s", git.GitVersion())
 	}
-	k.name(ctx, identity)
 	k.proxy(ctx, identity, opt)
 	k.relays(ctx, opt.Bootstrap)
 	if k.failed {
@@ -88,30 +87,13 @@ func (c *checker) data(folder string) {
 	defer os.Remove(probe.Name())
 	defer probe.Close()
 	free, err := disk.Free(folder)
-	switch size := humanize.IBytes(free); {
+	switch {
 	case err != nil:
 		c.say("error", "free space of %s is unknown: %v", folder, err)
 	case free < disk.MinFree:
-		c.say("error", "data folder %s has %s left, below 1 GiB nothing is stored", folder, size)
-	case free < 5*disk.MinFree:
-		c.say("warning", "data folder %s has %s left", folder, size)
+		c.say("error", "data folder %s has %s left, below 1 GiB nothing is stored", folder, humanize.IBytes(free))
 	default:
-		c.say("ok", "data folder %s can be written, %s are free", folder, size)
-	}
-}
-
-func (c *checker) name(ctx context.Context, identity nip34.Identity) {
-	checked := ""
-	for _, at := range identity.HostPorts() { // a host has two ports
-		if at.Host == checked {
-			continue
-		}
-		checked = at.Host
-		if addresses, err := net.DefaultResolver.LookupHost(ctx, at.Host); err != nil {
-			c.say("error", "name %s: %v", at.Host, short(err))
-		} else {
-			c.say("ok", "name %s has the addresses %v", at.Host, addresses)
-		}
+		c.say("ok", "data folder %s can be written, %s are free", folder, humanize.IBytes(free))
 	}
 }
 
@@ -136,17 +118,17 @@ func (c *checker) relays(ctx context.Context, bootstrap []graspsync.RelayURL) {
 	}
 	for _, relay := range bootstrap {
 		at := relay.URL()
-		at.Scheme = map[string]string{"wss": "https", "ws": "http"}[at.Scheme]
+		at.Scheme = "http" + strings.TrimPrefix(at.Scheme, "ws")
 		_, date, err := document(ctx, at.String())
-		if err != nil && date.IsZero() {
+		off := time.Since(date).Abs()
+		switch {
+		case err != nil && date.IsZero():
 			c.say("warning", "relay %s is not reachable: %v", relay, short(err))
-			continue
-		}
-		if off := time.Since(date).Abs(); !date.IsZero() && off > time.Minute {
+		case !date.IsZero() && off > time.Minute:
 			c.say("error", "clock differs from the clock of %s by %s", relay, off.Round(time.Second))
-			continue
+		default:
+			c.say("ok", "relay %s is reachable, clocks agree", relay)
 		}
-		c.say("ok", "relay %s is reachable, clocks agree", relay)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -56,26 +56,24 @@ func adopt(log *slog.Logger) {
 }
 
 func banner(log *slog.Logger, identity nip34.Identity, addr net.Addr, opt options) {
-	admins := make([]string, len(opt.Admin))
-	for i, key := range opt.Admin {
-		admins[i] = nip34.NPub(key)
-	}
-	if len(admins) == 0 {
-		admins = []string{"nobody, set -admin"}
+	var admins []string
+	for _, key := range opt.Admin {
+		admins = append(admins, nip34.NPub(key))
 	}
 	facts := []any{
 		"version", version(), "domain", bare(opt.Domain), "address", addr.String(), "data", opt.Data, "relay", identity.RelayURL(),
-		"clone", identity.CloneBase() + "/<npub>/<identifier>.git", "admins", strings.Join(admins, ", "),
+		"clone", identity.CloneBase() + "/<npub>/<identifier>.git", "admins", cmp.Or(strings.Join(admins, ", "), "nobody, set -admin"),
 	}
+	const started = "server started, it hosts repositories whose announcement lists relay and clone URL"
 	if opt.LogFormat == "json" {
-		log.Info("server started, it hosts repositories whose announcement lists relay and clone URL", facts...)
-	} else {
-		var text strings.Builder
-		for i := 0; i < len(facts); i += 2 {
-			fmt.Fprintf(&text, "\n  %-8s %s", facts[i], facts[i+1])
-		}
-		log.Info("server started, it hosts repositories whose announcement lists relay and clone URL" + text.String())
+		log.Info(started, facts...)
+		return
 	}
+	text := started
+	for i := 0; i < len(facts); i += 2 {
+		text += fmt.Sprintf("\n  %-8s %s", facts[i], facts[i+1])
+	}
+	log.Info(text)
 }
 
 const progressEvery = 10 * time.Second
@@ -86,7 +84,7 @@ const statusKey = "status"
 func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(min(every, progressEvery))
 	defer tick.Stop()
-	var events, git explain.Pace
+	var pace explain.Pace
 	summary, summarized := "", time.Now()
 	for {
 		select {
@@ -95,20 +93,18 @@ func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logge
 			return
 		}
 		s, now := manager.Status(), time.Now()
-		all, missing := s.Git.All(), s.Git.Missing
+		all, missing, connected := s.Git.All(), s.Git.Missing, false
 		for _, r := range s.Relays {
 			if r.Connected() {
-				all, missing = all+r.Wanted, missing+r.Missing()
+				all, missing, connected = all+r.Wanted, missing+r.Missing(), true
 			}
 		}
 		_, words := explain.Headline(s)
-		left := max(events.Left(now, missing-s.Git.Missing), git.Left(now, s.Git.Missing))
-		if missing > 0 && slices.ContainsFunc(s.Relays, relaysync.RelayStatus.Connected) {
-			attrs := []any{"percent", 100 * (all - missing) / all, "state", words}
-			if left > 0 {
-				attrs = append(attrs, "left", left.Round(time.Second))
-			}
-			log.Info("catching up", attrs...)
+		if left := pace.Left(now, missing); left > 0 {
+			words += fmt.Sprintf(", about %s left", left.Round(time.Second))
+		}
+		if missing > 0 && connected {
+			log.Info("catching up", "percent", 100*(all-missing)/all, "state", words)
 		}
 		if text := fmt.Sprint(s.LogValue()); now.Sub(summarized) >= every && text != summary {
 			summary, summarized = text, now

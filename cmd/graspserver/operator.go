@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -113,7 +112,7 @@ func administered(next http.Handler, server *grasp.Server, identity nip34.Identi
 		return next, nil
 	}
 	cfg := admin.Config{Owners: opt.Admin, Identity: identity, State: records, Client: clientOf(opt.ClientHeader, opt.TrustedProxy), Logger: log}
-	if at, err := netip.ParseAddrPort(addr.String()); err == nil && at.Addr().IsLoopback() {
+	if at, ok := addr.(*net.TCPAddr); ok && at.IP.IsLoopback() {
 		cfg.URLs = []string{"http://" + at.String()} // nobody else gets there
 	}
 	handler, err := admin.New(server.Control(), cfg)

@@ -207,7 +207,7 @@ func TestCheck(t *testing.T) {
 	require.Contains(t, text, "which is another server or has other settings")
 	code, text = check("-domain", "mistyped.invalid")
 	require.Equal(t, 1, code)
-	require.Equal(t, 1, strings.Count(text, "error: name mistyped.invalid: "))
+	require.Contains(t, text, "error: https://mistyped.invalid is not reachable: no such host")
 	code, text = check("-data", filepath.Join(folder, "none"), "-rules", "/none")
 	require.Equal(t, 1, code)
 	require.Contains(t, text, "warning: data folder "+folder+"/none does not exist")

@@ -70,15 +70,15 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 		return err
 	}
 	defer op.close()
-	server, err := newServer(ctx, db, records, op, opt, listener.Addr(), log)
-	if err != nil {
-		return err
-	}
-	defer server.Close()
 	identity, err := identityOf(opt)
 	if err != nil {
 		return err
 	}
+	server, err := newServer(ctx, db, identity, records, op, opt, listener.Addr(), log)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
 	relay, err := administered(server.Relay(), server, identity, records, opt, listener.Addr(), log)
 	if err != nil {
 		return err
@@ -136,11 +136,7 @@ func openDatabase(opt options) (eventstore.Store, error) {
 	return db, nil
 }
 
-func newServer(ctx context.Context, db eventstore.Store, records state.Store, op *operator, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
-	identity, err := identityOf(opt)
-	if err != nil {
-		return nil, err
-	}
+func newServer(ctx context.Context, db eventstore.Store, identity nip34.Identity, records state.Store, op *operator, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
 	own, err := netip.ParseAddrPort(addr.String())
 	if err != nil {
 		return nil, fmt.Errorf("own address: %w", err)

@@ -39,11 +39,14 @@ func statusHandler(server *grasp.Server) http.Handler {
 			}
 		}()
 		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case errors.Is(err, errAsked):
+			w.WriteHeader(http.StatusBadRequest)
+		case err != nil: // starting, ending or busy
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
 		if err != nil {
-			w.WriteHeader(statusCode(err))
-			status = struct {
-				Error string `json:"error"`
-			}{err.Error()}
+			status = map[string]string{"error": err.Error()}
 		}
 		text, err := json.MarshalIndent(status, "", "  ")
 		if err != nil {
@@ -53,51 +56,31 @@ func statusHandler(server *grasp.Server) http.Handler {
 	})
 }
 
-func statusCode(err error) int {
-	switch {
-	case errors.Is(err, errAsked):
-		return http.StatusBadRequest
-	case errors.Is(err, relaysync.ErrNotRunning), errors.Is(err, context.DeadlineExceeded):
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusInternalServerError
-}
-
 var subjects = map[string]nip34.SubjectKind{
 	"event": nip34.SubjectEvent, "repo": nip34.SubjectRepo, "relay": nip34.SubjectRelay,
 }
 
 func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error) {
 	asked, err := url.ParseQuery(u.RawQuery)
-	if err != nil || len(asked) > 1 {
-		return nil, fmt.Errorf("%w: want one of ?event=, ?repo= and ?relay=", errAsked)
-	}
-	var name, text string
-	for of, texts := range asked {
-		if name, text = of, texts[0]; subjects[of] == 0 || len(texts) > 1 {
-			return nil, fmt.Errorf("%w: %s: want one of ?event=, ?repo= and ?relay=", errAsked, graspsync.Printable(of))
-		}
-	}
+	manager := server.Sync().Manager()
 	switch {
-	case name == "":
+	case err == nil && len(asked) == 0:
 		return struct {
 			relaysync.Status
 			Purgatory purgatory.Status `json:"purgatory"`
-		}{server.Sync().Manager().Status(), server.Purgatory().Status()}, nil
-	case name == "repo" && text == "all":
-		refs, err := server.Sync().Manager().RepoRefs(ctx)
+		}{manager.Status(), server.Purgatory().Status()}, nil
+	case len(asked) == 1 && asked.Get("repo") == "all":
+		refs, err := manager.RepoRefs(ctx)
 		if err != nil {
 			return nil, err
 		}
-		all, err := server.Sync().Manager().RepoStatus(ctx, refs...)
+		all, err := manager.RepoStatus(ctx, refs...)
 		return append([]relaysync.RepoStatus{}, all...), err
 	}
-	about, err := nip34.ParseSubject(text)
-	if err != nil {
-		return nil, fmt.Errorf("%w: ?%s=: %w", errAsked, name, err)
+	for name, kind := range subjects {
+		if about, err := nip34.ParseSubject(asked.Get(name)); err == nil && about.Kind == kind && len(asked) == 1 {
+			return server.Explain(ctx, asked.Get(name))
+		}
 	}
-	if about.Kind != subjects[name] {
-		return nil, fmt.Errorf("%w: ?%s= names a %s", errAsked, name, about.Kind)
-	}
-	return server.Explain(ctx, text)
+	return nil, fmt.Errorf("%w: want one event, repository or relay as ?event=, ?repo= or ?relay=", errAsked)
 }

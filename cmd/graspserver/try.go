@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -31,37 +32,23 @@ func (c *tryCommand) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Address)
-	if err != nil {
-		return fmt.Errorf("-address: %w", err)
-	}
-	addr := listener.Addr().String()
-	if err := listener.Close(); err != nil { // run listens again
-		return err
-	}
 	opt := options{
-		Listen: addr, AdminListen: addr, Domain: addr, Data: filepath.Join(dir, "data"), Name: "A server to try", SummaryEvery: time.Minute,
-		AllowPlaintext: true, AllowNet: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, memory: c.Memory, LogLevel: "warn",
+		Listen: c.Address, AdminListen: c.Address, Data: filepath.Join(dir, "data"), Name: "A server to try", SummaryEvery: time.Minute,
+		AllowPlaintext: true, AllowNet: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, memory: c.Memory, LogLevel: "error",
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	failed := make(chan error, 1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	log := newLogger(os.Stderr, opt)
 	adopt(log)
-	err = run(ctx, opt, log, func(net.Addr) {
+	err = run(ctx, opt, log, func(addr net.Addr) {
 		go func() {
-			clone, secret, err := publishSample(ctx, addr, filepath.Join(dir, "sample"))
-			if err != nil && ctx.Err() == nil {
-				failed <- fmt.Errorf("publishing the sample: %w", err)
-				cancel()
-			} else if err == nil {
-				fmt.Fprintf(out, sampleText, clone, addr, secret)
+			if err := publishSample(ctx, addr.String(), filepath.Join(dir, "sample"), out); err != nil {
+				cancel(fmt.Errorf("publishing the sample: %w", err))
 			}
 		}()
 	})
-	select {
-	case err = <-failed:
-	default:
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
+		err = cause
 	}
 	return err
 }
@@ -84,21 +71,21 @@ git add README.md
 git commit -q -m 'Add a README'
 git rev-parse main`
 
-// publishSample publishes a repository, and returns its clone URL when it is served, and its secret
+// publishSample publishes a repository, and prints its clone URL when it is served, and its secret
 // key.
-func publishSample(ctx context.Context, addr, dir string) (clone, nsec string, err error) {
+func publishSample(ctx context.Context, addr, dir string, out io.Writer) error {
 	secret := nostr.GeneratePrivateKey()
 	pubkey, _ := nostr.GetPublicKey(secret) // a generated key is valid
 	npub, _ := nip19.EncodePublicKey(pubkey)
-	nsec, _ = nip19.EncodePrivateKey(secret)
-	clone = "http://" + addr + "/" + npub + "/sample.git"
+	nsec, _ := nip19.EncodePrivateKey(secret)
+	clone := "http://" + addr + "/" + npub + "/sample.git"
 	commit, err := exec.CommandContext(ctx, "sh", "-c", makeSample, "sh", dir).Output()
 	if err != nil {
-		return "", "", fmt.Errorf("git: %w", err)
+		return fmt.Errorf("git: %w", err)
 	}
 	relay, err := nostr.RelayConnect(ctx, "ws://"+addr, nostr.WithNoticeHandler(func(string) {}))
 	if err != nil {
-		return "", "", err
+		return err
 	}
 	defer relay.Close()
 	for _, event := range []nostr.Event{
@@ -106,21 +93,19 @@ func publishSample(ctx context.Context, addr, dir string) (clone, nsec string, e
 		{Kind: 30618, Tags: nostr.Tags{{"d", "sample"}, {"HEAD", "ref: refs/heads/main"}, {"refs/heads/main", strings.TrimSpace(string(commit))}}},
 	} {
 		event.CreatedAt = nostr.Now()
-		if err = event.Sign(secret); err == nil {
-			err = relay.Publish(ctx, event)
-		}
-		if err != nil {
-			return "", "", err
+		if err := errors.Join(event.Sign(secret), relay.Publish(ctx, event)); err != nil {
+			return err
 		}
 	}
-	if out, err := exec.CommandContext(ctx, "git", "-C", dir, "push", "-q", clone, "main").CombinedOutput(); err != nil {
-		return "", "", fmt.Errorf("git push: %w: %s", err, out)
+	if said, err := exec.CommandContext(ctx, "git", "-C", dir, "push", "-q", clone, "main").CombinedOutput(); err != nil {
+		return fmt.Errorf("git push: %w: %s", err, said)
 	}
-	for ctx.Err() == nil {
-		if found, err := relay.QuerySync(ctx, nostr.Filter{Kinds: []int{30617, 30618}}); err != nil || len(found) == 2 {
-			return clone, nsec, err
+	for found := 0; found < 2; time.Sleep(50 * time.Millisecond) { // after the push, the events are stored
+		events, err := relay.QuerySync(ctx, nostr.Filter{Kinds: []int{30617, 30618}})
+		if found = len(events); err != nil {
+			return err
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
-	return "", "", ctx.Err()
+	_, err = fmt.Fprintf(out, sampleText, clone, addr, nsec)
+	return err
 }
