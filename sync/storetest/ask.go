@@ -14,94 +14,88 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// subject is a Store under test with helpers for the checks.
+// subject is a Store under test with the model of its content.
 type subject struct {
 	relaysync.Store
 	*gen
-	ctx context.Context
+	model
+	ctx           context.Context
+	removes, says bool // the Store has removed an event, or returned ErrCannotRemove
 }
 
 func newSubject(ctx context.Context, store relaysync.Store) *subject {
-	return &subject{store, newGen(1), ctx}
+	return &subject{Store: store, gen: newGen(1), ctx: ctx}
 }
 
-func (s *subject) save(e *nostr.Event, want graspsync.Result) error {
-	return s.saveAll([]*nostr.Event{e}, want)
-}
-
-// saveAll saves one batch and checks the outcome of each event. A single result in want applies to
-// all.
-func (s *subject) saveAll(events []*nostr.Event, want ...graspsync.Result) error {
+// save saves one batch and checks the outcome of each event.
+func (s *subject) save(events ...*nostr.Event) error {
 	got, err := s.Save(s.ctx, incoming(events...))
-	if err != nil {
-		return fmt.Errorf("Save: %w", err)
-	}
-	if len(got) != len(events) {
-		return fmt.Errorf("Save of %d events gave %d outcomes", len(events), len(got))
+	if err != nil || len(got) != len(events) {
+		return fmt.Errorf("Save of %d events: %d outcomes, %v", len(events), len(got), err)
 	}
 	for i, o := range got {
-		w := want[min(i, len(want)-1)]
-		if o.Result != w {
-			return fmt.Errorf("Save of %s: %s (%v), want %s", describe(events[i]), o.Result, o.Err, w)
-		}
-		if failed := w == graspsync.Refused || w == graspsync.Failed; failed != (o.Err != nil) {
-			return fmt.Errorf("Save of %s: %s with error %v", describe(events[i]), o.Result, o.Err)
+		e := events[i]
+		if want := s.model.save(e); o.Result != want {
+			return fmt.Errorf("Save of %s: %s (%v), want %s. Saved so far:%s", describe(e), o.Result, o.Err, want, s.history(e))
+		} else if (want == graspsync.Refused) != (o.Err != nil) {
+			return fmt.Errorf("Save of %s: %s with error %v", describe(e), o.Result, o.Err)
 		}
 	}
 	return nil
 }
 
-// deliver saves events in batches of one to five and checks only that there are outcomes.
-func (s *subject) deliver(g *gen, events []*nostr.Event) error {
-	for len(events) > 0 {
-		n := min(1+g.IntN(5), len(events))
-		got, err := s.Save(s.ctx, incoming(events[:n]...))
-		if err != nil || len(got) != n {
-			return fmt.Errorf("Save of %d events: %d outcomes, %v", n, len(got), err)
-		}
-		for i, o := range got {
-			if o.Result == 0 || o.Result == graspsync.Failed {
-				return fmt.Errorf("Save of %s: %s (%v)", describe(events[i]), o.Result, o.Err)
-			}
-		}
-		events = events[n:]
-	}
-	return nil
-}
-
+// fill saves new events in large batches.
 func (s *subject) fill(events []*nostr.Event) error {
 	for batch := range slices.Chunk(events, 500) {
-		if err := s.saveAll(batch, graspsync.Stored); err != nil {
+		if err := s.save(batch...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// holds checks with Has and ids filters that of all exactly want is stored, and that Deleted agrees
-// with the deletions in all.
-func (s *subject) holds(all, want []*nostr.Event) error {
-	ids := make([]graspsync.EventID, len(all))
-	texts := make([]string, len(all))
-	for i, e := range all {
-		ids[i], texts[i] = idOf(e), e.ID
+// remove removes an event. A Store that cannot remove must keep every event.
+func (s *subject) remove(e *nostr.Event) error {
+	switch err := s.Remove(s.ctx, eventtest.Of(e)); {
+	case errors.Is(err, relaysync.ErrCannotRemove):
+		s.says = true
+	case err != nil:
+		return fmt.Errorf("Remove of %s: %w", describe(e), err)
+	default:
+		s.removes = true
+		s.model.remove(e)
+	}
+	if s.removes && s.says {
+		return fmt.Errorf("Remove of %s: ErrCannotRemove for some events and not for others", describe(e))
+	}
+	return nil
+}
+
+// holds checks that the Store contains of all saved events, and of others, exactly the events of
+// the model, and that Deleted agrees with their deletions.
+func (s *subject) holds(others ...*nostr.Event) error {
+	all := append(others, s.seen...)
+	var ids []graspsync.EventID
+	var f nostr.Filter
+	for _, e := range all {
+		ids, f.IDs = append(ids, idOf(e)), append(f.IDs, e.ID)
 	}
 	has, err := s.Has(s.ctx, ids)
 	if err != nil || len(has) != len(ids) {
 		return fmt.Errorf("Has of %d ids: %d answers, %v", len(ids), len(has), err)
 	}
 	for i, e := range all {
-		if wanted := slices.ContainsFunc(want, sameID(e)); has[i] != wanted {
-			return fmt.Errorf("Has of %s: %t, want %t", describe(e), has[i], wanted)
+		if want := slices.ContainsFunc(s.stored, sameID(e)); has[i] != want {
+			return fmt.Errorf("Has of %s: %t, want %t. Saved so far:%s", describe(e), has[i], want, s.history(e))
 		}
-		if outdated(e, all) { // the Store knows this only if the newer version arrived while it was deleted
-			continue
+		if !s.removes && s.deletes(e) && !s.covers(e) {
+			continue // a Store of another process does not know the deleted versions
 		}
-		if err := s.deleted(e, covered(e, all)); err != nil {
-			return err
+		if err := s.deleted(e, s.deletes(e)); err != nil {
+			return fmt.Errorf("%w. Saved so far:%s", err, s.history(e))
 		}
 	}
-	return s.finds(nostr.Filter{IDs: texts}, want)
+	return s.finds(f, s.stored)
 }
 
 func (s *subject) deleted(e *nostr.Event, want bool) error {
@@ -118,32 +112,27 @@ func (s *subject) finds(f nostr.Filter, want []*nostr.Event) error {
 	for _, e := range want {
 		wanted[idOf(e)] = e
 	}
-	stamps, err := s.stamps(f)
-	if err == nil {
-		err = compare(stamps, wanted)
-	}
-	if err != nil {
-		return fmt.Errorf("Stamps of %s: %w", brief(f), err)
-	}
-	events, err := s.events(f)
-	if err == nil {
-		err = compare(events, wanted)
-	}
-	if err != nil {
-		return fmt.Errorf("Events of %s: %w", brief(f), err)
+	for name, read := range map[string]func(nostr.Filter) ([]graspsync.EventKey, error){"Keys": s.keysOf, "Events": s.eventsOf} {
+		keys, err := read(f)
+		if err == nil {
+			err = compare(keys, wanted)
+		}
+		if err != nil {
+			return fmt.Errorf("%s of %.200s: %w", name, f, err)
+		}
 	}
 	return nil
 }
 
-func (s *subject) stamps(f nostr.Filter) ([]graspsync.EventKey, error) {
+func (s *subject) keysOf(f nostr.Filter) ([]graspsync.EventKey, error) {
 	return collected(s.Keys(s.ctx, f), func(key graspsync.EventKey) (graspsync.EventKey, error) { return key, nil })
 }
 
-// events returns the keys of the events that Events returns.
-func (s *subject) events(f nostr.Filter) ([]graspsync.EventKey, error) {
+// eventsOf returns the keys of the events that Events returns.
+func (s *subject) eventsOf(f nostr.Filter) ([]graspsync.EventKey, error) {
 	return collected(s.Events(s.ctx, f), func(e graspsync.Event) (graspsync.EventKey, error) {
 		if parsed, err := graspsync.ParseEvent(e.Event); err != nil || parsed != e {
-			return graspsync.EventKey{}, fmt.Errorf("event %s is given as another one than it is", e.ID)
+			return graspsync.EventKey{}, fmt.Errorf("event %s differs from its parsed form", e.ID)
 		}
 		return e.Key(), nil
 	})
@@ -167,32 +156,19 @@ func collected[T any](all iter.Seq2[T, error], keyOf func(T) (graspsync.EventKey
 	return keys, failure
 }
 
-// answers fills the Store and checks that each filter finds the matching events.
-func (s *subject) answers(events []*nostr.Event, filters ...nostr.Filter) error {
-	if err := s.fill(events); err != nil {
-		return err
-	}
-	for _, f := range filters {
-		if err := s.finds(f, matching(events, f)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func compare(got []graspsync.EventKey, wanted map[graspsync.EventID]*nostr.Event) error {
 	seen := make(map[graspsync.EventID]bool, len(got))
-	for _, stamp := range got {
-		e := wanted[stamp.ID]
+	for _, key := range got {
+		e := wanted[key.ID]
 		switch {
 		case e == nil:
-			return fmt.Errorf("%s is not wanted", stamp.ID)
-		case seen[stamp.ID]:
-			return fmt.Errorf("%s comes twice", describe(e))
-		case stamp.CreatedAt != e.CreatedAt:
-			return fmt.Errorf("%s has the time %d", describe(e), stamp.CreatedAt)
+			return fmt.Errorf("%s is not wanted", key.ID)
+		case seen[key.ID]:
+			return fmt.Errorf("%s is returned twice", describe(e))
+		case key.CreatedAt != e.CreatedAt:
+			return fmt.Errorf("%s has the time %d", describe(e), key.CreatedAt)
 		}
-		seen[stamp.ID] = true
+		seen[key.ID] = true
 	}
 	if len(seen) < len(wanted) {
 		return fmt.Errorf("%d of %d are missing", len(wanted)-len(seen), len(wanted))
@@ -200,15 +176,18 @@ func compare(got []graspsync.EventKey, wanted map[graspsync.EventID]*nostr.Event
 	return nil
 }
 
-// matching is a naive implementation of a filter.
-func matching(events []*nostr.Event, f nostr.Filter) []*nostr.Event {
-	var found []*nostr.Event
-	for _, e := range events {
-		if f.Matches(e) {
-			found = append(found, e)
+// answers fills the Store and checks that each filter finds the matching events.
+func (s *subject) answers(events []*nostr.Event, filters ...nostr.Filter) error {
+	if err := s.fill(events); err != nil {
+		return err
+	}
+	for _, f := range filters {
+		matching := slices.DeleteFunc(slices.Clone(events), func(e *nostr.Event) bool { return !f.Matches(e) })
+		if err := s.finds(f, matching); err != nil {
+			return err
 		}
 	}
-	return found
+	return nil
 }
 
 func sameID(e *nostr.Event) func(*nostr.Event) bool {
@@ -219,41 +198,4 @@ func idOf(e *nostr.Event) graspsync.EventID { return eventtest.Of(e).ID }
 
 func describe(e *nostr.Event) string {
 	return fmt.Sprintf("%.8s (kind %d, time %+d)", e.ID, e.Kind, e.CreatedAt-start)
-}
-
-func brief(f nostr.Filter) string {
-	text := f.String()
-	if len(text) > 200 {
-		text = text[:200] + "..."
-	}
-	return text
-}
-
-// readUntil reads until the context is canceled. It checks only errors, because the content changes
-// all the time.
-func (s *subject) readUntil(ctx context.Context, events []*nostr.Event) error {
-	for i := 0; ctx.Err() == nil; i++ {
-		e := events[i%len(events)]
-		_, errStamps := s.stamps(nostr.Filter{Kinds: []int{e.Kind}})
-		_, errEvents := s.events(nostr.Filter{Authors: []string{e.PubKey}})
-		_, errHas := s.Has(s.ctx, []graspsync.EventID{idOf(e)})
-		_, errDeleted := s.Deleted(s.ctx, eventtest.Of(e))
-		if err := errors.Join(errStamps, errEvents, errHas, errDeleted); err != nil {
-			return fmt.Errorf("reading while others save: %w", err)
-		}
-	}
-	return nil
-}
-
-// stays checks that a Store without Remove returns ErrCannotRemove for every event and keeps it.
-func (s *subject) stays(all []*nostr.Event) error {
-	for _, e := range all {
-		if err := s.Remove(s.ctx, eventtest.Of(e)); !errors.Is(err, relaysync.ErrCannotRemove) {
-			return fmt.Errorf("Remove of %s: %v, where that of another one said that it can't", describe(e), err)
-		}
-	}
-	if err := s.holds(all, all); err != nil {
-		return fmt.Errorf("after a Remove that said that it can't: %w", err)
-	}
-	return nil
 }

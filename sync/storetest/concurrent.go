@@ -17,60 +17,50 @@ import (
 // checkCancelled checks that every method returns an error for a canceled context, and that a
 // canceled iteration is complete or ends with an error.
 func checkCancelled(s *subject) error {
-	events := make([]*nostr.Event, 2500)
-	for i := range events {
-		events[i] = s.event(s.key(), 1, start+nostr.Timestamp(i%5))
-	}
+	events := s.notes(2500)
 	if err := s.fill(events); err != nil {
 		return err
 	}
-	if err := cancelledIteration(s, len(events)); err != nil {
-		return err
-	}
-	gone, cancel := context.WithCancel(s.ctx)
-	cancel()
-	s.ctx = gone
-	_, errSave := s.Save(gone, incoming(s.event(s.key(), 1, start)))
-	_, errHas := s.Has(gone, []graspsync.EventID{idOf(events[0])})
-	_, errStamps := s.stamps(nostr.Filter{})
-	_, errEvents := s.events(nostr.Filter{})
-	_, errDeleted := s.Deleted(gone, eventtest.Of(events[0]))
-	for name, err := range map[string]error{
-		"Save": errSave, "Has": errHas, "Stamps": errStamps, "Events": errEvents, "Deleted": errDeleted,
-	} {
-		if !errors.Is(err, context.Canceled) {
-			return fmt.Errorf("%s with a cancelled context: %v", name, err)
-		}
-	}
-	return nil
-}
-
-func cancelledIteration(s *subject, want int) error {
-	ctx, cancel := context.WithCancel(s.ctx)
+	canceled, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	n := 0
 	var last error
-	for _, err := range s.Keys(ctx, nostr.Filter{}) {
+	for _, err := range s.Keys(canceled, nostr.Filter{}) {
 		if last != nil {
-			return errors.New("Stamps: a pair follows an error")
+			return errors.New("Keys: a pair follows an error")
 		}
 		if last = err; err == nil {
 			n++
 		}
 		cancel()
 	}
-	if last == nil && n != want {
-		return fmt.Errorf("Stamps, cancelled while read: %d of %d without an error", n, want)
+	if last == nil && n != len(events) {
+		return fmt.Errorf("Keys, canceled while read: %d of %d without an error", n, len(events))
+	}
+	cancel()
+	s.ctx = canceled
+	_, err := s.Save(canceled, incoming(s.event(s.key(), 1, start)))
+	errs := append(s.read(events[0]), err)
+	for i, err := range errs {
+		if !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%s with a canceled context: %v", []string{"Keys", "Events", "Has", "Deleted", "Save"}[i], err)
+		}
 	}
 	return nil
 }
 
+// read returns the errors of Keys, Events, Has and Deleted.
+func (s *subject) read(e *nostr.Event) []error {
+	_, keys := s.keysOf(nostr.Filter{Kinds: []int{e.Kind}})
+	_, events := s.eventsOf(nostr.Filter{Authors: []string{e.PubKey}})
+	_, has := s.Has(s.ctx, []graspsync.EventID{idOf(e)})
+	_, deleted := s.Deleted(s.ctx, eventtest.Of(e))
+	return []error{keys, events, has, deleted}
+}
+
 // checkEarlyBreak checks that breaking out of an iteration leaves no goroutine or lock.
 func checkEarlyBreak(s *subject) error {
-	events := make([]*nostr.Event, 600)
-	for i := range events {
-		events[i] = s.event(s.key(), 1, start+nostr.Timestamp(i))
-	}
+	events := s.notes(600)
 	if err := s.fill(events); err != nil {
 		return err
 	}
@@ -84,34 +74,17 @@ func checkEarlyBreak(s *subject) error {
 			break
 		}
 	}
-	if err := settles(s.ctx, before+rounds); err != nil {
-		return err
-	}
-	late := s.event(s.key(), 1, start)
-	if err := s.save(late, stored); err != nil {
-		return err
-	}
-	return s.finds(nostr.Filter{}, append(events, late))
-}
-
-// settles waits until fewer than limit goroutines are left.
-func settles(ctx context.Context, limit int) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.NewTimer(3 * time.Second)
-	defer deadline.Stop()
-	for {
-		if runtime.NumGoroutine() < limit {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-deadline.C:
+	for deadline := time.Now().Add(3 * time.Second); runtime.NumGoroutine() >= before+rounds; {
+		time.Sleep(10 * time.Millisecond)
+		if time.Now().After(deadline) {
 			return fmt.Errorf("%d goroutines are left after iterations that ended early", runtime.NumGoroutine())
 		}
 	}
+	late := s.event(s.key(), 1, start)
+	if err := s.save(late); err != nil {
+		return err
+	}
+	return s.finds(nostr.Filter{}, append(events, late))
 }
 
 // checkConcurrent checks that concurrent saves in different orders give the same content as the
@@ -119,20 +92,23 @@ func settles(ctx context.Context, limit int) error {
 func checkConcurrent(s *subject) error {
 	var events []*nostr.Event
 	for range 12 {
-		events = append(events, scene(s.gen, false)...)
+		events = append(events, deletions(s)...)
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	var writers, readers sync.WaitGroup
 	errs := make(chan error, 8)
 	for n := range 5 {
-		writers.Go(func() {
-			g := newGen(uint64(40 + n))
-			errs <- s.deliver(g, shuffled(g, events))
-		})
+		writers.Go(func() { errs <- s.deliver(newGen(uint64(40 + n)).batches(events)) })
 	}
 	for range 2 {
-		readers.Go(func() { errs <- s.readUntil(ctx, events) })
+		readers.Go(func() {
+			var err error
+			for i := 0; ctx.Err() == nil && err == nil; i++ {
+				err = errors.Join(s.read(events[i%len(events)])...)
+			}
+			errs <- err
+		})
 	}
 	writers.Wait()
 	cancel()
@@ -143,5 +119,22 @@ func checkConcurrent(s *subject) error {
 			return err
 		}
 	}
-	return s.holds(events, model(events))
+	s.model = modelOf(events)
+	return s.holds()
+}
+
+// deliver saves batches whose outcomes depend on other goroutines.
+func (s *subject) deliver(batches [][]*nostr.Event) error {
+	for _, events := range batches {
+		got, err := s.Save(s.ctx, incoming(events...))
+		if err != nil || len(got) != len(events) {
+			return fmt.Errorf("Save of %d events: %d outcomes, %v", len(events), len(got), err)
+		}
+		for i, o := range got {
+			if o.Result == 0 || o.Result == graspsync.Failed {
+				return fmt.Errorf("Save of %s: %s (%v)", describe(events[i]), o.Result, o.Err)
+			}
+		}
+	}
+	return nil
 }

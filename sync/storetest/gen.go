@@ -19,6 +19,8 @@ const (
 	kindAnnouncement = 30617
 	kindIssue        = 1621
 	kindComment      = 1111
+	kindVanish       = 62
+	allRelays        = "ALL_RELAYS"
 )
 
 // gen generates events. The same seed gives the same events.
@@ -31,6 +33,14 @@ func newGen(seed uint64) *gen { return &gen{Rand: rand.New(rand.NewPCG(seed, 34)
 
 func (g *gen) key() string { return g.hex(32) }
 
+func (g *gen) keys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = g.key()
+	}
+	return keys
+}
+
 func (g *gen) hex(n int) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -38,6 +48,11 @@ func (g *gen) hex(n int) string {
 	}
 	return hex.EncodeToString(b)
 }
+
+// time returns a time in the first seconds after start.
+func (g *gen) time(seconds int) nostr.Timestamp { return start + nostr.Timestamp(g.IntN(seconds)) }
+
+func pick[T any](g *gen, from []T) T { return from[g.IntN(len(from))] }
 
 func (g *gen) event(author string, kind int, at nostr.Timestamp, tags ...nostr.Tag) *nostr.Event {
 	g.serial++
@@ -52,16 +67,16 @@ func (g *gen) event(author string, kind int, at nostr.Timestamp, tags ...nostr.T
 	return e
 }
 
-// tie returns n events that differ only in content, lowest id first.
-func (g *gen) tie(n int, author string, kind int, tags ...nostr.Tag) []*nostr.Event {
+// notes returns n events by as many authors, three in a second.
+func (g *gen) notes(n int) []*nostr.Event {
 	events := make([]*nostr.Event, n)
 	for i := range events {
-		events[i] = g.event(author, kind, start, tags...)
+		events[i] = g.event(g.key(), 1, start+nostr.Timestamp(i/3))
 	}
-	sortByID(events)
 	return events
 }
 
+// deletion returns a deletion of ids and addresses.
 func (g *gen) deletion(author string, at nostr.Timestamp, named ...string) *nostr.Event {
 	tags := make(nostr.Tags, len(named))
 	for i, n := range named {
@@ -71,6 +86,10 @@ func (g *gen) deletion(author string, at nostr.Timestamp, named ...string) *nost
 		}
 	}
 	return g.event(author, nostr.KindDeletion, at, tags...)
+}
+
+func (g *gen) vanish(author string, at nostr.Timestamp, relay string) *nostr.Event {
+	return g.event(author, kindVanish, at, nostr.Tag{"relay"}, nostr.Tag{"r", allRelays}, nostr.Tag{"relay", relay})
 }
 
 func address(kind int, author, identifier string) string {

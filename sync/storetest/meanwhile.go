@@ -9,8 +9,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // patience is the maximum time for about 20 calls during an iteration, each of which reads at most
@@ -22,10 +20,7 @@ const patience = 30 * time.Second
 func checkMeanwhile(s *subject) error { return meanwhile(s, patience) }
 
 func meanwhile(s *subject, patience time.Duration) error {
-	events := make([]*nostr.Event, 700)
-	for i := range events {
-		events[i] = s.event(s.key(), 1, start+nostr.Timestamp(i/3))
-	}
+	events := s.notes(700)
 	if err := s.fill(events); err != nil {
 		return err
 	}
@@ -78,19 +73,14 @@ func (s *subject) callAll(doing *atomic.Value) error {
 		name string
 		do   func() error
 	}{
-		{"Save", func() error { return s.save(come, stored) }},
+		{"Save", func() error { return s.save(come) }},
 		{"Has", func() error {
 			_, err := s.Has(s.ctx, []graspsync.EventID{idOf(come)})
 			return err
 		}},
 		{"Deleted", func() error { return s.deleted(come, false) }},
 		{"Keys or Events", func() error { return s.finds(nostr.Filter{Authors: []string{come.PubKey}}, []*nostr.Event{come}) }},
-		{"Remove", func() error {
-			if err := s.Remove(s.ctx, eventtest.Of(come)); !errors.Is(err, relaysync.ErrCannotRemove) {
-				return err
-			}
-			return nil
-		}},
+		{"Remove", func() error { return s.remove(come) }},
 	} {
 		doing.Store(c.name)
 		if err := c.do(); err != nil {
