@@ -74,8 +74,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	s.Methods = s.parts.Methods()
 	whole := s.parts.Config
 	hides := func(e graspsync.Event) bool { _, is := whole.Rules.Hides(e); return is }
-	var embed func()
-	if s.sync, embed, err = khatruadapter.Prepare(relay, backend, identity, khatruadapter.Config{
+	if s.sync, err = khatruadapter.Prepare(relay, backend, identity, khatruadapter.Config{
 		ApplyPolicyToClients: true, Egress: whole.Egress, Sync: whole.Sync, Free: s.parts.Free, MinFree: cfg.Serve.MinFreeDisk,
 		Store: eventstoreadapter.Config{Hides: hides}, Stored: s.parts.NotifyStored, Removed: s.parts.NotifySuperseded,
 	}); err != nil {
@@ -88,7 +87,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		return nil, err
 	}
 	s.outside = gitserve.AllowCORS(s.parts.Git.Page(s.parts.Pages.MissingBelow(root)))
-	embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
+	s.sync.Embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
 	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.describes)
 	more := map[string]any{
 		"supported_grasps":         grasps,

@@ -51,7 +51,7 @@ func TestDeletionBetweenTheHooksIsTriedAgain(t *testing.T) {
 			}
 		})
 		var s *Sync
-		expectLog(t, "ERROR removing a deleted event failed, will retry", "ERROR applying stored deletions failed")
+		expectLog(t, "ERROR removing a deleted event failed, will retry")
 		s, store, _ = embed(t, relay, db, Config{})
 		stop := run(t, s)
 		time.Sleep(time.Second)
@@ -62,10 +62,7 @@ func TestDeletionBetweenTheHooksIsTriedAgain(t *testing.T) {
 		synctest.Wait()
 		require.Contains(t, content(t, s.Store()), e.ID, "else nothing is tested")
 		db.keeps.Store(false)
-		time.Sleep(time.Minute - 2*time.Second)
-		synctest.Wait()
-		require.Contains(t, content(t, s.Store()), e.ID, "not before its time")
-		time.Sleep(2 * time.Second)
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Equal(t, []string{deletion.ID}, content(t, s.Store()))
 		stop()

@@ -2,7 +2,6 @@ package khatruadapter
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -17,14 +16,6 @@ import (
 
 // IsSynced reports whether a hook is called for a synced or released event, which has no client.
 func IsSynced(ctx context.Context) bool { return embedding.IsSynced(ctx) }
-
-// Errors in outcomes of synced events.
-var (
-	// ErrRejected is wrapped if a RejectEvent hook of the relay refuses an event.
-	ErrRejected = embedding.ErrRejected
-	// ErrHook is wrapped if a hook of the relay panics.
-	ErrHook = embedding.ErrHook
-)
 
 type followingKey struct{}
 
@@ -42,8 +33,8 @@ func isDeleteRequest(ctx context.Context) bool {
 // isMisspelled reports whether khatru looks up deletions of a submitted event. khatru queries the
 // tags "#e" and "#a", which anybody can use to block events of others. Our RejectEvent hook finds
 // the valid deletions instead.
-func isMisspelled(ctx context.Context, f nostr.Filter) bool {
-	if _, asked := subscription(ctx); asked || eventstore.IsNegentropySession(ctx) {
+func (s *Sync) isMisspelled(ctx context.Context, f nostr.Filter) bool {
+	if s.core.Subscription(ctx) != "" || eventstore.IsNegentropySession(ctx) {
 		return false // a query of a client
 	}
 	for name := range f.Tags {
@@ -60,8 +51,12 @@ type (
 	query = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
 )
 
-func (s *Sync) wire() {
+// Embed adds the hooks to the relay. Call it once, before the relay serves.
+func (s *Sync) Embed() {
 	r := s.relay
+	if r.ServiceURL == "" {
+		r.ServiceURL = s.core.Us.URL() // else khatru derives it from the Host header
+	}
 	r.StoreEvent, r.ReplaceEvent, r.QueryEvents = []hook{s.store}, []hook{s.store}, []query{s.query}
 	r.DeleteEvent = slices.Insert(r.DeleteEvent, 0, s.remove)
 	for i, theirs := range r.RejectEvent {
@@ -84,17 +79,7 @@ func (s *Sync) wire() {
 // passed to OnEventSaved.
 func (s *Sync) store(ctx context.Context, e *nostr.Event) error {
 	parsed, err := graspsync.ParseEvent(e)
-	if err != nil {
-		return errors.New(embedding.MsgMalformed)
-	}
-	notice, fresh, err := s.core.Publish(ctx, parsed)
-	if ws := khatru.GetConnection(ctx); ws != nil && notice != "" {
-		_ = ws.WriteJSON(nostr.NoticeEnvelope(notice)) // fails only if the client has disconnected
-	}
-	if err == nil && !fresh {
-		return eventstore.ErrDupEvent
-	}
-	return err
+	return s.core.Publish(ctx, parsed, err)
 }
 
 // remove is a DeleteEvent hook, for moderation. It ignores a deletion that hooks have not accepted
@@ -114,31 +99,18 @@ func (s *Sync) remove(ctx context.Context, e *nostr.Event) error {
 func (s *Sync) query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	none := make(chan *nostr.Event)
 	close(none)
-	if isDeleteRequest(ctx) || isMisspelled(ctx, f) {
+	if isDeleteRequest(ctx) || s.isMisspelled(ctx, f) {
 		return none, nil
 	}
 	found, err := s.core.Store.Query(ctx, f)
-	ws := khatru.GetConnection(ctx)
-	if err == nil || ws == nil || ctx.Err() != nil {
-		return found, err
+	if s.core.Unanswered(ctx, err) {
+		return none, nil
 	}
-	why := s.core.Questions.Unanswered(err)
-	if id, ok := subscription(ctx); ok {
-		_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why}) // fails only if the client has disconnected
-	} else {
-		_ = ws.WriteMessage(embedding.CloseFrame, embedding.Closing(why))
-	}
-	return none, nil
-}
-
-// subscription returns the id of the answered subscription. khatru panics if there is none.
-func subscription(ctx context.Context) (id string, ok bool) {
-	defer func() { ok = recover() == nil }()
-	return khatru.GetSubscriptionID(ctx), true
+	return found, err
 }
 
 func (s *Sync) refuse(context.Context, nostr.Filter) (reject bool, msg string) {
-	return s.core.Questions.Closed(), embedding.MsgEnding
+	return s.core.Closed()
 }
 
 func (s *Sync) preventBroadcast(_ *khatru.WebSocket, e *nostr.Event) bool {
@@ -246,6 +218,13 @@ func (s *Sync) hooks() embedding.Hooks {
 				s.core.Call("DeleteEvent", func() error { return hook(following(ctx), e.Event) })
 			}
 		},
-		Send: func(e graspsync.Event) { r.BroadcastEvent(e.Event) },
+		Send:      func(e graspsync.Event) { r.BroadcastEvent(e.Event) },
+		Duplicate: eventstore.ErrDupEvent, Subscription: khatru.GetSubscriptionID,
+		Client: func(ctx context.Context) embedding.Client {
+			if ws := khatru.GetConnection(ctx); ws != nil {
+				return ws
+			}
+			return nil
+		},
 	}
 }

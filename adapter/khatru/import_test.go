@@ -66,9 +66,9 @@ func TestImportRejected(t *testing.T) {
 	assert.Equal(t, []graspsync.Result{
 		graspsync.Refused, graspsync.Failed, graspsync.Stored, graspsync.Failed, graspsync.Refused, graspsync.Refused,
 	}, results(outcomes))
-	require.ErrorIs(t, outcomes[0].Err, ErrRejected)
-	require.ErrorIs(t, outcomes[1].Err, ErrRejected)
-	require.ErrorIs(t, outcomes[3].Err, ErrHook)
+	require.ErrorIs(t, outcomes[0].Err, embedding.ErrRejected)
+	require.ErrorIs(t, outcomes[1].Err, embedding.ErrRejected)
+	require.ErrorIs(t, outcomes[3].Err, embedding.ErrHook)
 	assert.Len(t, content(t, s.Store()), 1)
 }
 

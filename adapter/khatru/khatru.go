@@ -60,32 +60,23 @@ var ErrHooks = errors.New("the relay has StoreEvent, ReplaceEvent or QueryEvents
 // New embeds graspsync in a relay that clients reach as identity. The caller has called Init of
 // backend. If New fails, the relay is unchanged.
 func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (*Sync, error) {
-	s, embed, err := Prepare(relay, backend, identity, cfg)
+	s, err := Prepare(relay, backend, identity, cfg)
 	if err != nil {
 		return nil, err
 	}
-	embed()
+	s.Embed()
 	return s, nil
 }
 
-// Prepare is [New] in two steps. Call embed once, before the relay serves; until then the relay is
-// unchanged, and only Release and Close of the Sync may be called.
-func Prepare(
-	relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config,
-) (s *Sync, embed func(), err error) {
+// Prepare is New without [Sync.Embed]. The relay is unchanged, and only Release and Close of the Sync
+// may be called.
+func Prepare(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (*Sync, error) {
 	cfg.Store.Identity = identity
-	if s, err = build(relay, backend, cfg); err != nil {
-		return nil, nil, err
+	s, err := build(relay, backend, cfg)
+	if err != nil {
+		return nil, err
 	}
-	if err := s.core.Manage(cfg.Transport, cfg.Egress); err != nil {
-		return nil, nil, err
-	}
-	return s, func() {
-		if relay.ServiceURL == "" {
-			relay.ServiceURL = identity.URL() // else khatru derives it from the Host header
-		}
-		s.wire()
-	}, nil
+	return s, s.core.Manage()
 }
 
 // build does not change the relay.
@@ -102,8 +93,8 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (_ *Sync, 
 			cfg.Store.Removed = removed
 			return eventstoreadapter.New(backend, cfg.Store)
 		},
-		Sync: cfg.Sync, Us: cfg.Store.Identity, Gate: cfg.ApplyPolicyToClients, Free: cfg.Free, MinFree: cfg.MinFree,
-		Stored: cfg.Stored, Removed: cfg.Removed, Hooks: s.hooks(),
+		Sync: cfg.Sync, Transport: cfg.Transport, Egress: cfg.Egress, Us: cfg.Store.Identity, ApplyPolicyToClients: cfg.ApplyPolicyToClients,
+		Free: cfg.Free, MinFree: cfg.MinFree, Stored: cfg.Stored, Removed: cfg.Removed, Hooks: s.hooks(),
 	})
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/settings"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
+	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wstransport"
@@ -37,7 +38,8 @@ const (
 	maxBroadcasts = 1024
 	// broadcastGrace is the time that Run waits for a client that does not read.
 	broadcastGrace = time.Second
-	maxExpiring    = 100_000
+	// maxUnsure is the maximum number of remembered events whose saving failed.
+	maxUnsure = 10_000
 )
 
 // Manager is the part of a [relaysync.SyncManager] that a Core uses.
@@ -65,45 +67,57 @@ type Hooks struct {
 	// must not panic.
 	Stored, Removed func(ctx context.Context, e graspsync.Event)
 	Send            func(e graspsync.Event)
+
+	Duplicate    error                            // makes the library answer OK and store nothing
+	Client       func(ctx context.Context) Client // returns nil if there is none
+	Subscription func(ctx context.Context) string // panics or returns "" if no REQ is answered
 }
 
-// Config is the configuration of a [Core].
+// Client is the websocket of a client. Writing fails only if the client has disconnected.
+type Client interface {
+	WriteJSON(message any) error
+	WriteMessage(kind int, payload []byte) error
+}
+
+// Config is the configuration of a [Core], as the adapters document it.
 type Config struct {
 	// Open opens the store. removed is its Config.Removed.
-	Open            func(removed func(graspsync.Event)) (*eventstoreadapter.Store, error)
-	Sync            relaysync.Config
-	Us              nip34.Identity
-	Gate            bool                   // apply the policy to published events
-	Free            func() (uint64, error) // returns free bytes; nil: no check
-	MinFree         uint64                 // defaults to 1 GiB
-	Stored, Removed func(graspsync.Event)  // called with each newly stored and each removed event; may be nil
-	Hooks           Hooks
+	Open                 func(removed func(graspsync.Event)) (*eventstoreadapter.Store, error)
+	Sync                 relaysync.Config
+	Transport            relaysync.Transport
+	Egress               egress.Config
+	Us                   nip34.Identity
+	ApplyPolicyToClients bool
+	Free                 func() (uint64, error)
+	MinFree              uint64
+	Stored, Removed      func(graspsync.Event)
+	Hooks                Hooks
 }
 
 // Core is graspsync in a relay, independent of the relay's library. Use [New].
 type Core struct {
 	Config
 
-	Store     *eventstoreadapter.Store
-	Holding   bool            // Sync.Holder is set
-	Manager   Manager         // set by Manage
-	Records   settings.Opened // nil if the embedder closes them
-	Room      *Room
-	Questions *Questions
-	Upkeep    *Upkeep
-	Imports   *Imports               // the Store of the manager
-	Log       *slog.Logger           // Sync.Logger
-	unsure    unsure                 // events whose saving failed
-	syncs     *relaysync.SyncManager // nil if Manage was not called
+	Store   *eventstoreadapter.Store
+	Manager Manager         // set by Manage
+	Records settings.Opened // nil if the embedder closes them
+	Room    *Room
+	Upkeep  *Upkeep
+	Imports *Imports     // the Store of the manager
+	Log     *slog.Logger // Sync.Logger
 
 	broadcasts chan graspsync.Event
 	dropped    atomic.Uint64
 	ran        atomic.Bool
+	closed     atomic.Bool
 	warned     atomic.Bool // the first refusal of a synced event by a hook was logged
+	lines      seldom.Lines[struct{}]
 
-	mu       sync.Mutex
-	removed  []graspsync.Event // events without calls of Hooks.Removed; guarded by mu
-	removals uint64            // total number of removed events; guarded by mu
+	mu sync.Mutex
+	// guarded by mu
+	removed  []graspsync.Event              // events without calls of Hooks.Removed
+	removals uint64                         // total number of removed events
+	unsure   map[graspsync.EventID]struct{} // events that may be stored although saving them failed
 }
 
 // New returns a Core without a manager.
@@ -115,8 +129,8 @@ func New(cfg Config) (c *Core, err error) {
 		cfg.Sync.Logger = slog.New(slog.DiscardHandler)
 	}
 	c = &Core{
-		Config: cfg, Holding: cfg.Sync.Holder != nil, Room: NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger), Questions: NewQuestions(cfg.Sync.Logger),
-		Log: cfg.Sync.Logger, broadcasts: make(chan graspsync.Event, maxBroadcasts),
+		Config: cfg, Room: NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger), Log: cfg.Sync.Logger,
+		broadcasts: make(chan graspsync.Event, maxBroadcasts), unsure: make(map[graspsync.EventID]struct{}),
 	}
 	if c.Store, err = cfg.Open(func(e graspsync.Event) {
 		c.AddRemoved(e)
@@ -129,35 +143,33 @@ func New(cfg Config) (c *Core, err error) {
 	return c, nil
 }
 
-// Manage creates the manager. AllowPlaintext of either configuration applies to both. If Manage
-// fails, it closes the store.
-func (c *Core) Manage(transport relaysync.Transport, out egress.Config) (err error) {
+// Manage creates the manager. If it fails, it closes the store.
+func (c *Core) Manage() (err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Store.Close()) // the Store locks the database
 		}
 	}()
-	plaintext := out.AllowPlaintext || c.Sync.AllowPlaintext
-	out.AllowPlaintext, c.Sync.AllowPlaintext = plaintext, plaintext
-	if transport == nil {
-		out.OwnNames = append(c.Us.HostPorts(), out.OwnNames...)
-		dialer, err := egress.NewDialer(out)
+	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
+	c.Sync.AllowPlaintext = c.Egress.AllowPlaintext
+	if c.Transport == nil {
+		c.Egress.OwnNames = append(c.Us.HostPorts(), c.Egress.OwnNames...)
+		dialer, err := egress.NewDialer(c.Egress)
 		if err != nil {
 			return fmt.Errorf("khatru adapter: %w", err)
 		}
-		if transport, err = wstransport.New(wstransport.Config{Dialer: dialer, Logger: c.Log}); err != nil {
+		if c.Transport, err = wstransport.New(wstransport.Config{Dialer: dialer, Logger: c.Log}); err != nil {
 			return fmt.Errorf("khatru adapter: %w", err)
 		}
 	}
-	if c.Holding && c.Sync.Policy != nil { // the default policy holds nothing
-		c.Sync.Policy = c.Imports.Policy(c.Sync.Policy)
+	if c.holds() && c.Sync.Policy != nil { // the default policy holds nothing
+		c.Sync.Policy = c.Policy(c.Sync.Policy)
 	}
-	if c.syncs, err = relaysync.New(c.Imports, transport, c.Us, c.Sync); err != nil {
-		return err
-	}
-	c.Manager = c.syncs
-	return nil
+	c.Manager, err = relaysync.New(c.Imports, c.Transport, c.Us, c.Sync)
+	return err
 }
+
+func (c *Core) holds() bool { return c.Sync.Holder != nil }
 
 func (c *Core) broadcast(ctx context.Context) {
 	for {
@@ -205,13 +217,28 @@ func (c *Core) FollowRemovals(ctx context.Context) {
 	c.removed = nil
 	c.mu.Unlock()
 	for _, e := range removed {
-		c.removedOne(ctx, e)
+		c.Hooks.Removed(ctx, e)
+		tell(c.Config.Removed, e)
 	}
 }
 
-func (c *Core) removedOne(ctx context.Context, e graspsync.Event) {
-	c.Hooks.Removed(ctx, e)
-	tell(c.Config.Removed, e)
+func (c *Core) addUnsure(events ...graspsync.Incoming) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.unsure) > maxUnsure {
+		clear(c.unsure)
+	}
+	for _, in := range events {
+		c.unsure[in.Event.ID] = struct{}{}
+	}
+}
+
+func (c *Core) takeUnsure(id graspsync.EventID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, is := c.unsure[id]
+	delete(c.unsure, id)
+	return is
 }
 
 func tell(whom func(graspsync.Event), e graspsync.Event) {

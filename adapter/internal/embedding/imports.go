@@ -77,7 +77,7 @@ func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcom
 	defer s.env.FollowRemovals(ctx) // after the hooks for stored events, one of which a later one may have replaced
 	outcomes, err = s.Store.Save(ctx, events)
 	if err != nil {
-		s.env.unsure.add(events...)
+		s.env.addUnsure(events...)
 		return nil, err
 	}
 	if len(outcomes) != len(events) {
@@ -85,14 +85,14 @@ func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcom
 	}
 	for i, in := range events {
 		o := &outcomes[i]
-		if o.Result == graspsync.Failed {
-			s.env.unsure.add(in)
-			continue
-		}
 		if in.Event.IsZero() {
 			continue
 		}
-		if tried := s.env.unsure.take(in.Event.ID); tried && o.Result == graspsync.Duplicate {
+		if o.Result == graspsync.Failed {
+			s.env.addUnsure(in)
+			continue
+		}
+		if tried := s.env.takeUnsure(in.Event.ID); tried && o.Result == graspsync.Duplicate {
 			o.Result = graspsync.Stored // the failed attempt stored it and called no hooks
 		}
 		switch o.Result {
@@ -100,12 +100,12 @@ func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcom
 			s.env.Hooks.Stored(ctx, in.Event)
 			tell(s.env.Stored, in.Event)
 			s.env.Broadcast(in.Event)
-			s.env.Upkeep.Track(in.Event.Event)
+			_ = s.env.Upkeep.Track(in.Event)
 			if s.env.countRemoved() != removed { // a concurrent deletion may have removed this event before all hooks stored it
 				s.env.Upkeep.Undo(ctx, in.Event)
 			}
 		case graspsync.Duplicate:
-			s.env.Upkeep.Track(in.Event.Event) // an earlier process may have ended before Track
+			_ = s.env.Upkeep.Track(in.Event) // an earlier process may have ended before Track
 		}
 	}
 	return outcomes, nil
@@ -115,7 +115,7 @@ func (s *Imports) acceptable(ctx context.Context, in graspsync.Incoming) (outcom
 	if in.Event.IsZero() {
 		return outcome // the store refuses it
 	}
-	if !s.env.Holding { // else hooked.Judge called admit
+	if !s.env.holds() { // else hooked.Judge called admit
 		if outcome = s.env.admit(ctx, in); outcome.Result != 0 {
 			return outcome
 		}

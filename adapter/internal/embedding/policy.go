@@ -17,18 +17,18 @@ const ReasonHook = "blocked: refused by a hook of the relay"
 
 // Policy wraps a policy that holds events and checks the hooks of the relay first, so that no git
 // data is fetched for a refused event. Published events have just passed them.
-func (s *Imports) Policy(behind relaysync.Policy) relaysync.Policy { return &hooked{behind, s} }
+func (c *Core) Policy(behind relaysync.Policy) relaysync.Policy { return &hooked{behind, c} }
 
 type hooked struct {
 	relaysync.Policy
-	imports *Imports
+	env *Core
 }
 
 func (h *hooked) Judge(
 	ctx context.Context, e graspsync.Event, src graspsync.Source, view relaysync.View,
 ) (graspsync.Verdict, error) {
 	if !isSubmission(ctx) {
-		switch o := h.imports.env.admit(synced(ctx), graspsync.Incoming{Event: e, Source: src}); o.Result {
+		switch o := h.env.admit(synced(ctx), graspsync.Incoming{Event: e, Source: src}); o.Result {
 		case graspsync.Refused:
 			detail := strings.TrimPrefix(o.Err.Error(), ErrRejected.Error()+": ")
 			return graspsync.Verdict{Decision: graspsync.Reject, Reason: ReasonHook, Detail: detail}, nil
@@ -37,7 +37,7 @@ func (h *hooked) Judge(
 		}
 	}
 	// A held unstorable event would fail only when it is released.
-	if err := h.imports.Storable(e); err != nil && !nostr.IsEphemeralKind(e.Kind) {
+	if err := h.env.Store.Storable(e); err != nil && !nostr.IsEphemeralKind(e.Kind) {
 		detail := strings.TrimPrefix(err.Error(), eventstoreadapter.ErrUnstorable.Error()+": ")
 		return graspsync.Verdict{Decision: graspsync.Reject, Reason: "invalid: " + eventstoreadapter.ErrUnstorable.Error(), Detail: detail}, nil
 	}

@@ -1,54 +1,58 @@
 package embedding
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
-	"log/slog"
-	"sync/atomic"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	"github.com/graspsync/graspsync/internal/seldom"
 )
 
 // MsgUnread is the message for a client whose query failed.
 const MsgUnread = "error: the store could not be read, try again later"
 
-// CloseFrame is the type of a close frame, internalError a status (RFC 6455).
+// closeFrame is the type of a close frame, internalError a status (RFC 6455).
 const (
-	CloseFrame    = 8
+	closeFrame    = 8
 	internalError = 1011
 )
 
-// Questions handles failed queries of clients. Clients receive an error, because an incomplete
-// answer would look complete. It is safe for concurrent use.
-type Questions struct {
-	log    *slog.Logger // read-only
-	closed atomic.Bool
-	lines  seldom.Lines[struct{}]
+// Closed returns true and the message for clients after Close. A closed store would give an
+// incomplete answer that looks complete.
+func (c *Core) Closed() (bool, string) { return c.closed.Load(), MsgEnding }
+
+// Subscription returns the id of the answered subscription, or "".
+func (c *Core) Subscription(ctx context.Context) (id string) {
+	defer func() { _ = recover() }()
+	return c.Hooks.Subscription(ctx)
 }
 
-// NewQuestions returns a Questions that logs failures to log.
-func NewQuestions(log *slog.Logger) *Questions { return &Questions{log: log} }
+// Unanswered makes a failed query different from an empty answer: it closes the subscription, or the
+// connection of a reconciliation. It returns false if no client waits for the answer.
+func (c *Core) Unanswered(ctx context.Context, err error) bool {
+	ws := c.Hooks.Client(ctx)
+	if err == nil || ws == nil || ctx.Err() != nil {
+		return false
+	}
+	why := c.Unread(err)
+	if id := c.Subscription(ctx); id != "" {
+		_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why})
+	} else {
+		_ = ws.WriteMessage(closeFrame, append(binary.BigEndian.AppendUint16(nil, internalError), why...))
+	}
+	return true
+}
 
-// Close refuses all later queries with [MsgEnding].
-func (q *Questions) Close() { q.closed.Store(true) }
-
-// Closed reports whether Close was called.
-func (q *Questions) Closed() bool { return q.closed.Load() }
-
-// Unanswered returns the message for the client of a failed query, and logs once per minute.
-func (q *Questions) Unanswered(err error) (why string) {
+// Unread returns the message for the client of a failed query, and logs once per minute.
+func (c *Core) Unread(err error) (why string) {
 	if errors.Is(err, eventstoreadapter.ErrClosed) {
 		return MsgEnding
 	}
-	if q.lines.May(struct{}{}, time.Now()) {
-		q.log.Error("reading the store for a client failed", "err", err)
+	if c.lines.May(struct{}{}, time.Now()) {
+		c.Log.Error("reading the store for a client failed", "err", err)
 	}
 	return MsgUnread
-}
-
-// Closing returns the payload of a [CloseFrame] with a reason.
-func Closing(why string) []byte {
-	return append(binary.BigEndian.AppendUint16(nil, internalError), why...)
 }

@@ -40,12 +40,12 @@ func (c *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread e
 	}
 	switch ephemeral := nostr.IsEphemeralKind(kind); {
 	case ephemeral: // not recorded
-		if msg == "" && unread == nil && c.Gate {
+		if msg == "" && unread == nil && c.ApplyPolicyToClients {
 			msg = c.accepts(ctx, e)
 		}
 		return msg
 	case msg != "":
-	case c.Questions.Closed():
+	case c.closed.Load():
 		return MsgEnding
 	case unread != nil:
 		return "invalid: " + unread.Error()
@@ -58,7 +58,7 @@ func (c *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread e
 		c.Manager.NotifyRefused(e, msg)
 		return msg
 	}
-	if c.Gate && !c.Holding { // a holding policy judges after all hooks
+	if c.ApplyPolicyToClients && !c.holds() { // a holding policy judges after all hooks
 		return c.accepts(ctx, e)
 	}
 	return ""
@@ -72,39 +72,48 @@ func (c *Core) accepts(ctx context.Context, e graspsync.Event) (msg string) {
 	return msg
 }
 
-// Publish stores a published event that no hook refuses, or lets the policy hold it. fresh reports
-// that it is newly stored. Without fresh and err the client receives OK, and notice.
-func (c *Core) Publish(ctx context.Context, e graspsync.Event) (notice string, fresh bool, err error) {
-	if c.Gate && c.Holding {
+// Publish stores a published event that no hook refuses, or lets the policy hold it. unread is the
+// parse error of e. The error is Hooks.Duplicate if nothing was stored and the client receives OK.
+func (c *Core) Publish(ctx context.Context, e graspsync.Event, unread error) error {
+	if unread != nil {
+		return errors.New(MsgMalformed)
+	}
+	if c.ApplyPolicyToClients && c.holds() {
 		switch verdict, msg := c.Verdict(ctx, e); verdict.Decision {
 		case graspsync.Accept:
 		case graspsync.Hold:
-			return msg, false, nil
+			if ws := c.Hooks.Client(ctx); ws != nil {
+				_ = ws.WriteJSON(nostr.NoticeEnvelope(msg))
+			}
+			return c.Hooks.Duplicate
 		default:
-			return "", false, errors.New(msg)
+			return errors.New(msg)
 		}
 	}
 	in := graspsync.Incoming{Event: e}
 	outcomes, err := c.Store.Save(context.WithoutCancel(ctx), []graspsync.Incoming{in})
 	if err != nil {
-		c.unsure.add(in)
-		return "", false, c.failed("storing an event failed", err)
+		c.addUnsure(in)
+		return c.failed("storing an event failed", err)
 	}
 	switch o := outcomes[0]; o.Result {
 	case graspsync.Stored:
-		return "", true, nil
-	case graspsync.Duplicate: // unsure if the failed attempt stored it and called no hooks
-		return "", c.unsure.take(e.ID), nil
+		return nil
+	case graspsync.Duplicate:
+		if c.takeUnsure(e.ID) { // the failed attempt stored it and called no hooks
+			return nil
+		}
+		return c.Hooks.Duplicate
 	case graspsync.Superseded:
 		c.FollowRemovals(ctx) // khatru calls no hook for a duplicate
-		return "", false, nil
+		return c.Hooks.Duplicate
 	case graspsync.Deleted:
-		return "", false, errors.New(MsgDeleted)
+		return errors.New(MsgDeleted)
 	case graspsync.Refused:
-		return "", false, errors.New("invalid: " + o.Err.Error())
+		return errors.New("invalid: " + o.Err.Error())
 	default:
-		c.unsure.add(in)
-		return "", false, c.failed("storing an event failed", o.Err)
+		c.addUnsure(in)
+		return c.failed("storing an event failed", o.Err)
 	}
 }
 
@@ -151,8 +160,13 @@ func (c *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 func (c *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
 	ctx = submission(ctx)
 	verdict, err := c.Manager.Judge(ctx, e)
-	if errors.Is(err, relaysync.ErrNotReady) && c.started(ctx) {
-		verdict, err = c.Manager.Judge(ctx, e)
+	if errors.Is(err, relaysync.ErrNotReady) {
+		select {
+		case <-c.Manager.Ready():
+			verdict, err = c.Manager.Judge(ctx, e)
+		case <-time.After(startGrace):
+		case <-ctx.Done():
+		}
 	}
 	if errors.Is(err, ErrRoom) { // the disk filled up after the hooks ran
 		return graspsync.Verdict{}, MsgRoom
@@ -180,16 +194,4 @@ func (c *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsyn
 		msg = verdict.Message()
 	}
 	return verdict, msg
-}
-
-func (c *Core) started(ctx context.Context) bool {
-	patience := time.NewTimer(startGrace)
-	defer patience.Stop()
-	select {
-	case <-c.Manager.Ready():
-		return true
-	case <-patience.C:
-	case <-ctx.Done():
-	}
-	return false
 }

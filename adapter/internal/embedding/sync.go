@@ -53,7 +53,7 @@ func (s Sync) Run(ctx context.Context) error {
 // Close refuses further reads and writes and waits up to 10 seconds for current ones. Call it after
 // Run, before closing the backend. It is idempotent.
 func (s Sync) Close() error {
-	s.core.Questions.Close()
+	s.core.closed.Store(true)
 	err := s.core.Store.Close()
 	if s.core.Records != nil {
 		err = errors.Join(err, s.core.Records.Close())
@@ -83,7 +83,10 @@ func (s Sync) Collector(namespace string) prometheus.Collector {
 }
 
 // Manager returns the SyncManager, to which a policy reports held events.
-func (s Sync) Manager() *relaysync.SyncManager { return s.core.syncs }
+func (s Sync) Manager() *relaysync.SyncManager {
+	m, _ := s.core.Manager.(*relaysync.SyncManager)
+	return m
+}
 
 // Remove removes an event as moderation and calls the hooks of the relay. Sync does not fetch it
 // again while its id is remembered. Clients can submit it again. Removing a missing event is no

@@ -61,8 +61,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	c = s.parts.Config
 	store := cfg.Store
 	store.Hides = func(e graspsync.Event) bool { _, is := c.Rules.Hides(e); return is }
-	var embed func()
-	if s.sync, embed, err = khatruadapter.Prepare(gs.Relay, backend, identity, khatruadapter.Config{
+	if s.sync, err = khatruadapter.Prepare(gs.Relay, backend, identity, khatruadapter.Config{
 		ApplyPolicyToClients: true, Egress: c.Egress, Sync: c.Sync, Store: store, MaxQuery: cfg.MaxQuery,
 		Free: s.parts.Free, MinFree: cfg.Serve.MinFreeDisk, Stored: s.parts.NotifyStored, Removed: s.parts.NotifySuperseded,
 	}); err != nil {
@@ -74,7 +73,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	}); err != nil {
 		return nil, err
 	}
-	embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
+	s.sync.Embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
 	gs.Relay.OverwriteRelayInformation = s.describes
 	gs.Relay.SetRouter(routes(gs, s.parts.Git, s.parts.Pages, identity))
 	if info := gs.Relay.Info; info != nil && !slices.Contains(info.SupportedGrasps, "GRASP-02") {

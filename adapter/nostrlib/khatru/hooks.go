@@ -20,15 +20,8 @@ import (
 // IsSynced reports whether a hook is called for a synced or released event, which has no client.
 func IsSynced(ctx context.Context) bool { return embedding.IsSynced(ctx) }
 
-// Errors in outcomes of synced events.
-var (
-	// ErrRejected is wrapped if the OnEvent hook of the relay refuses an event.
-	ErrRejected = embedding.ErrRejected
-	// ErrHook is wrapped if a hook of the relay panics.
-	ErrHook = embedding.ErrHook
-	// ErrRoom is wrapped if an event is not stored because the disk is full.
-	ErrRoom = embedding.ErrRoom
-)
+// ErrRoom is wrapped if an event is not stored because the disk is full.
+var ErrRoom = embedding.ErrRoom
 
 const msgID = "invalid: the id differs from NIP-01 because of control characters"
 
@@ -73,17 +66,7 @@ func malformed(t gonostr.Tag) bool {
 // that the client receives OK.
 func (s *Sync) storeEvent(ctx context.Context, e nostr.Event) error {
 	parsed, err := nostrlib.FromEvent(e)
-	if err != nil {
-		return errors.New(embedding.MsgMalformed)
-	}
-	notice, fresh, err := s.core.Publish(ctx, parsed)
-	if ws := khatru.GetConnection(ctx); ws != nil && notice != "" {
-		_ = ws.WriteJSON(nostr.NoticeEnvelope(notice)) // fails only if the client has disconnected
-	}
-	if err == nil && !fresh {
-		return eventstore.ErrDupEvent
-	}
-	return err
+	return s.core.Publish(ctx, parsed, err)
 }
 
 // deleteEvent is the DeleteEvent hook, for moderation.
@@ -141,11 +124,8 @@ func (s *Sync) onCount(ctx context.Context, f nostr.Filter) (reject bool, msg st
 func (s *Sync) asked(
 	ctx context.Context, f nostr.Filter, theirs func(context.Context, nostr.Filter) (bool, string),
 ) (reject bool, msg string) {
-	if s.core.Questions.Closed() { // the store is closed, and an incomplete answer would look complete
-		return true, embedding.MsgEnding
-	}
-	if theirs == nil {
-		return false, ""
+	if reject, msg = s.core.Closed(); reject || theirs == nil {
+		return reject, msg
 	}
 	return theirs(ctx, f)
 }
@@ -157,9 +137,7 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 		switch {
 		case khatru.IsNegentropySession(ctx):
 			keys, err := s.store.Reconciled(ctx, f)
-			if err != nil {
-				s.unanswered(ctx, err)
-			}
+			s.core.Unanswered(ctx, err)
 			for _, key := range keys {
 				if !yield(nostr.Event{ID: nostr.ID(key.ID), CreatedAt: nostr.Timestamp(key.CreatedAt)}) {
 					return
@@ -167,9 +145,7 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 			}
 		case !khatru.IsInternalCall(ctx):
 			events, err := s.store.Query(ctx, f, s.maxQuery)
-			if err != nil {
-				s.unanswered(ctx, err)
-			}
+			s.core.Unanswered(ctx, err)
 			for _, e := range events {
 				s.paced(ctx)
 				if !yield(e) {
@@ -178,30 +154,6 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 			}
 		}
 	}
-}
-
-// unanswered makes a failed query different from an empty answer: it closes the subscription, or
-// the connection of a reconciliation.
-func (s *Sync) unanswered(ctx context.Context, err error) {
-	if ctx.Err() != nil { // the client has disconnected
-		return
-	}
-	why := s.core.Questions.Unanswered(err)
-	ws := khatru.GetConnection(ctx)
-	if ws == nil {
-		return
-	}
-	if id, ok := subscription(ctx); ok && !khatru.IsNegentropySession(ctx) {
-		_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why}) // fails only if the client has disconnected
-	} else {
-		_ = ws.WriteMessage(embedding.CloseFrame, embedding.Closing(why))
-	}
-}
-
-// subscription returns the id of the answered subscription. khatru panics if there is none.
-func subscription(ctx context.Context) (id string, ok bool) {
-	defer func() { ok = recover() == nil }()
-	return khatru.GetSubscriptionID(ctx), true
 }
 
 // preventBroadcast is the PreventBroadcast hook if Config.Store.Hides is set.
@@ -216,16 +168,14 @@ func (s *Sync) preventBroadcast(ws *khatru.WebSocket, f nostr.Filter, e nostr.Ev
 
 func (s *Sync) paced(ctx context.Context) {
 	if ws := khatru.GetConnection(ctx); s.pace != nil && ws != nil {
-		if id, ok := subscription(ctx); ok {
-			s.pace(ctx, ws.Request, id)
-		}
+		s.pace(ctx, ws.Request, s.core.Subscription(ctx))
 	}
 }
 
 func (s *Sync) count(ctx context.Context, f nostr.Filter) (uint32, error) {
 	n, err := s.store.Count(ctx, f)
 	if err != nil {
-		return 0, errors.New(s.core.Questions.Unanswered(err))
+		return 0, errors.New(s.core.Unread(err))
 	}
 	return n, nil
 }
@@ -278,6 +228,19 @@ func (s *Sync) hooks() embedding.Hooks {
 				with("OnEventDeleted", e, func(e nostr.Event) { r.OnEventDeleted(ctx, e) })
 			}
 		},
-		Send: func(e graspsync.Event) { with("BroadcastEvent", e, func(e nostr.Event) { r.BroadcastEvent(e) }) },
+		Send:      func(e graspsync.Event) { with("BroadcastEvent", e, func(e nostr.Event) { r.BroadcastEvent(e) }) },
+		Duplicate: eventstore.ErrDupEvent,
+		Client: func(ctx context.Context) embedding.Client {
+			if ws := khatru.GetConnection(ctx); ws != nil {
+				return ws
+			}
+			return nil
+		},
+		Subscription: func(ctx context.Context) string {
+			if khatru.IsNegentropySession(ctx) {
+				return ""
+			}
+			return khatru.GetSubscriptionID(ctx)
+		},
 	}
 }

@@ -205,7 +205,7 @@ func TestAllowDeleting(t *testing.T) {
 	importEvents(t, store, repo, issue)
 	results, outcomes := importEvents(t, store, event(alice, 5, start, nostr.Tag{"e", repo.ID.Hex()}, nostr.Tag{"e", issue.ID.Hex()}))
 	require.Equal(t, []graspsync.Result{graspsync.Refused}, results)
-	require.ErrorIs(t, outcomes[0].Err, ErrRejected)
+	require.ErrorIs(t, outcomes[0].Err, embedding.ErrRejected)
 	require.ErrorContains(t, publish(t, relay, event(alice, 5, start, nostr.Tag{"a", "30617:" + alice.Hex() + ":repo"})), "can't be deleted")
 	require.Len(t, content(t, s.Store()), 2)
 }
@@ -270,7 +270,7 @@ func TestOnEventKeepsOut(t *testing.T) {
 	s, store, m := embed(t, relay, newSlice(t), cfg)
 	results, outcomes := importEvents(t, store, event(alice, 1, start), event(bob, 1, start))
 	require.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Refused}, results)
-	require.ErrorIs(t, outcomes[1].Err, ErrRejected)
+	require.ErrorIs(t, outcomes[1].Err, embedding.ErrRejected)
 	require.Contains(t, book.String(), "hook refused a synced event")
 	o, err := s.Release(t.Context(), ours(t, event(bob, 1, start)))
 	require.NoError(t, err)
@@ -291,7 +291,7 @@ func TestOnEventKeepsOut(t *testing.T) {
 
 	inner := relaysync.NewGRASPPolicy(nip34.Identity{})
 	verdict[bob] = "blocked: spam"
-	v, err := s.core.Imports.Policy(inner).Judge(t.Context(), ours(t, event(bob, 1, start)), graspsync.Source{Kind: graspsync.Live}, nil)
+	v, err := s.core.Policy(inner).Judge(t.Context(), ours(t, event(bob, 1, start)), graspsync.Source{Kind: graspsync.Live}, nil)
 	require.NoError(t, err)
 	require.Equal(t, graspsync.Verdict{Decision: graspsync.Reject, Reason: embedding.ReasonHook, Detail: `"blocked: spam"`}, v)
 }

@@ -170,7 +170,7 @@ func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (
 	require.NoError(t, err)
 	m := &fakeManager{}
 	s.core.Manager = m
-	s.wire()
+	s.Embed()
 	return s, s.core.Imports, m
 }
 

@@ -18,7 +18,7 @@ import (
 // ErrReplaced is wrapped by the error of [Sync.Run] if a hook of the relay was set after [New].
 var ErrReplaced = errors.New("a hook of the relay was set after New; set it before, and both are called")
 
-// hooks are the hooks of a relay that wire wraps.
+// hooks are the hooks of a relay that Embed wraps.
 type hooks struct {
 	onEvent          func(ctx context.Context, e nostr.Event) (reject bool, msg string)
 	deleteEvent      func(ctx context.Context, id nostr.ID) error
@@ -35,8 +35,12 @@ func hooksOf(r *khatru.Relay) hooks {
 	}
 }
 
-func (s *Sync) wire() {
+// Embed adds the hooks to the relay. Call it once, before the relay serves.
+func (s *Sync) Embed() {
 	r := s.relay
+	if r.ServiceURL == "" {
+		r.ServiceURL = s.core.Us.URL() // else khatru derives it from the Host header
+	}
 	r.OnEvent, r.StoreEvent, r.ReplaceEvent = s.onEvent, s.storeEvent, s.storeEvent
 	r.DeleteEvent, r.OnEventSaved = s.deleteEvent, s.onEventSaved
 	r.OnRequest, r.OnCount, r.QueryStored, r.Count = s.onRequest, s.onCount, s.queryStored, s.count
@@ -52,9 +56,9 @@ func (s *Sync) wire() {
 		most := min(s.maxQuery, s.store.PageSize())
 		r.Info.Limitation = &nip11.RelayLimitationDocument{
 			MaxMessageLength: int(r.MaxMessageSize), MaxLimit: most, DefaultLimit: most, MaxEventTags: wire.MaxTags,
-			RestrictedWrites: s.core.Gate,
+			RestrictedWrites: s.core.ApplyPolicyToClients,
 		}
-		if s.core.Gate {
+		if s.core.ApplyPolicyToClients {
 			r.Info.Limitation.CreatedAtUpperLimit = int64(relaysync.FutureTolerance / time.Second)
 		}
 	}
