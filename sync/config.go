@@ -239,9 +239,6 @@ const (
 	maxPage        = 50_000 // events accepted in one page, because some relays ignore limits
 	idsPerRequest  = 250    // events requested by id in one request, fewer if the relay accepts fewer
 
-	// rebuildFilters is the number of live filters of a relay from which they are replaced if that
-	// saves a fifth.
-	rebuildFilters = 70
 	// pollEvery is the maximum time between two requests for an item without room in a live
 	// subscription.
 	pollEvery = 10 * time.Minute

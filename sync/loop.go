@@ -147,7 +147,7 @@ func (l *loop) planConfig() plan.Config {
 		MaxDials: cfg.constants.MaxDials, DialEvery: dialEvery, MaxConnections: cfg.Limits.MaxConnections,
 		MaxRelays: cfg.constants.MaxRelays, MaxRoots: cfg.Limits.MaxRootsPerRepo,
 		MaxAuthors: maxAuthors, AuthorsPerPass: authorsPerPass,
-		MaxBatches: maxBatches, RebuildFilters: rebuildFilters,
+		MaxBatches:       maxBatches,
 		HostedStatesOnly: cfg.HostedStatesOnly,
 		BatchTimeout:     t.BatchTimeout, Overlap: overlap, QuickReconnect: quickReconnect,
 		DailyMin: least, DailyMax: most,

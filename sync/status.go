@@ -91,9 +91,7 @@ type RelayStatus struct {
 	GapBatches int `json:"gap_batches"` // batches of this pass that ended with gaps
 
 	// Descendants is the number of followed replies to root events, direct or indirect.
-	// DescendantsLive of them are followed live, the others are polled.
-	Descendants     int `json:"descendants"`
-	DescendantsLive int `json:"descendants_live"`
+	Descendants int `json:"descendants"`
 
 	LiveSubscriptions int `json:"live_subscriptions"`
 	LiveFilters       int `json:"live_filters"`
@@ -294,7 +292,7 @@ func (o *statusBuilder) relayStatus(p plan.RelayStatus) RelayStatus {
 		URL: p.Relay, Phase: p.Phase.String(), Health: h.State.String(), phase: p.Phase, health: h.State,
 		Bootstrap: p.Bootstrap, Repos: p.Repos, Examples: p.Examples,
 		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed,
-		Descendants: p.Descendants, DescendantsLive: p.DescendantsLive,
+		Descendants:       p.Descendants,
 		LiveSubscriptions: p.LiveSubs, LiveFilters: p.LiveFilters, Unfollowed: p.Unfollowed,
 		Attempts: h.Attempts, Connects: h.Connections, FailedAttempts: h.FailedAttempts,
 		Disconnects: h.Disconnects, Reconnects: h.Reconnects,

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -46,7 +47,6 @@ type liveSub struct {
 	filters []nostr.Filter // immutable
 	size    int            // of its request in bytes
 	since   time.Time
-	tier    tier // threadTier: closed if layers 1 to 3 need its room
 }
 
 type liveState struct {
@@ -66,7 +66,7 @@ type liveState struct {
 
 	// These outlive a connection.
 	poll         pollState
-	resting      []refusedFilters
+	resting      map[filterRole]rest
 	most         int       // learned maximum number of subscriptions; 0: unknown
 	noKinds      bool      // the relay refused the filter of all kinds
 	learnedUntil time.Time // of most and noKinds
@@ -83,22 +83,29 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 	if !now.Before(l.learnedUntil) && (l.noKinds || l.most > 0) {
 		l.noKinds, l.most, l.stale = false, 0, l.stale || l.unfollowed > 0
 	}
-	if l.stale || l.tooIdle(r) || len(l.subs) == 0 && len(l.missing)+len(l.lost) > 0 {
+	if l.stale || l.idle > max(idleValues, len(r.history.items)) || len(l.subs) == 0 && len(l.missing)+len(l.lost) > 0 {
 		lv.consolidate(r, now)
 		return
 	}
-	items, threads := lv.byTier(l.missing)
+	if len(l.missing)+len(l.lost) == 0 {
+		if r.catchUp.missed || !l.waitUntil.IsZero() {
+			lv.opened(r, nil) // the missing items are no longer wanted
+		}
+		return
+	}
+	if r.busy() && now.Before(l.waitUntil) {
+		return
+	}
+	items, threads := lv.byTier(maps.Keys(l.missing))
 	if len(items)+len(l.lost) > 0 {
 		lv.followMissing(r, items, now)
-	} else if len(threads) == 0 && (r.catchUp.missed || !l.waitUntil.IsZero()) {
-		lv.opened(r, nil) // the missing items are no longer wanted
 	}
 	if len(threads) > 0 && len(l.missing) == len(threads) {
 		lv.followThreads(r, threads, now)
 	}
 }
 
-func (lv *liveSync) byTier(items map[Item]struct{}) (out, threads []Item) {
+func (lv *liveSync) byTier(items iter.Seq[Item]) (out, threads []Item) {
 	for it := range items {
 		if lv.repos.tier(it) == threadTier {
 			threads = append(threads, it)
@@ -111,10 +118,7 @@ func (lv *liveSync) byTier(items map[Item]struct{}) (out, threads []Item) {
 
 func (lv *liveSync) followMissing(r *relayState, items []Item, now time.Time) {
 	l := &r.live
-	switch {
-	case r.busy() && now.Before(l.waitUntil):
-		return
-	case l.unfollowed > 0:
+	if l.unfollowed > 0 {
 		lv.followNoMore(r, items, now)
 		return
 	}
@@ -122,49 +126,35 @@ func (lv *liveSync) followMissing(r *relayState, items []Item, now time.Time) {
 	if len(l.lost) > 0 {
 		fresh = joined(r, slices.Concat(l.lost, fresh))
 	}
-	c := lv.packed(r, fresh)
-	total := l.filters() + c.filters(r)
-	crowded := total > lv.cfg.RebuildFilters && 4*total > 5*(1+filtersFor(r.limits, r.history.ofKind))
-	if fits := c.fits(r, mainTier); !fits || crowded {
-		m := lv.merged(r, fresh, mainTier)
-		if fits = m.fits(r, mainTier); fits && m.overlaps(r, mainTier) {
-			c = m
-		}
-	}
-	fits := c.fits(r, mainTier)
+	c := lv.change(r, fresh, r.liveRoom())
+	fits := c.fits(r, r.liveRoom())
 	switch {
-	case fits && c.overlaps(r, mainTier), fits && !lv.waits(r, now):
+	case fits && c.overlaps(r), fits && !lv.waits(r, now):
 		items = append(items, lv.repos.itemsOfAll(r, l.lost)...)
 		l.lost = nil
-		lv.addFilters(r, c, items, mainTier, now)
+		lv.addFilters(r, c, items, now)
 	case !lv.waits(r, now):
 		lv.consolidate(r, now)
 	}
 }
 
+// followThreads follows items of layer 4 in three quarters of the subscriptions, and polls them
+// beyond.
 func (lv *liveSync) followThreads(r *relayState, items []Item, now time.Time) {
-	fresh := lv.filters(r, items)
-	c := lv.packed(r, fresh)
-	if !c.fits(r, threadTier) {
-		c = lv.merged(r, fresh, threadTier)
-	}
-	if r.live.unfollowed == 0 && c.tooLarge == 0 && c.fits(r, threadTier) {
-		lv.addFilters(r, c, items, threadTier, now)
+	room := r.liveRoom() * 3 / 4
+	c := lv.change(r, lv.filters(r, items), room)
+	if r.live.unfollowed == 0 && c.tooLarge == 0 && c.fits(r, room) {
+		lv.addFilters(r, c, items, now)
 		return
 	}
 	lv.polling.add(r, items, now)
-	r.live.missing = nil
 	lv.opened(r, items)
 }
 
 // followNoMore polls missing items, because subscriptions have no room.
 func (lv *liveSync) followNoMore(r *relayState, items []Item, now time.Time) {
 	l := &r.live
-	var n [itemKinds]int
-	for _, it := range items {
-		n[lv.repos.infos[it].kind]++
-	}
-	added := n[itemLayer1] + filtersFor(r.limits, n)
+	added := len(lv.filters(r, items))
 	if len(l.lost) > 0 || l.kinds == 0 && lv.prefersKinds(r, l.unfollowed+added) {
 		lv.consolidate(r, now)
 		return
@@ -183,70 +173,69 @@ type subscriptionChange struct {
 	tooLarge int // filters
 }
 
-func (lv *liveSync) packed(r *relayState, fs []nostr.Filter, old ...LiveID) subscriptionChange {
-	reqs, tooLarge := packed(r.limits, fs)
-	return subscriptionChange{old: old, reqs: reqs, tooLarge: tooLarge}
+// change returns a change that adds filters, in the smallest subscription if there is no room for
+// another.
+func (lv *liveSync) change(r *relayState, fresh []nostr.Filter, room int) subscriptionChange {
+	c := packed(r.limits, fresh)
+	if c.fits(r, room) {
+		return c
+	}
+	var smallest LiveID
+	for id, s := range r.live.subs {
+		if id == r.live.kinds {
+			continue
+		}
+		if o := r.live.subs[smallest]; o == nil || cmp.Or(cmp.Compare(s.size, o.size), cmp.Compare(id, smallest)) < 0 {
+			smallest = id
+		}
+	}
+	if smallest != 0 {
+		c = packed(r.limits, joined(r, slices.Concat(fresh, r.live.subs[smallest].filters)))
+		c.old = []LiveID{smallest}
+	}
+	return c
 }
 
-// fits reports whether there is room after the change, overlaps also while old and new
-// subscriptions are both open. Subscriptions of tiers above last do not count.
-func (c subscriptionChange) fits(r *relayState, last tier) bool {
-	n, size := r.live.used(last)
+// fits reports whether there are enough subscriptions and bytes after the change, overlaps also
+// while old and new subscriptions are both open.
+func (c subscriptionChange) fits(r *relayState, room int) bool {
+	size := r.live.size()
 	for _, id := range c.old {
-		n--
 		size -= r.live.subs[id].size
 	}
-	return n+len(c.reqs) <= r.liveRoom() && r.limits.Retains(size+c.reqs.size())
+	return len(r.live.subs)-len(c.old)+len(c.reqs) <= room && r.limits.Retains(size+c.reqs.size())
 }
 
-func (c subscriptionChange) overlaps(r *relayState, last tier) bool {
-	n, size := r.live.used(last)
-	lent := r.limits.Lent()
-	if r.live.most > 0 {
-		lent = 0
+func (c subscriptionChange) overlaps(r *relayState) bool {
+	return len(c.old) == 0 || len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.limits.Lent() &&
+		r.limits.Retains(r.live.size()+c.reqs.size())
+}
+
+// apply opens and closes subscriptions, and reports whether all old filters were followed meanwhile.
+func (lv *liveSync) apply(r *relayState, c subscriptionChange) (closed []nostr.Filter, overlaps bool) {
+	if overlaps = c.overlaps(r); overlaps {
+		lv.open(r, c.reqs)
 	}
-	return len(c.old) == 0 || n+len(c.reqs) <= r.liveRoom()+lent && r.limits.Retains(size+c.reqs.size())
-}
-
-func (c subscriptionChange) filters(r *relayState) int {
-	n := c.reqs.filters()
 	for _, id := range c.old {
-		n -= len(r.live.subs[id].filters)
+		closed = append(closed, r.live.subs[id].filters...)
+		delete(r.live.subs, id)
+		lv.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
 	}
-	return n
+	if !overlaps {
+		lv.open(r, c.reqs)
+	}
+	return closed, overlaps
 }
 
 // addFilters makes a change that covers missing items. Without room for old and new subscriptions,
 // a catch-up fetches the events in between.
-func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, items []Item, t tier, now time.Time) {
-	lv.makeWay(r, c, now)
-	overlaps := c.overlaps(r, threadTier)
-	if overlaps {
-		lv.open(r, c.reqs, t)
-	}
-	var closed []nostr.Filter
-	for _, id := range c.old {
-		closed = append(closed, lv.close(r, id)...)
-	}
-	if !overlaps {
-		lv.open(r, c.reqs, t)
+func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, items []Item, now time.Time) {
+	if closed, overlaps := lv.apply(r, c); !overlaps {
 		since := lv.catchUp.lookSince(r, now)
 		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, closed), since)
 	}
 	r.live.tooLarge += c.tooLarge
 	lv.opened(r, items)
-}
-
-// makeWay closes subscriptions of layer 4 until a change has room.
-func (lv *liveSync) makeWay(r *relayState, c subscriptionChange, now time.Time) {
-	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.live.subs))) {
-		if c.fits(r, threadTier) {
-			return
-		}
-		if r.live.subs[id].tier == threadTier && !slices.Contains(c.old, id) {
-			lv.polling.add(r, lv.repos.itemsOfAll(r, lv.close(r, id)), now)
-		}
-	}
 }
 
 // opened starts a catch-up for items that were temporarily not followed.
@@ -264,34 +253,9 @@ func (lv *liveSync) opened(r *relayState, items []Item) {
 	}
 }
 
-// merged adds fresh filters to those of the smallest subscription.
-func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter, t tier) subscriptionChange {
-	var smallest LiveID
-	for id, s := range r.live.subs {
-		if id == r.live.kinds || s.tier != t {
-			continue
-		}
-		if o := r.live.subs[smallest]; o == nil || cmp.Or(cmp.Compare(s.size, o.size), cmp.Compare(id, smallest)) < 0 {
-			smallest = id
-		}
-	}
-	if smallest == 0 {
-		return lv.packed(r, fresh)
-	}
-	return lv.packed(r, joined(r, slices.Concat(fresh, r.live.subs[smallest].filters)), smallest)
-}
-
+// idleValues is the number of unwanted items from which a consolidation is worth its traffic, if
+// they are more than the wanted ones.
 const idleValues = filters.MaxValues
-
-// tooIdle reports whether a consolidation is worth its traffic, because more items are unwanted
-// than wanted, or fewer if a filter has no room.
-func (l *liveState) tooIdle(r *relayState) bool {
-	wanted := len(r.history.items)
-	if l.unfollowed > 0 {
-		wanted /= 4
-	}
-	return l.idle > max(idleValues, wanted)
-}
 
 // joined joins filters that differ only in values.
 func joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
@@ -350,52 +314,51 @@ func (lv *liveSync) waits(r *relayState, now time.Time) bool {
 // consolidate replaces all subscriptions by the minimum number that covers all items, or by as many
 // as have room. The rest is followed by kinds or polled.
 func (lv *liveSync) consolidate(r *relayState, now time.Time) {
-	wanted := make(map[Item]struct{}, len(r.history.items))
-	for it := range r.history.items {
-		wanted[it] = struct{}{}
-	}
-	items, threads := lv.byTier(wanted)
+	items, threads := lv.byTier(maps.Keys(r.history.items))
 	old := r.live.subs
 	r.live.reset()
 	fs := lv.filters(r, items)
 	reqs, left := lv.pack(r, fs)
 	kinds := lv.prefersKinds(r, left.filters())
 	if kinds {
-		fs = append(fit(r.limits, filters.Live(nostr.Filter{Kinds: filters.Kinds()})), fs...)
-		reqs, left = lv.pack(r, fs)
+		reqs, left = lv.pack(r, append(fit(r.limits, filters.Live(nostr.Filter{Kinds: filters.Kinds()})), fs...))
 		r.live.kinds = lv.last + 1 // the first request contains the filter of all kinds
 	}
 	r.live.unfollowed = left.filters()
-	polled := make(map[Item]struct{})
+	var polled []nostr.Filter
 	if !kinds {
-		lv.addItems(r, left, polled)
+		polled = left.all()
 	}
-	below, _ := packed(r.limits, lv.filters(r, threads))
-	room := r.liveRoom() - len(reqs)
+	below := packed(r.limits, lv.filters(r, threads)).reqs
+	room := r.liveRoom()*3/4 - len(reqs)
 	if bytes := r.limits.LiveBytes(); len(left) > 0 || bytes > 0 && bytes <= reqs.size() {
 		room = 0
 	}
-	below, left = within(below, room, max(0, r.limits.LiveBytes()-reqs.size()))
-	lv.addItems(r, left, polled)
-	lv.polling.begin(r, slices.Collect(maps.Keys(polled)), now)
+	below, left = within(below, max(0, room), max(0, r.limits.LiveBytes()-reqs.size()))
+	lv.polling.begin(r, lv.repos.itemsOfAll(r, append(polled, left.all()...)), now)
 	r.live.subs = old
 	c := subscriptionChange{old: slices.Sorted(maps.Keys(old)), reqs: slices.Concat(reqs, below)}
-	overlap := c.overlaps(r, threadTier)
-	if overlap {
-		lv.open(r, reqs, mainTier)
-		lv.open(r, below, threadTier)
-	}
-	for _, id := range c.old {
-		lv.close(r, id)
-	}
-	if !overlap {
-		lv.open(r, reqs, mainTier)
-		lv.open(r, below, threadTier)
+	if _, overlaps := lv.apply(r, c); !overlaps {
 		lv.catchUp.missedSince(r, now)
 	}
 	if r.catchUp.missed {
 		lv.catchUp.queueAll(r)
 	}
+}
+
+// pack packs filters into the room of a relay.
+func (lv *liveSync) pack(r *relayState, fs []nostr.Filter) (reqs, left requests) {
+	c := packed(r.limits, fs)
+	r.live.tooLarge = c.tooLarge
+	reqs, left = within(c.reqs, r.liveRoom(), r.limits.LiveBytes())
+	if len(left) > 0 && r.limits.MaxRetained == 0 {
+		var rest []nostr.Filter
+		for _, f := range left.all() {
+			rest = append(rest, reqs.fill(f, r.limits)...)
+		}
+		left = packed(r.limits, joined(r, rest)).reqs
+	}
+	return reqs, left
 }
 
 // prefersKinds reports whether LiveKinds is used for left filters without room. Polling twenty
@@ -405,51 +368,32 @@ func (lv *liveSync) prefersKinds(r *relayState, left int) bool {
 	return left > lv.cfg.PollFilters && !r.live.noKinds
 }
 
-func (lv *liveSync) addItems(r *relayState, reqs requests, items map[Item]struct{}) {
-	for _, one := range reqs {
-		for _, it := range lv.repos.itemsOfAll(r, one.filters) {
-			items[it] = struct{}{}
-		}
-	}
-}
-
-func (lv *liveSync) pack(r *relayState, fs []nostr.Filter) (reqs, left requests) {
-	reqs, r.live.tooLarge = packed(r.limits, fs)
-	most := r.liveRoom()
-	return within(squeeze(reqs, most, r.limits), most, r.limits.LiveBytes())
-}
-
 func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
 	for _, g := range lv.repos.groups(items, nil) {
 		for _, f := range lv.repos.itemFilters(g.items) {
 			fs = append(fs, fit(r.limits, filters.Live(f))...)
 		}
 	}
-	return r.live.withoutResting(fs)
+	return slices.DeleteFunc(fs, func(f nostr.Filter) bool {
+		_, rests := r.live.resting[roleOf(f)]
+		return rests
+	})
 }
 
-func (lv *liveSync) open(r *relayState, reqs requests, t tier) {
+func (lv *liveSync) open(r *relayState, reqs requests) {
 	for _, one := range reqs {
 		lv.last++
-		r.live.subs[lv.last] = &liveSub{filters: one.filters, size: one.size, since: lv.now, tier: t}
+		r.live.subs[lv.last] = &liveSub{filters: one.filters, size: one.size, since: lv.now}
 		lv.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: lv.last, Filters: one.filters})
 	}
-}
-
-func (lv *liveSync) close(r *relayState, id LiveID) []nostr.Filter {
-	fs := r.live.subs[id].filters
-	delete(r.live.subs, id)
-	lv.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
-	return fs
 }
 
 // limitsChanged consolidates if the subscriptions exceed the new limits, or if items without room
 // may have room now.
 func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 	l := &r.live
-	n, size := l.used(threadTier)
-	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || n > r.liveRoom() ||
-		!r.limits.Retains(size) {
+	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || len(l.subs) > r.liveRoom() ||
+		!r.limits.Retains(l.size()) {
 		l.stale = true
 	}
 	l.waitUntil = time.Time{}
@@ -477,15 +421,7 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 		lv.refused(r, s, now)
 		return
 	}
-	if s.tier == threadTier {
-		for _, it := range lv.repos.itemsOfAll(r, s.filters) {
-			if r.history.items[it] != 0 && lv.repos.tier(it) == threadTier {
-				put(&l.missing, it)
-			}
-		}
-	} else {
-		l.lost = append(l.lost, s.filters...)
-	}
+	l.lost = append(l.lost, s.filters...)
 	l.waitUntil = time.Time{}
 	if kinds {
 		l.kinds, l.stale = 0, true
@@ -510,57 +446,40 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	lv.catchUp.missedSome(r, now)
 }
 
-// Some relays answer requests but refuse subscriptions to some filters. Such filters rest for a day
-// and are then tried once. A catch-up fetches the missed events.
+// restFor is the time for which filters of one role are not followed, because the relay answers
+// requests but refuses subscriptions to them. A catch-up fetches the missed events.
+const restFor = 24 * time.Hour
 
-const (
-	restFor     = 24 * time.Hour
-	mostResting = 64
-)
+type rest struct{ since, until time.Time }
 
-type refusedFilters struct {
-	filters []nostr.Filter
-	until   time.Time
-	since   time.Time
-}
-
-// refused handles the refusal of a subscription. Filters of several forms are tried separately,
-// because a refusal concerns the form more often than the values.
+// refused handles the refusal of a subscription. Filters of several roles are tried separately,
+// because a refusal concerns the role more often than the values.
 func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	parts := byRole(s.filters)
 	c := subscriptionChange{reqs: measured(parts)}
-	if len(parts) > 1 && c.fits(r, s.tier) {
+	if len(parts) > 1 && c.fits(r, r.liveRoom()) {
 		since := lv.catchUp.lookSince(r, now)
 		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, s.filters), since)
-		lv.addFilters(r, c, nil, s.tier, now)
+		lv.addFilters(r, c, nil, now)
 		return
 	}
-	k := refusedFilters{filters: s.filters, since: now, until: now.Add(lv.longer(restFor))}
-	if n := len(r.live.resting); n > 0 {
-		last := &r.live.resting[n-1]
-		if last.until.Sub(now) > restFor-time.Hour {
-			k.until = last.until // too many separate refusals: tried together with the last
-		}
-		if n == mostResting {
-			last.filters = joined(r, slices.Concat(last.filters, k.filters))
-			return
-		}
+	if r.live.resting == nil {
+		r.live.resting = make(map[filterRole]rest)
 	}
-	r.live.resting = append(r.live.resting, k)
+	until := now.Add(lv.longer(restFor))
+	for _, part := range parts {
+		r.live.resting[roleOf(part[0])] = rest{since: now, until: until}
+	}
 }
 
 func (lv *liveSync) resume(r *relayState, now time.Time) {
-	kept := r.live.resting[:0]
-	for _, k := range r.live.resting {
-		if now.Before(k.until) {
-			kept = append(kept, k)
-			continue
+	for role, k := range r.live.resting {
+		if !now.Before(k.until) {
+			delete(r.live.resting, role)
+			r.live.stale, r.live.waitUntil = true, time.Time{}
+			lv.catchUp.missedSince(r, k.since)
 		}
-		r.live.lost, r.live.waitUntil = append(r.live.lost, k.filters...), time.Time{}
-		lv.catchUp.missedSome(r, k.since)
 	}
-	clear(r.live.resting[len(kept):])
-	r.live.resting = kept
 }
 
 func byRole(fs []nostr.Filter) (out [][]nostr.Filter) {
@@ -590,14 +509,11 @@ func (l *liveState) reset() {
 	}
 }
 
-func (l *liveState) used(last tier) (n, size int) {
+func (l *liveState) size() (size int) {
 	for _, s := range l.subs {
-		if s.tier <= last {
-			n++
-			size += s.size
-		}
+		size += s.size
 	}
-	return n, size
+	return size
 }
 
 func (l *liveState) filters() (n int) {
@@ -633,66 +549,4 @@ func (l *liveState) method() LiveMethod {
 		return LivePolling
 	}
 	return LiveAll
-}
-
-func (lv *liveSync) descendants(r *relayState) int {
-	if len(r.live.subs) == 0 {
-		return 0
-	}
-	n := r.history.ofKind[itemDescendant]
-	_, missing := lv.byTier(r.live.missing)
-	for _, g := range r.live.poll.groups {
-		if g.tier == threadTier {
-			n -= len(g.items)
-		}
-	}
-	return max(0, n-len(missing))
-}
-
-func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
-	if len(l.resting) == 0 {
-		return fs
-	}
-	type value struct {
-		filterRole
-		value string
-	}
-	rests := make(map[value]struct{})
-	for _, k := range l.resting {
-		for _, f := range k.filters {
-			as := roleOf(f)
-			if as.tag == "" {
-				rests[value{as, ""}] = struct{}{}
-			}
-			for _, v := range f.Tags[as.tag] {
-				rests[value{as, v}] = struct{}{}
-			}
-		}
-	}
-	out := make([]nostr.Filter, 0, len(fs))
-	for _, f := range fs {
-		as := roleOf(f)
-		if _, all := rests[value{as, ""}]; all && as.tag == "" {
-			continue
-		}
-		if as.tag != "" {
-			left := slices.DeleteFunc(slices.Clone(f.Tags[as.tag]), func(v string) bool {
-				_, ok := rests[value{as, v}]
-				return ok
-			})
-			if len(left) == 0 {
-				continue
-			}
-			f.Tags = filters.WithList(f.Tags, as.tag, left)
-		}
-		out = append(out, f)
-	}
-	return out
-}
-
-func (l *liveState) restingFilters() (n int) {
-	for _, k := range l.resting {
-		n += len(k.filters)
-	}
-	return n
 }

@@ -20,7 +20,6 @@ type Config struct {
 	MaxAuthors     int
 	AuthorsPerPass int
 	MaxBatches     int
-	RebuildFilters int           // live filters from which consolidation is considered
 	BatchTimeout   time.Duration // of a batch
 	Overlap        time.Duration // a catch-up starts this long before the last sign of life
 	QuickReconnect time.Duration // maximum connection loss after which a catch-up is enough

@@ -143,11 +143,10 @@ func (r *relayState) nextWake(now time.Time) (next time.Time) {
 }
 
 func (r *relayState) liveRoom() int {
-	most := r.limits.LiveSubscriptions()
 	if r.live.most > 0 {
-		most = min(most, r.live.most)
+		return min(r.live.most, r.limits.LiveSubscriptions())
 	}
-	return most
+	return r.limits.LiveSubscriptions()
 }
 
 type relaySyncIndex struct {

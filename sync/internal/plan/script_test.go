@@ -128,7 +128,7 @@ func (s *player) configure(words []string) error {
 		}
 		field := map[string]*int{
 			"dials": &s.cfg.MaxDials, "connections": &s.cfg.MaxConnections, "relays": &s.cfg.MaxRelays,
-			"batches": &s.cfg.MaxBatches, "rebuild": &s.cfg.RebuildFilters, "roots": &s.cfg.MaxRoots,
+			"batches": &s.cfg.MaxBatches, "roots": &s.cfg.MaxRoots,
 			"authors": &s.cfg.MaxAuthors, "perpass": &s.cfg.AuthorsPerPass,
 			"named": &s.cfg.MaxNamed,
 		}[name]
@@ -348,7 +348,13 @@ func (s *player) status() (out []string) {
 			line += " " + st.LiveMethod.String()
 		}
 		if st.Descendants > 0 {
-			line += fmt.Sprintf(" descendants=%d/%d", st.DescendantsLive, st.Descendants)
+			polled := 0
+			for _, g := range s.plan.relays.byURL[st.Relay].live.poll.groups {
+				if g.tier == threadTier {
+					polled += len(g.items)
+				}
+			}
+			line += fmt.Sprintf(" descendants=%d/%d", max(0, st.Descendants-polled), st.Descendants)
 		}
 		if n := s.plan.relays.byURL[st.Relay].byID.count(); n > 0 {
 			line += fmt.Sprintf(" named=%d", n)

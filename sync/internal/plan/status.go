@@ -9,19 +9,18 @@ import (
 
 // RelayStatus is the status of one relay.
 type RelayStatus struct {
-	Relay           graspsync.RelayURL
-	Phase           Phase
-	Bootstrap       bool
-	Repos           int // that list it
-	Wanted          int // items, with layer 1
-	InFlight        int
-	Confirmed       int
-	Descendants     int `json:",omitempty"`
-	DescendantsLive int `json:",omitempty"`
-	LiveSubs        int // open subscriptions
-	LiveFilters     int
-	Unfollowed      int // filters without room or refused
-	LiveMethod      LiveMethod
+	Relay       graspsync.RelayURL
+	Phase       Phase
+	Bootstrap   bool
+	Repos       int // that list it
+	Wanted      int // items, with layer 1
+	InFlight    int
+	Confirmed   int
+	Descendants int `json:",omitempty"`
+	LiveSubs    int // open subscriptions
+	LiveFilters int
+	Unfollowed  int // filters without room or refused
+	LiveMethod  LiveMethod
 	// Examples are up to three repositories that list it.
 	Examples  []graspsync.RepoRef
 	Gaps      int // batches of this pass with gaps
@@ -73,15 +72,15 @@ func (p *Plan) status(r *relayState) RelayStatus {
 		Confirmed:   r.history.ofStatus[confirmed],
 		LiveSubs:    len(r.live.subs),
 		LiveFilters: r.live.filters(),
-		Descendants: descendants, DescendantsLive: p.live.descendants(r),
-		Unfollowed: r.live.unfollowed + r.live.tooLarge + r.live.restingFilters() + len(r.live.lost),
-		LiveMethod: r.live.method(),
-		Examples:   slices.Clone(p.repos.examples(r)),
-		Gaps:       r.pending.gaps,
-		Parked:     len(r.history.parked) + len(r.catchUp.parked),
-		RetryAt:    r.dial.retryAt,
-		CoolUntil:  r.coolUntil,
-		DailyAt:    r.pass.dueAt,
+		Descendants: descendants,
+		Unfollowed:  r.live.unfollowed + r.live.tooLarge + len(r.live.resting) + len(r.live.lost),
+		LiveMethod:  r.live.method(),
+		Examples:    slices.Clone(p.repos.examples(r)),
+		Gaps:        r.pending.gaps,
+		Parked:      len(r.history.parked) + len(r.catchUp.parked),
+		RetryAt:     r.dial.retryAt,
+		CoolUntil:   r.coolUntil,
+		DailyAt:     r.pass.dueAt,
 	}
 }
 

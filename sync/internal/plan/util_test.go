@@ -20,7 +20,7 @@ var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 func defaults() Config {
 	return Config{
 		MaxDials: 10, MaxConnections: 256, MaxRelays: 50_000, MaxRoots: 5_000,
-		MaxAuthors: 10_000, AuthorsPerPass: 1_000, MaxBatches: 4, RebuildFilters: 70,
+		MaxAuthors: 10_000, AuthorsPerPass: 1_000, MaxBatches: 4,
 		BatchTimeout: 30 * time.Minute, Overlap: 15 * time.Minute, QuickReconnect: 15 * time.Minute,
 		DailyMin: 23 * time.Hour, DailyMax: 25 * time.Hour,
 		RetryBase: 30 * time.Second, RetryMax: time.Hour,

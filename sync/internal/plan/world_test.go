@@ -112,7 +112,7 @@ func (s *byteSource) done() bool { return len(s.data) == 0 }
 
 func newWorld(t testing.TB, src source) *world {
 	c := defaults()
-	c.MaxDials, c.MaxConnections, c.RebuildFilters, c.MaxBatches = 2, 4, 6, 2
+	c.MaxDials, c.MaxConnections, c.MaxBatches = 2, 4, 2
 	c.AuthorsPerPass, c.MaxRoots, c.MaxNamed = 3+9*src.n(2), 3, 5
 	c.HostedStatesOnly = src.n(2) == 1
 	c.DialEvery = []time.Duration{0, 250 * time.Millisecond, time.Minute}[src.n(3)]

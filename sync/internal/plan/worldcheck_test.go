@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 )
 
@@ -139,8 +140,7 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	}
 	require.LessOrEqual(t, len(c.live), c.limits.LiveSubscriptions())
 	if c.limits.MaxRetained > 0 {
-		_, size := r.live.used(threadTier)
-		require.LessOrEqual(t, size, c.limits.LiveBytes(), "bytes of what is followed")
+		require.LessOrEqual(t, r.live.size(), c.limits.LiveBytes(), "bytes of what is followed")
 	}
 	require.Zero(t, len(r.live.missing))
 	covered := make(map[string]bool)
@@ -151,7 +151,9 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	}
 	for _, k := range r.live.resting {
 		w.must(w.now.Before(k.until) && k.until.Before(w.now.Add(27*time.Hour+w.back)), "what is refused rests for a day")
-		maps.Copy(covered, keysOf(k.filters...))
+	}
+	for key := range restingKeys(p, r) {
+		covered[key] = true
 	}
 	if r.live.unfollowed > 0 {
 		w.crowded[r.url] = true
@@ -172,6 +174,17 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	// Unwanted items may be followed for a limited time.
 	require.LessOrEqual(t, idle, 2*(len(wanted)+6*idleValues), "idle on "+short(r.url))
 	sameKeys(t, wanted, covered, "followed of "+short(r.url))
+}
+
+// restingKeys returns the keys of the wanted filters that rest.
+func restingKeys(p *Plan, r *relayState) map[string]bool {
+	var rest []nostr.Filter
+	for _, f := range p.repos.itemFilters(slices.Collect(maps.Keys(r.history.items))) {
+		if _, ok := r.live.resting[roleOf(f)]; ok {
+			rest = append(rest, f)
+		}
+	}
+	return keysOf(rest...)
 }
 
 // must is require.True at a lower cost, because it is called a million times.
@@ -231,10 +244,8 @@ func (w *world) finish() {
 			}
 		}
 		keys := w.wanted(u)
-		for _, k := range r.live.resting { // these filters rest until their time is over
-			for key := range keysOf(k.filters...) {
-				delete(keys, key)
-			}
+		for key := range restingKeys(w.plan, r) { // these filters rest until their time is over
+			delete(keys, key)
 		}
 		for _, below := range w.wantedBelow(u) {
 			for _, key := range below {
