@@ -22,25 +22,6 @@ var ErrNotJoined = errors.New("purgatory is not open yet")
 
 var errInnerHolds = errors.New("the inner policy held an event, but only purgatory may hold events")
 
-// Purgatory is the part of a [purgatory.Purgatory] that a [Policy] uses.
-type Purgatory interface {
-	Submit(ctx context.Context, event graspsync.Event, src graspsync.Source) (purgatory.Answer, error)
-	Held(filter nostr.Filter) []graspsync.EventKey
-	Announcements(identifier string) []*nip34.Announcement
-	Remembered(identifier string) []*nip34.Announcement
-	AllAnnouncements() []*nip34.Announcement
-	Lacking() map[graspsync.RepoRef]bool
-	Event(id graspsync.EventID) graspsync.Event
-	Submitted(id graspsync.EventID) (byUser, waits bool)
-	EventsOf(author graspsync.PubKey) []graspsync.Event
-	Revision(identifier string) any
-	Knows(identifier string, who graspsync.PubKey) bool
-	NotifyStored(event graspsync.Event)
-	NotifySuperseded(event graspsync.Event)
-}
-
-var _ Purgatory = (*purgatory.Purgatory)(nil)
-
 // Policy is an inner policy with a purgatory behind it. It is safe for concurrent use. If the inner
 // policy holds an event, Judge returns an error.
 //
@@ -48,8 +29,11 @@ var _ Purgatory = (*purgatory.Purgatory)(nil)
 // apply to held events too. Other events of a held repository depend on it: clients are asked to
 // submit them again.
 type Policy struct {
+	// Room, if set, returns why an event cannot be held now. It is set before Join.
+	Room func(event graspsync.Event) error
+
 	inner relaysync.Policy
-	waits atomic.Pointer[Purgatory]
+	waits atomic.Pointer[purgatory.Purgatory]
 }
 
 var (
@@ -75,11 +59,11 @@ func (p *Policy) lacking() map[graspsync.RepoRef]bool {
 }
 
 // Join sets the purgatory.
-func (p *Policy) Join(where Purgatory) { p.waits.Store(&where) }
+func (p *Policy) Join(where *purgatory.Purgatory) { p.waits.Store(where) }
 
-func (p *Policy) joined() (Purgatory, error) {
+func (p *Policy) joined() (*purgatory.Purgatory, error) {
 	if where := p.waits.Load(); where != nil {
-		return *where, nil
+		return where, nil
 	}
 	return nil, ErrNotJoined
 }
@@ -93,23 +77,23 @@ func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 	if err != nil {
 		return graspsync.Verdict{}, err
 	}
+	waiting := waitingView{view, where, p.inner.Lists}
 	switch ev.Kind {
 	case graspsync.KindState, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
-		view = &waitingView{view, where, p.inner.Lists}
+		view = &waiting
 	case graspsync.KindAnnouncement:
-		if p.leaves(ev) {
+		if a, err := nip34.ParseAnnouncement(ev); err == nil && !p.inner.Lists(a) {
 			// An announcement that is accepted only because of held events must be held too.
 			if v, err := p.ask(ctx, ev, src, view); err != nil || v.Decision == graspsync.Accept {
 				return v, err
 			}
-			view = &waitingView{view, where, p.inner.Lists}
+			view = &waiting
 		}
 	case graspsync.KindDeletion, graspsync.KindVanish:
-		return p.ask(ctx, ev, src, &heldView{waitingView{view, where, p.inner.Lists}})
+		return p.ask(ctx, ev, src, &heldView{waiting})
 	default:
 		v, err := p.ask(ctx, ev, src, view)
 		if err == nil && v.Decision == graspsync.Depend && v.Detail == "" {
-			waiting := &waitingView{view, where, p.inner.Lists}
 			v.Detail = waiting.early(v.DependsOn, src.Kind == graspsync.Direct)
 		}
 		return v, err
@@ -118,11 +102,16 @@ func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 	if err != nil || v.Decision != graspsync.Accept {
 		return v, err
 	}
-	switch served, err := isServed(ctx, view, ev); {
+	switch stored, err := view.Event(ctx, ev.ID); {
 	case err != nil:
 		return graspsync.Verdict{}, err
-	case served:
+	case !stored.IsZero():
 		return v, nil
+	}
+	if p.Room != nil {
+		if err := p.Room(ev); err != nil {
+			return graspsync.Verdict{}, fmt.Errorf("holding an event: %w", err)
+		}
 	}
 	answer, err := where.Submit(ctx, ev, src)
 	switch {
@@ -144,20 +133,6 @@ func (p *Policy) ask(ctx context.Context, ev graspsync.Event, src graspsync.Sour
 		return graspsync.Verdict{}, errInnerHolds
 	}
 	return v, err
-}
-
-func isServed(ctx context.Context, view relaysync.View, ev graspsync.Event) (bool, error) {
-	stored, err := view.Event(ctx, ev.ID)
-	return !stored.IsZero(), err
-}
-
-// leaves reports whether an event is an announcement that does not list this server.
-func (p *Policy) leaves(ev graspsync.Event) bool {
-	if ev.Kind != graspsync.KindAnnouncement {
-		return false
-	}
-	a, err := nip34.ParseAnnouncement(ev)
-	return err == nil && !p.inner.Lists(a)
 }
 
 // again returns dependencies after which a refused event is judged again. An expired event waits
@@ -230,23 +205,21 @@ func (p *Policy) RecognizedAuthors(identifier string, view relaysync.View) map[g
 
 type waitingView struct {
 	relaysync.View
-	where Purgatory
+	where *purgatory.Purgatory
 	lists func(*nip34.Announcement) bool
 }
 
 func (v *waitingView) Announcements(identifier string) []*nip34.Announcement {
-	accepted := v.View.Announcements(identifier)
-	waiting := v.where.Announcements(identifier)
+	all, waiting := slices.Clip(v.View.Announcements(identifier)), v.where.Announcements(identifier)
 	if len(waiting) == 0 {
-		return accepted
+		return all
 	}
-	is := make(map[graspsync.RepoRef]struct{}, len(accepted))
-	for _, a := range accepted {
-		is[a.Ref] = struct{}{}
+	accepted := make(map[graspsync.RepoRef]bool, len(all))
+	for _, a := range all {
+		accepted[a.Ref] = true
 	}
-	all := slices.Clip(accepted)
 	for _, a := range waiting {
-		if _, known := is[a.Ref]; !known {
+		if !accepted[a.Ref] {
 			all = append(all, a)
 		}
 	}
@@ -254,12 +227,7 @@ func (v *waitingView) Announcements(identifier string) []*nip34.Announcement {
 }
 
 func has(all []*nip34.Announcement, ref graspsync.RepoRef) bool {
-	for _, a := range all {
-		if a.Ref == ref {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(a *nip34.Announcement) bool { return a.Ref == ref })
 }
 
 func (v *waitingView) Announced(ref graspsync.RepoRef) bool {
@@ -269,8 +237,7 @@ func (v *waitingView) Announced(ref graspsync.RepoRef) bool {
 // Family includes expired announcements, so that the next state of their maintainers makes
 // purgatory hold them again.
 func (v *waitingView) Family(identifier string) []*nip34.Announcement {
-	stored := v.View.Family(identifier)
-	return append(stored[:len(stored):len(stored)], v.where.Remembered(identifier)...)
+	return slices.Concat(v.View.Family(identifier), v.where.Remembered(identifier))
 }
 
 // Waiting includes expired announcements, but no repository that is already served.
@@ -301,13 +268,14 @@ func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
 				what = "event " + d.ID.String() + " has come"
 			}
 		}
-		switch {
-		case what == "":
-		case direct:
-			return what + ", and waits for its git data: submit this again when the data has arrived"
-		default:
-			return what + ", and waits for its git data"
+		if what == "" {
+			continue
 		}
+		what += ", and waits for its git data"
+		if direct {
+			what += ": submit this again when the data has arrived"
+		}
+		return what
 	}
 	return ""
 }
@@ -324,13 +292,8 @@ func (v *waitingView) Knows(identifier string, who graspsync.PubKey) bool {
 
 type heldView struct{ waitingView }
 
-func (v *heldView) event(id graspsync.EventID) (ev graspsync.Event, waits bool) {
-	ev = v.where.Event(id)
-	return ev, !ev.IsZero()
-}
-
 func (v *heldView) Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error) {
-	if ev, waits := v.event(id); waits {
+	if ev := v.where.Event(id); !ev.IsZero() {
 		return ev, nil
 	}
 	return v.View.Event(ctx, id)
@@ -342,7 +305,7 @@ func (v *heldView) Events(ctx context.Context, ids []graspsync.EventID) (map[gra
 		return nil, err
 	}
 	for _, id := range ids {
-		if ev, waits := v.event(id); waits {
+		if ev := v.where.Event(id); !ev.IsZero() {
 			found[id] = ev
 		}
 	}
@@ -352,16 +315,13 @@ func (v *heldView) Events(ctx context.Context, ids []graspsync.EventID) (map[gra
 func (v *heldView) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
 	authors := make(map[graspsync.PubKey]bool, 1)
 	for _, a := range at {
-		if authors[a.Author] {
-			continue
-		}
-		authors[a.Author] = true
-		if slices.ContainsFunc(v.where.EventsOf(a.Author), func(ev graspsync.Event) bool {
+		if !authors[a.Author] && slices.ContainsFunc(v.where.EventsOf(a.Author), func(ev graspsync.Event) bool {
 			held, ok := ev.Address()
 			return ok && slices.Contains(at, held)
 		}) {
 			return true, nil
 		}
+		authors[a.Author] = true
 	}
 	return v.View.Addressed(ctx, at)
 }

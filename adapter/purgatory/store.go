@@ -21,7 +21,7 @@ func (s telling) Save(ctx context.Context, events []graspsync.Incoming) ([]grasp
 	if where := s.policy.waits.Load(); where != nil {
 		for i := range min(len(out), len(events)) {
 			if out[i].Result == graspsync.Stored || out[i].Result == graspsync.Duplicate { // Duplicate: an earlier Save stored it but failed
-				(*where).NotifyStored(events[i].Event)
+				where.NotifyStored(events[i].Event)
 			}
 		}
 	}
@@ -31,7 +31,7 @@ func (s telling) Save(ctx context.Context, events []graspsync.Incoming) ([]grasp
 func (s telling) Remove(ctx context.Context, event graspsync.Event) error {
 	err := s.Store.Remove(ctx, event)
 	if where := s.policy.waits.Load(); where != nil && err == nil {
-		(*where).NotifySuperseded(event)
+		where.NotifySuperseded(event)
 	}
 	return err
 }

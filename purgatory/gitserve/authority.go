@@ -28,18 +28,18 @@ type Authority interface {
 	// owner. They do not count for the owner.
 	PullBytes(owner graspsync.PubKey) int64
 
-	// BeforePush is called under the lock before git moves refs. Its next holder must not move them
+	// Pushing is called under the lock before git moves refs. Its next holder must not move them
 	// back.
-	BeforePush(ref graspsync.RepoRef, refs []nip34.RefName)
+	Pushing(ref graspsync.RepoRef, refs []nip34.RefName)
 	// AfterPush is called without the lock after git ended, even with an error. Git may have
 	// refused some refs.
 	AfterPush(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error
 	// Staged is called without the lock with events for which data was staged. They may have
 	// arrived meanwhile.
 	Staged(ref graspsync.RepoRef, ids []graspsync.EventID)
-	// AwaitServed returns when the events that waited for a push are served, or when ctx ends. It
+	// WaitServed returns when the events that waited for a push are served, or when ctx ends. It
 	// is called without the lock, before the client gets the result.
-	AwaitServed(ctx context.Context, ref graspsync.RepoRef) error
+	WaitServed(ctx context.Context, ref graspsync.RepoRef) error
 }
 
 // Reasons for refusing a push.

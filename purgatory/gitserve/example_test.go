@@ -32,10 +32,10 @@ func (mirror) AdmitPullRefs(context.Context, graspsync.RepoRef, string, []grasps
 }
 
 func (mirror) PullBytes(graspsync.PubKey) int64                                    { return 0 }
-func (mirror) BeforePush(graspsync.RepoRef, []nip34.RefName)                       {}
+func (mirror) Pushing(graspsync.RepoRef, []nip34.RefName)                          {}
 func (mirror) AfterPush(context.Context, graspsync.RepoRef, []nip34.RefName) error { return nil }
 func (mirror) Staged(graspsync.RepoRef, []graspsync.EventID)                       {}
-func (mirror) AwaitServed(context.Context, graspsync.RepoRef) error                { return nil }
+func (mirror) WaitServed(context.Context, graspsync.RepoRef) error                 { return nil }
 
 // Repositories are served beside other handlers of a server.
 func Example() {

@@ -477,7 +477,7 @@ func (h *Handler) settled(ctx context.Context, p *push) {
 	ctx, cancel := context.WithTimeout(ctx, settledMost)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- h.auth.AwaitServed(ctx, p.ref) }()
+	go func() { done <- h.auth.WaitServed(ctx, p.ref) }()
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
 	for {

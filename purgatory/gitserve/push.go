@@ -255,7 +255,7 @@ func (h *Handler) change(ctx context.Context, p *push) (told bool, err error) {
 		return false, err
 	}
 	changed := names(p.req.left(false))
-	h.auth.BeforePush(p.ref, changed)
+	h.auth.Pushing(p.ref, changed)
 	err = h.move(ctx, p, pack, moves, now)
 	if serr := h.repos.settle(p.ref, changed); serr != nil {
 		h.cfg.Logger.Error("syncing a push failed", "repo", graspsync.Printable(p.ref.String()), "error", serr)

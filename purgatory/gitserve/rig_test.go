@@ -80,7 +80,7 @@ type authority struct {
 	refs   map[string]string // refs of the state; nil: no state
 	tips   map[string]string
 	pushed []string
-	before []string // arguments of BeforePush
+	before []string // arguments of Pushing
 	// step, if not nil, is called before each operation "state", "tip", "pushed" and "admit". An error
 	// ends it.
 	step func(op string) error
@@ -131,7 +131,7 @@ func (a *authority) AfterPush(_ context.Context, ref graspsync.RepoRef, names []
 	return nil
 }
 
-func (a *authority) BeforePush(ref graspsync.RepoRef, names []nip34.RefName) {
+func (a *authority) Pushing(ref graspsync.RepoRef, names []nip34.RefName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, n := range names {
@@ -147,7 +147,7 @@ func (*authority) PullBytes(graspsync.PubKey) int64 { return 0 }
 
 func (*authority) Staged(graspsync.RepoRef, []graspsync.EventID) {}
 
-func (*authority) AwaitServed(context.Context, graspsync.RepoRef) error { return nil }
+func (*authority) WaitServed(context.Context, graspsync.RepoRef) error { return nil }
 
 // on calls do before the n-th operation of a kind.
 func (a *authority) on(kind string, n int, do func()) {

@@ -228,7 +228,8 @@ func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 		return err
 	}
 	s.waits.Store(p)
-	s.policy.Join(bounded{p, relay.Room})
+	s.policy.Room = relay.Room
+	s.policy.Join(p)
 	authority := purgatoryadapter.Authority{Store: relay.Store, Purgatory: p}
 	s.Pages = pages.New(pages.Config{
 		Identity: c.Identity, Store: relay.Store, Announced: p.Announced, Blocks: c.Rules.BlocksRepository, Logger: c.Logger,
@@ -250,19 +251,6 @@ func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 		Repositories: s.Repos, Lists: s.policy.Lists, Bootstrap: s.started, Audit: c.Audit, Logger: c.Logger,
 	})
 	return err
-}
-
-// bounded is a purgatory that holds no event while the disk is full.
-type bounded struct {
-	*purgatory.Purgatory
-	room func(e graspsync.Event) error
-}
-
-func (b bounded) Submit(ctx context.Context, e graspsync.Event, src graspsync.Source) (purgatory.Answer, error) {
-	if err := b.room(e); err != nil {
-		return purgatory.Answer{}, err
-	}
-	return b.Purgatory.Submit(ctx, e, src)
 }
 
 // Purgatory returns the purgatory, or nil before Join has opened it.

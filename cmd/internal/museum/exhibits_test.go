@@ -203,7 +203,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what waits can not be deleted", "adapter/purgatory/policy.go",
-		"return p.ask(ctx, ev, src, &heldView{waitingView{view, where, p.inner.Lists}})", "return p.ask(ctx, ev, src, view)", "./adapter/grasp", "TestDeletionOfWhatWaits",
+		"return p.ask(ctx, ev, src, &heldView{waiting})", "return p.ask(ctx, ev, src, view)", "./adapter/grasp", "TestDeletionOfWhatWaits",
 		nil, "",
 	},
 	{
