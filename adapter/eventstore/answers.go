@@ -65,8 +65,8 @@ func (s *Store) newestFor(ctx context.Context, f nostr.Filter) ([]*nostr.Event, 
 		most = min(most, page)
 	}
 	f.Limit = 0
-	w := walk{client: true, without: s.cfg.Hides, bounded: true, left: looksPerQuestion, newest: &newest{most: most, room: maxAnswer}}
-	err := s.walkBy(ctx, f, &w)
+	w := walk{client: true, without: s.cfg.Hides, left: looksPerQuestion, newest: &newest{most: most, room: maxAnswer}}
+	err := s.walk(ctx, f, &w)
 	if err != nil && !errors.Is(err, ErrIncomplete) { // badger may cut a second with too many events
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (s *Store) newestFor(ctx context.Context, f nostr.Filter) ([]*nostr.Event, 
 // reconciled returns id and time of all matching events. Whole events would not fit in memory.
 func (s *Store) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	var all []graspsync.EventKey
-	err := s.walkBy(ctx, f, &walk{client: true, without: s.cfg.Hides, yield: func(e graspsync.Event) bool {
+	err := s.walk(ctx, f, &walk{client: true, without: s.cfg.Hides, yield: func(e graspsync.Event) bool {
 		all = append(all, e.Key())
 		return true
 	}})
@@ -105,7 +105,7 @@ func (s *Store) Count(ctx context.Context, f nostr.Filter) (n int64, err error) 
 	if !ok || f.Search != "" {
 		return 0, ctx.Err()
 	}
-	err = s.walkBy(ctx, f, &walk{client: true, without: s.cfg.Hides, bounded: true, left: looksPerQuestion, yield: func(graspsync.Event) bool {
+	err = s.walk(ctx, f, &walk{client: true, without: s.cfg.Hides, left: looksPerQuestion, yield: func(graspsync.Event) bool {
 		n++
 		return true
 	}})

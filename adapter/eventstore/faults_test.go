@@ -84,18 +84,6 @@ func TestSwallowedErrors(t *testing.T) {
 	}
 }
 
-func TestClosedBadger(t *testing.T) {
-	db := newBadger(t, 0)
-	s := newStore(t, db, eventstoreadapter.Config{})
-	e := event(alice, 1, start)
-	save(t, s, e)
-	db.Close()
-	_, err := read(t.Context(), s, nostr.Filter{})
-	require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
-	_, err = s.Save(t.Context(), incoming(e))
-	require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
-}
-
 func TestFailingEvent(t *testing.T) {
 	bad, good := event(alice, 1, start), event(alice, 1, start)
 	for name, fail := range map[string]func() error{
@@ -211,22 +199,5 @@ func TestDrain(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		assert.Equal(t, 50, sent)
-	})
-}
-
-func TestNeverClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		db := &fake{limit: 100}
-		db.query = func(context.Context, nostr.Filter) (chan *nostr.Event, error) { return make(chan *nostr.Event), nil }
-		s := newStore(t, db, eventstoreadapter.Config{})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := read(ctx, s, nostr.Filter{})
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		begun := time.Now()
-		db.query = nil
-		_, err = read(t.Context(), s, nostr.Filter{}) // waits for its turn
-		require.NoError(t, err)
-		assert.Equal(t, 30*time.Second, time.Since(begun))
 	})
 }

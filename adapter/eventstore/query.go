@@ -18,10 +18,6 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// drainIdle is the time without an event after which draining ends, if the backend never closes the
-// channel.
-const drainIdle = 30 * time.Second
-
 // guard turns panics of a backend into errors, drains channels, and serializes calls if required.
 type guard struct {
 	backend eventstore.Store
@@ -172,9 +168,6 @@ func protect(f func() error) (err error) {
 	return f()
 }
 
-// closed is implemented by badger backends. Queries of a closed badger never end.
-type closed interface{ IsClosed() bool }
-
 const maxRecounts = 3
 
 // query returns the whole answer to one filter; exempt marks it as a reconciliation. A count
@@ -241,15 +234,6 @@ func ptr[T any](v T) *T { return &v }
 // start starts a query without the end of ctx, because backends do not close the channel of a
 // canceled query.
 func (g *guard) start(ctx context.Context, f nostr.Filter, exempt bool) (ch chan *nostr.Event, err error) {
-	if c, ok := g.backend.(closed); ok {
-		var isClosed bool
-		if err := protect(func() error { isClosed = c.IsClosed(); return nil }); err != nil {
-			return nil, err
-		}
-		if isClosed {
-			return nil, fmt.Errorf("%w: it is closed", ErrBackend)
-		}
-	}
 	ctx = context.WithoutCancel(ctx)
 	if exempt {
 		ctx = eventstore.SetNegentropy(ctx)
@@ -272,17 +256,6 @@ func (g *guard) start(ctx context.Context, f nostr.Filter, exempt bool) (ch chan
 // drain reads the rest of a query, so that the backend's goroutine ends.
 func drain(ch <-chan *nostr.Event, leave func()) {
 	defer leave()
-	idle := time.NewTimer(drainIdle)
-	defer idle.Stop()
-	for {
-		select {
-		case _, ok := <-ch:
-			if !ok {
-				return
-			}
-			idle.Reset(drainIdle)
-		case <-idle.C:
-			return
-		}
+	for range ch { //nolint:revive // nothing to do
 	}
 }

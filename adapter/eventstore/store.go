@@ -105,11 +105,12 @@ func (s *Store) PageSize() int { return s.traits.Page }
 // Keys implements [relaysync.Store]. It costs as much as Events.
 func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
 	return func(yield func(graspsync.EventKey, error) bool) {
-		err := s.walk(ctx, filter, func(e graspsync.Event) bool {
-			return yield(e.Key(), nil)
-		})
-		if err != nil {
-			yield(graspsync.EventKey{}, fmt.Errorf("reading keys: %w", err))
+		for e, err := range s.Events(ctx, filter) {
+			if err != nil {
+				yield(graspsync.EventKey{}, err)
+			} else if !yield(e.Key(), nil) {
+				return
+			}
 		}
 	}
 }
@@ -117,25 +118,18 @@ func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsy
 // Events implements [relaysync.Store].
 func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	return func(yield func(graspsync.Event, error) bool) {
-		err := s.walk(ctx, filter, func(e graspsync.Event) bool { return yield(e, nil) })
+		err := s.walk(ctx, filter, &walk{yield: func(e graspsync.Event) bool { return yield(e, nil) }})
 		if err != nil {
 			yield(graspsync.Event{}, fmt.Errorf("reading events: %w", err))
 		}
 	}
 }
 
-func (s *Store) walk(
-	ctx context.Context, f nostr.Filter, yield func(graspsync.Event) bool,
-) error {
-	return s.walkAs(ctx, f, false, yield)
-}
-
-func (s *Store) walkAs(ctx context.Context, f nostr.Filter, records bool, yield func(graspsync.Event) bool) error {
-	return s.walkBy(ctx, f, &walk{yield: yield, records: records})
-}
-
-func (s *Store) walkBy(ctx context.Context, f nostr.Filter, w *walk) error {
+func (s *Store) walk(ctx context.Context, f nostr.Filter, w *walk) error {
 	w.guard, w.seen = s.guard, make(map[graspsync.EventID]struct{})
+	if w.left == 0 {
+		w.left = math.MaxInt
+	}
 	err := ctx.Err()
 	if err == nil {
 		err = w.run(ctx, f)
@@ -146,35 +140,38 @@ func (s *Store) walkBy(ctx context.Context, f nostr.Filter, w *walk) error {
 	return err
 }
 
-func (s *Store) all(ctx context.Context, f nostr.Filter) ([]graspsync.Event, error) {
-	var events []graspsync.Event
-	err := s.walk(ctx, f, func(e graspsync.Event) bool {
+// all returns the matching events, with the records of versions if records is true.
+func (s *Store) all(ctx context.Context, f nostr.Filter, records bool) (events []graspsync.Event, err error) {
+	err = s.walk(ctx, f, &walk{records: records, yield: func(e graspsync.Event) bool {
 		events = append(events, e)
 		return true
-	})
+	}})
 	return events, err
+}
+
+// stored returns the stored events of some ids.
+func (s *Store) stored(ctx context.Context, ids []graspsync.EventID) (events []graspsync.Event, has map[graspsync.EventID]bool, err error) {
+	texts := make([]string, len(ids)) // not nil, so that no ids match nothing
+	for i, id := range ids {
+		texts[i] = id.String()
+	}
+	events, err = s.all(ctx, nostr.Filter{IDs: texts}, false)
+	has = make(map[graspsync.EventID]bool, len(events))
+	for _, e := range events {
+		has[e.ID] = true
+	}
+	return events, has, err
 }
 
 // Has implements [relaysync.Store].
 func (s *Store) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
-	has := make([]bool, len(ids))
-	if len(ids) == 0 {
-		return has, ctx.Err()
-	}
-	texts := make([]string, len(ids))
-	for i, id := range ids {
-		texts[i] = id.String()
-	}
-	found := make(map[graspsync.EventID]struct{}, len(ids))
-	err := s.walk(ctx, nostr.Filter{IDs: texts}, func(e graspsync.Event) bool {
-		found[e.ID] = struct{}{}
-		return true
-	})
+	_, found, err := s.stored(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("looking up ids: %w", err)
 	}
+	has := make([]bool, len(ids))
 	for i, id := range ids {
-		_, has[i] = found[id]
+		has[i] = found[id]
 	}
 	return has, nil
 }
@@ -193,33 +190,37 @@ func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error
 
 // Save implements [relaysync.Store].
 func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("saving events: %w", err)
-	}
-	b := &batch{Store: s, outcomes: make([]graspsync.Outcome, len(events))}
+	outcomes := make([]graspsync.Outcome, len(events))
+	var storable []graspsync.Event
 	for i, in := range events {
 		if err := s.Storable(in.Event); err != nil {
-			b.outcomes[i] = graspsync.Outcome{Result: graspsync.Refused, Err: err}
+			outcomes[i] = graspsync.Outcome{Result: graspsync.Refused, Err: err}
+		} else {
+			storable = append(storable, in.Event)
+		}
+	}
+	if len(storable) == 0 {
+		return outcomes, ctx.Err()
+	}
+	defer s.lock(storable)()
+	b, err := s.prepare(ctx, storable)
+	if err != nil {
+		return nil, fmt.Errorf("saving events: %w", err)
+	}
+	for i, in := range events {
+		if outcomes[i].Err != nil {
 			continue
 		}
-		b.events = append(b.events, in.Event)
-		b.places = append(b.places, i)
+		result, err := b.save(ctx, in.Event)
+		if err != nil {
+			result = graspsync.Failed
+		}
+		outcomes[i] = graspsync.Outcome{Result: result, Err: err}
 	}
-	if len(b.events) == 0 {
-		return b.outcomes, nil
-	}
-	defer s.lock(b.events)()
-	if err := b.prepare(ctx); err != nil {
+	if err := s.sync(ctx, outcomes); err != nil {
 		return nil, fmt.Errorf("saving events: %w", err)
 	}
-	for i, e := range b.events {
-		o := b.save(ctx, e)
-		b.outcomes[b.places[i]] = o
-	}
-	if err := s.sync(ctx, b.outcomes); err != nil {
-		return nil, fmt.Errorf("saving events: %w", err)
-	}
-	return b.outcomes, nil
+	return outcomes, nil
 }
 
 func (s *Store) lock(events []graspsync.Event) (unlock func()) {
@@ -227,16 +228,16 @@ func (s *Store) lock(events []graspsync.Event) (unlock func()) {
 	for _, e := range events {
 		wanted[stripe(e.PubKey)] = true
 	}
+	var locked []*sync.Mutex
 	for i := range wanted {
 		if wanted[i] {
 			s.authors[i].Lock()
+			locked = append(locked, &s.authors[i])
 		}
 	}
 	return func() {
-		for i := range wanted {
-			if wanted[i] {
-				s.authors[i].Unlock()
-			}
+		for _, mu := range locked {
+			mu.Unlock()
 		}
 	}
 }
@@ -254,12 +255,7 @@ func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 		return nil
 	}
 	// Not canceled, because the events are stored already.
-	return s.call(context.WithoutCancel(ctx), "syncing the backend", func() error {
-		if err := backend.Sync(); err != nil {
-			return fmt.Errorf("%w: %w", ErrBackend, err)
-		}
-		return nil
-	})
+	return s.change(context.WithoutCancel(ctx), "syncing the backend", func(context.Context) error { return backend.Sync() })
 }
 
 // MaxContent returns the maximum length of the content of an event in bytes, or 0 if the backend
@@ -287,127 +283,87 @@ func (s *Store) Storable(e graspsync.Event) error {
 		return fmt.Errorf("%w: kind %d", ErrUnstorable, e.Kind)
 	case e.CreatedAt < 0 || e.CreatedAt >= latest:
 		return fmt.Errorf("%w: created_at %d", ErrUnstorable, e.CreatedAt)
-	case s.MaxContent() > 0 && len(e.Content) > s.MaxContent():
-		return fmt.Errorf("%w: the content has %d bytes, and the backend keeps at most %d", ErrUnstorable, len(e.Content), s.MaxContent())
+	case !s.traits.Memory && !isCompact(e.Event):
+		return fmt.Errorf("%w: more than 64 KiB in a text, 255 items in a tag, or 65,535 tags", ErrUnstorable)
 	case s.traits.Fits != nil && !s.traits.Fits(e.Event):
 		return fmt.Errorf("%w: too large, or text that the backend would change", ErrUnstorable)
-	case !s.traits.Memory:
-		return compactable(e.Event)
 	}
 	return nil
 }
 
-func compactable(e *nostr.Event) error {
-	if len(e.Tags) > math.MaxUint16 {
-		return fmt.Errorf("%w: %d tags, and the backend keeps at most %d", ErrUnstorable, len(e.Tags), math.MaxUint16)
-	}
-	for i, t := range e.Tags {
-		if len(t) > math.MaxUint8 {
-			return fmt.Errorf("%w: tags[%d] has %d items, and the backend keeps at most %d", ErrUnstorable, i, len(t), math.MaxUint8)
-		}
-		for _, value := range t {
-			if len(value) > math.MaxUint16 {
-				return fmt.Errorf("%w: a value of tags[%d] has %d bytes, and the backend keeps at most %d", ErrUnstorable, i, len(value), math.MaxUint16)
-			}
-		}
-	}
-	return nil
+func isCompact(e *nostr.Event) bool {
+	isLong := func(text string) bool { return len(text) > math.MaxUint16 }
+	return !isLong(e.Content) && len(e.Tags) <= math.MaxUint16 && !slices.ContainsFunc(e.Tags, func(t nostr.Tag) bool {
+		return len(t) > math.MaxUint8 || slices.ContainsFunc(t, isLong)
+	})
 }
 
+// batch is the state of a Save, whose authors are locked.
 type batch struct {
 	*Store
-	events   []graspsync.Event // storable events
-	places   []int             // indexes of their outcomes
-	outcomes []graspsync.Outcome
-	have     map[graspsync.EventID]struct{} // stored ids
-	tombs    *nip34.Tombstones
+	have  map[graspsync.EventID]bool // stored ids
+	tombs *nip34.Tombstones
 }
 
-func (b *batch) prepare(ctx context.Context) (err error) {
-	ids := make([]string, len(b.events))
-	for i, e := range b.events {
-		ids[i] = e.Event.ID
+func (s *Store) prepare(ctx context.Context, events []graspsync.Event) (b *batch, err error) {
+	b = &batch{Store: s}
+	ids := make([]graspsync.EventID, len(events))
+	for i, e := range events {
+		ids[i] = e.ID
 	}
-	b.have = make(map[graspsync.EventID]struct{}, len(ids))
-	err = b.walk(ctx, nostr.Filter{IDs: ids}, func(e graspsync.Event) bool {
-		b.have[e.ID] = struct{}{}
-		return true
-	})
-	if err == nil {
-		b.tombs, err = b.tombstonesOf(ctx, b.events)
+	if _, b.have, err = s.stored(ctx, ids); err == nil {
+		b.tombs, err = s.tombstonesOf(ctx, events)
 	}
-	return err
+	return b, err
 }
 
-func (b *batch) save(ctx context.Context, e graspsync.Event) graspsync.Outcome {
-	result, err := b.try(ctx, e)
-	if err != nil {
-		return graspsync.Outcome{Result: graspsync.Failed, Err: err}
-	}
-	return graspsync.Outcome{Result: result}
-}
-
-func (b *batch) try(ctx context.Context, e graspsync.Event) (graspsync.Result, error) {
-	_, have := b.have[e.ID]
+func (b *batch) save(ctx context.Context, e graspsync.Event) (graspsync.Result, error) {
 	switch addr, ok := e.Address(); {
 	case b.tombs.Cover(e):
-		if err := b.removeVersions(ctx, b.tombs, e, b.forget); err != nil {
+		if err := b.removeVersions(ctx, e); err != nil {
 			return 0, err
 		}
-		if _, have = b.have[e.ID]; have { // a crash interrupted the deletion
+		if b.have[e.ID] { // a crash interrupted the deletion
 			return graspsync.Deleted, b.remove(ctx, e)
 		}
 		return graspsync.Deleted, nil
 	case ok:
 		return b.replace(ctx, e, addr)
-	case !have:
-		stored, err := b.put(ctx, e)
-		if err != nil || !b.removes(e) {
-			return stored, err
-		}
-		return stored, b.execute(ctx, e)
-	case b.removes(e):
-		return graspsync.Duplicate, b.execute(ctx, e)
 	}
-	return graspsync.Duplicate, nil
+	result, err := b.put(ctx, e)
+	if err == nil && b.removes(e) { // also again, because a crash may have interrupted it
+		b.tombs.Add(e)
+		err = b.removeCovered(ctx, e)
+	}
+	return result, err
 }
 
 func (b *batch) put(ctx context.Context, e graspsync.Event) (graspsync.Result, error) {
-	result, err := b.write(ctx, e.Event)
-	if err == nil {
-		b.have[e.ID] = struct{}{}
+	if b.have[e.ID] {
+		return graspsync.Duplicate, nil
 	}
+	result, err := b.write(ctx, e.Event)
+	b.have[e.ID] = err == nil
 	return result, err
 }
 
 func (s *Store) write(ctx context.Context, e *nostr.Event) (graspsync.Result, error) {
 	result := graspsync.Stored
-	err := s.call(ctx, "saving an event", func() error {
-		err := s.backend.SaveEvent(context.WithoutCancel(ctx), e)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, eventstore.ErrDupEvent):
-			result = graspsync.Duplicate
-			return nil
+	err := s.change(ctx, "saving an event", func(ctx context.Context) error {
+		err := s.backend.SaveEvent(ctx, e)
+		if errors.Is(err, eventstore.ErrDupEvent) {
+			result, err = graspsync.Duplicate, nil
 		}
-		return fmt.Errorf("%w: %w", ErrBackend, err)
+		return err
 	})
-	s.wrote(ctx, err)
 	return result, err
 }
 
-func (b *batch) forget(e graspsync.Event) { delete(b.have, e.ID) }
-
 func (b *batch) remove(ctx context.Context, e graspsync.Event) error {
-	b.forget(e)
-	return b.removeFor(ctx, e)
-}
-
-func (s *Store) removeFor(ctx context.Context, e graspsync.Event) error {
-	err := s.removeStored(ctx, e)
-	if err == nil && s.cfg.Removed != nil && e.Kind != kindVersion {
-		s.cfg.Removed(e)
+	delete(b.have, e.ID)
+	err := b.removeStored(ctx, e)
+	if err == nil && b.cfg.Removed != nil && e.Kind != kindVersion {
+		b.cfg.Removed(e)
 	}
 	return err
 }
@@ -415,8 +371,13 @@ func (s *Store) removeFor(ctx context.Context, e graspsync.Event) error {
 func (s *Store) removeStored(ctx context.Context, e graspsync.Event) error {
 	s.removing.Lock()
 	defer s.removing.Unlock()
-	err := s.call(ctx, "removing an event", func() error {
-		if err := s.backend.DeleteEvent(context.WithoutCancel(ctx), e.Event); err != nil {
+	return s.change(ctx, "removing an event", func(ctx context.Context) error { return s.backend.DeleteEvent(ctx, e.Event) })
+}
+
+// change calls a backend that writes. It is not canceled.
+func (s *Store) change(ctx context.Context, what string, f func(context.Context) error) error {
+	err := s.call(ctx, what, func() error {
+		if err := f(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("%w: %w", ErrBackend, err)
 		}
 		return nil
@@ -437,16 +398,14 @@ func (b *batch) replace(ctx context.Context, e graspsync.Event, addr graspsync.A
 	}
 	newest := e
 	for _, v := range versions {
-		if newer(v, newest) {
+		if v.Key().Newer(newest.Key()) {
 			newest = v
 		}
 	}
 	result := graspsync.Superseded
 	if newest.ID == e.ID {
-		if _, have := b.have[e.ID]; have {
-			result = graspsync.Duplicate
-		} else if result, err = b.put(ctx, e); err != nil {
-			return 0, err
+		if result, err = b.put(ctx, e); err != nil {
+			return result, err
 		}
 	}
 	for _, v := range versions {
@@ -462,42 +421,32 @@ func (s *Store) versions(ctx context.Context, addr graspsync.Address) ([]graspsy
 	if nostr.IsAddressableKind(addr.Kind) && addr.Identifier != "" {
 		f.Tags = nostr.TagMap{"d": {addr.Identifier}}
 	}
-	events, err := s.all(ctx, f)
+	events, err := s.all(ctx, f, false)
 	return slices.DeleteFunc(events, func(e graspsync.Event) bool {
 		a, ok := e.Address()
 		return !ok || a != addr
 	}), err
 }
 
-func newer(a, b graspsync.Event) bool {
-	return a.Key().Newer(b.Key())
-}
-
 func (s *Store) removes(e graspsync.Event) bool {
 	return e.Kind == graspsync.KindDeletion || s.cfg.Identity.Vanishes(e.Event)
 }
 
-func (b *batch) execute(ctx context.Context, e graspsync.Event) error {
-	b.tombs.Add(e)
-	return b.removeCovered(ctx, b.tombs, e, b.forget)
-}
-
-func (s *Store) removeCovered(ctx context.Context, t *nip34.Tombstones, e graspsync.Event, removed func(graspsync.Event)) error {
-	targets, err := s.targets(ctx, e)
+func (b *batch) removeCovered(ctx context.Context, e graspsync.Event) error {
+	targets, err := b.targets(ctx, e)
 	if err != nil {
 		return fmt.Errorf("reading the events to remove: %w", err)
 	}
 	for _, e := range targets {
-		if !t.Cover(e) {
+		if !b.tombs.Cover(e) {
 			continue
 		}
-		if err := s.removeVersions(ctx, t, e, removed); err != nil {
+		if err := b.removeVersions(ctx, e); err != nil {
 			return err
 		}
-		if err := s.removeFor(ctx, e); err != nil {
+		if err := b.remove(ctx, e); err != nil {
 			return err
 		}
-		removed(e)
 	}
 	return nil
 }
@@ -527,49 +476,37 @@ func versionOf(r graspsync.Event) (addr graspsync.Address, v graspsync.EventKey,
 }
 
 // removeVersions records a version that a deletion names by id, and removes the older ones.
-func (s *Store) removeVersions(ctx context.Context, t *nip34.Tombstones, e graspsync.Event, removed func(graspsync.Event)) error {
+func (b *batch) removeVersions(ctx context.Context, e graspsync.Event) error {
 	addr, ok := e.Address()
-	if !ok || !t.Names(e) || !t.AddVersion(addr, e.Key()) {
+	if !ok || !b.tombs.Names(e) || !b.tombs.AddVersion(addr, e.Key()) {
 		return nil
 	}
-	versions, err := s.versions(ctx, addr)
+	versions, err := b.versions(ctx, addr)
 	if err != nil {
 		return err
 	}
 	for _, v := range versions {
-		if v.ID == e.ID || !t.Cover(v) {
-			continue
+		if v.ID != e.ID && b.tombs.Cover(v) {
+			if err := b.remove(ctx, v); err != nil {
+				return err
+			}
 		}
-		if err := s.removeFor(ctx, v); err != nil {
-			return err
-		}
-		removed(v)
 	}
-	_, err = s.write(ctx, versionRecord(addr, e)) // last, so that a crash repeats everything
+	_, err = b.write(ctx, versionRecord(addr, e)) // last, so that a crash repeats everything
 	return err
 }
 
-func (s *Store) targets(ctx context.Context, e graspsync.Event) (targets []graspsync.Event, err error) {
+func (s *Store) targets(ctx context.Context, e graspsync.Event) ([]graspsync.Event, error) {
 	if e.Kind == graspsync.KindVanish {
-		until := e.CreatedAt
-		err = s.walkAs(ctx, nostr.Filter{Authors: []string{e.Event.PubKey}, Until: &until}, true, func(e graspsync.Event) bool {
-			targets = append(targets, e)
-			return true
-		})
-		return targets, err
+		return s.all(ctx, nostr.Filter{Authors: []string{e.Event.PubKey}, Until: &e.Event.CreatedAt}, true)
 	}
 	ids, at := nip34.Deletes(e)
-	if len(ids) > 0 {
-		texts := make([]string, len(ids))
-		for i, id := range ids {
-			texts[i] = id.String()
-		}
-		if targets, err = s.all(ctx, nostr.Filter{IDs: texts}); err != nil {
-			return nil, err
-		}
+	named, _, err := s.stored(ctx, ids)
+	if err != nil {
+		return nil, err
 	}
 	events, err := s.versionsOf(ctx, e.Event.PubKey, at)
-	return append(targets, events...), err
+	return append(named, events...), err
 }
 
 // fewAddresses is the maximum number of addresses that are looked up one by one.
@@ -595,13 +532,11 @@ func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Ad
 		}
 		return found, nil
 	}
-	err = s.walk(ctx, f, func(e graspsync.Event) bool {
-		if a, ok := e.Address(); ok && wanted[a] {
-			found = append(found, e)
-		}
-		return true
-	})
-	return found, err
+	events, err := s.all(ctx, f, false)
+	return slices.DeleteFunc(events, func(e graspsync.Event) bool {
+		a, ok := e.Address()
+		return !ok || !wanted[a]
+	}), err
 }
 
 // Targets returns the stored events that a deletion names, by ids of any author and addresses of
@@ -624,9 +559,9 @@ func (s *Store) Execute(ctx context.Context, event graspsync.Event) error {
 		return fmt.Errorf("%w: removes nothing", ErrUnstorable)
 	}
 	defer s.lock([]graspsync.Event{event})()
-	t := nip34.NewTombstones(s.cfg.Identity)
-	t.Add(event)
-	return s.removeCovered(ctx, t, event, func(graspsync.Event) {})
+	b := &batch{Store: s, tombs: nip34.NewTombstones(s.cfg.Identity)}
+	b.tombs.Add(event)
+	return b.removeCovered(ctx, event)
 }
 
 // Remove removes an event from the backend, for moderation or expiry. A missing one is no error.
@@ -663,15 +598,15 @@ func (s *Store) tombstonesOf(ctx context.Context, events []graspsync.Event) (*ni
 				continue
 			}
 			f.Authors = unique(f.Authors)
-			err := s.walkAs(ctx, *f, true, func(d graspsync.Event) bool {
+			found, err := s.all(ctx, *f, true)
+			if err != nil {
+				return t, err
+			}
+			for _, d := range found {
 				if addr, v, ok := versionOf(d); ok && t.AddVersion(addr, v) {
 					named.Authors, named.Tags = append(named.Authors, d.Event.PubKey), addTag(named.Tags, "e", v.ID.String())
 				}
 				t.Add(d)
-				return true
-			})
-			if err != nil {
-				return t, err
 			}
 		}
 	}

@@ -54,8 +54,7 @@ type walk struct {
 	records bool
 	client  bool
 	page    int
-	bounded bool
-	left    int
+	left    int // events and look-ups that may be read; 0 becomes no limit
 	without func(graspsync.Event) bool
 	newest  *newest
 	missed  error
@@ -249,7 +248,7 @@ func (w *walk) between(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filt
 }
 
 func (w *walk) ask(ctx context.Context, q nostr.Filter, since, until *nostr.Timestamp, limit int) ([]*nostr.Event, error) {
-	if w.bounded && w.left <= 0 {
+	if w.left <= 0 {
 		return nil, ErrTooMuch
 	}
 	q = w.between(q, since, until)
