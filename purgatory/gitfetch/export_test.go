@@ -46,7 +46,7 @@ func (f *Fetcher) Files() *files { return &f.disk.files }
 func (f *Fetcher) Free() *func(dir string) (uint64, error) { return &f.disk.free }
 
 // Started returns a pointer to the function called before each git child.
-func (f *Fetcher) Started() *func(*exec.Cmd) { return &f.git.started }
+func (f *Fetcher) Started() *func(*exec.Cmd) { return &f.git.Started }
 
 // Synced returns a pointer to the function called when f syncs a path.
 func (f *Fetcher) Synced() *func(path string) { return &f.disk.synced }

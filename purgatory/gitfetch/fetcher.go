@@ -21,6 +21,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
@@ -71,7 +72,10 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	client := cfg.Dialer.HTTPClient(0)
 	f := &Fetcher{
 		version: version, http: client,
-		git:    &program{path: cfg.Git, memory: cfg.Memory, children: halves(cfg.MaxChildren)},
+		git: &program{
+			Program:  &gitrun.Program{Path: cfg.Git, Settings: settings, Environment: environment, Memory: cfg.Memory},
+			children: halves(cfg.MaxChildren),
+		},
 		disk:   &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk},
 		checks: newChecks(), maintained: limit.NewSlots(maxMaintained, maxMaintained),
 		epoch: rand.Text(), busy: make(map[string]bool),

@@ -5,14 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -22,7 +19,7 @@ import (
 )
 
 // ErrGit is wrapped by errors about the git program.
-var ErrGit = errors.New("git can't be used")
+var ErrGit = gitrun.ErrGit
 
 // The oldest git version with all required commands and crash safety.
 const (
@@ -81,38 +78,19 @@ var environment = append(gitrun.Environment(), "GIT_SHALLOW_FILE=")
 // settings disable commit graphs, because they may list removed commits.
 var settings = append(gitrun.Settings(), "-c", "core.commitGraph=false")
 
-// child is a git run in a repository.
-type child struct {
-	dir   string   // folder of the repository: never an argument or in the environment
-	extra []string // environment: object directories relative to dir
-	args  []string // constants only
-	stdin io.Reader
-	// out and said, if not nil, receive standard output and standard error.
-	out, said io.Writer
-	file      int64 // maximum size of a written file, in bytes; zero: no limit
-	nice      bool  // low priority
-	memory    int64 // bytes; zero: enough to walk the repository
-}
+// maxOutput is the maximum size of the kept output of a child, in bytes.
+const maxOutput = 64 << 20
 
-// Limits of the kept output of a child, in bytes.
-const (
-	maxOutput = 64 << 20
-	maxErrors = 4 << 10
-)
-
-// program runs git. It is safe for concurrent use.
+// program runs git in the slots of children. It is safe for concurrent use.
 type program struct {
-	path     string
-	memory   *gitrun.Memory
-	children *limit.Slots // slots for children, by owner
-	// started is called before a child starts. Only tests set it.
-	started func(cmd *exec.Cmd)
+	*gitrun.Program
+	children *limit.Slots // by owner
 }
 
-// run runs git and returns its output. When ctx ends, the process group is killed.
-func (g *program) run(ctx context.Context, c child) ([]byte, error) {
+// run runs git in a slot and returns its output.
+func (g *program) run(ctx context.Context, c gitrun.Child) ([]byte, error) {
 	began := time.Now()
-	release, err := g.acquire(ctx, c.dir)
+	release, err := g.acquire(ctx, c.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -137,111 +115,56 @@ func (g *program) acquire(ctx context.Context, dir string) (release func(), err 
 // ownerOf returns the parent folder of a repository, of which gitserve has one per owner.
 func ownerOf(dir string) string { return filepath.Dir(dir) }
 
-// runNow runs git. The caller holds a slot.
-func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
-	if c.memory == 0 {
-		c.memory = g.memory.Walk(c.dir)
+// runNow runs git, by default with the memory to walk the repository. The caller holds a slot.
+func (g *program) runNow(ctx context.Context, c gitrun.Child) ([]byte, error) {
+	if c.Limits.Memory == 0 {
+		c.Limits.Memory = g.Memory.Walk(c.Dir)
 	}
-	memory, err := g.memory.Acquire(outer, limit.Stranger{}, c.memory)
+	memory, err := g.Memory.Acquire(ctx, limit.Stranger{}, c.Limits.Memory)
 	if err != nil {
 		return nil, fmt.Errorf("waiting for memory to run git: %w: %w", gitops.ErrBusy, err)
 	}
 	defer memory.Release()
-	ctx, cancel := context.WithCancel(outer)
-	defer cancel()
-	cmd, out, errs := g.command(ctx, c)
-	gitrun.Guard(cmd, gitrun.Limits{Memory: c.memory, File: c.file})
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	start := cmd.Start
-	if c.nice {
-		start = func() error { return gitrun.StartNice(cmd) }
+	out := &capped{}
+	if c.Stdout == nil {
+		c.Stdout = out
 	}
-	started := start()
-	if err = started; err == nil {
-		err = cmd.Wait()
+	switch err := g.Run(ctx, c); {
+	case err != nil && ctx.Err() != nil: // not an error of git
+		return nil, fmt.Errorf("running git %s: %w", c.Args[0], context.Cause(ctx))
+	case err == nil && out.over:
+		return nil, fmt.Errorf("running git %s: output exceeds %d bytes", c.Args[0], maxOutput)
+	default:
+		return out.b.Bytes(), err
 	}
-	switch {
-	case err != nil && outer.Err() != nil: // not an error of git
-		return nil, fmt.Errorf("running git %s: %w", c.args[0], context.Cause(outer))
-	case started != nil:
-		return nil, fmt.Errorf("%w: %w", ErrGit, started)
-	case err != nil:
-		return nil, &childError{command: c.args[0], err: err, stderr: errs.b.String()}
-	case out.over:
-		return nil, fmt.Errorf("running git %s: output exceeds %d bytes", c.args[0], maxOutput)
-	}
-	return out.b.Bytes(), nil
 }
 
-// command returns a command that runs inside the repository, because the path may contain untrusted
-// text.
-func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, errs *capped) {
-	cmd = exec.CommandContext(ctx, g.path, append(append([]string{"--git-dir=."}, settings...), c.args...)...)
-	cmd.Dir, cmd.Stdin = c.dir, c.stdin
-	cmd.Env = append(append([]string{gitrun.AllocLimit(uint64(c.memory / 2))}, environment...), c.extra...)
-	gitrun.Group(cmd)
-	out, errs = &capped{most: maxOutput}, &capped{most: maxErrors}
-	cmd.Stdout, cmd.Stderr = out, errs
-	if c.said != nil {
-		cmd.Stderr = io.MultiWriter(errs, c.said)
-	}
-	if c.out != nil {
-		cmd.Stdout = c.out
-	}
-	if g.started != nil {
-		g.started(cmd)
-	}
-	return cmd, out, errs
-}
-
-type childError struct {
-	command string
-	err     error
-	stderr  string
-}
-
-// Error contains the end of standard error.
-func (e *childError) Error() string {
-	return fmt.Sprintf("git %s: %v: %s", e.command, e.err, lastOf(e.stderr))
-}
-
-func (e *childError) Unwrap() error { return e.err }
-
-// verdict reports whether git completed its check. It did not if it was killed or out of memory.
-func (e *childError) verdict() bool {
-	var exit *exec.ExitError
-	if !errors.As(e.err, &exit) || gitrun.OutOfMemory(e.stderr) {
+// isVerdict reports whether git completed its check and failed. It did not complete it if it was
+// killed or out of memory, or if the shell did not start it.
+func isVerdict(err error) bool {
+	var failed *gitrun.Error
+	if !errors.As(err, &failed) || gitrun.OutOfMemory(failed.Stderr) {
 		return false
 	}
-	code := exit.ExitCode()
-	return code > 0 && (code < 125 || code > 127) // else the shell did not start git
+	code := failed.Code()
+	return code > 0 && (code < 125 || code > 127)
 }
 
-// fileTooLarge reports whether git exceeded its file size limit. A parent process may have made it
-// ignore SIGXFSZ.
-func (e *childError) fileTooLarge() bool {
-	var exit *exec.ExitError
-	if !errors.As(e.err, &exit) {
-		return false
-	}
-	status, ok := exit.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && status.Signal() == gitrun.FileTooLarge || strings.Contains(e.stderr, "File too large")
-}
-
-// capped keeps the first most bytes written to it.
+// capped keeps the first maxOutput bytes written to it.
 type capped struct {
 	b    bytes.Buffer
-	most int
 	over bool // bytes were dropped
 }
 
 func (c *capped) Write(p []byte) (int, error) {
-	n := min(len(p), c.most-c.b.Len())
+	n := min(len(p), maxOutput-c.b.Len())
 	c.b.Write(p[:n])
 	c.over = c.over || n < len(p)
 	return len(p), nil
 }
+
+// maxLine is the maximum length of a line, in bytes.
+const maxLine = 4 << 10
 
 // splitter calls each for each line.
 type splitter struct {
@@ -261,14 +184,8 @@ func (s *splitter) Write(p []byte) (int, error) {
 		lines = after
 	}
 	s.rest = append(s.rest[:0], lines...)
-	if len(s.rest) > maxErrors {
+	if len(s.rest) > maxLine {
 		return 0, errors.New("line too long")
 	}
 	return len(p), nil
-}
-
-// lastOf returns the end of git's output, which contains the cause of a failure.
-func lastOf(s string) string {
-	s = strings.TrimSpace(s)
-	return graspsync.Printable(s[max(0, len(s)-graspsync.MaxText):])
 }

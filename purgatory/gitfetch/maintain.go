@@ -18,6 +18,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 const (
@@ -428,9 +429,9 @@ func (m *maintenance) unnamed(ctx context.Context, before []byte, old []string, 
 	}
 	defer stays.close()
 	var needed error
-	_, err = m.git.runNow(ctx, child{
-		dir: m.dir, stdin: bytes.NewReader(before), args: []string{"rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--stdin"},
-		out: &splitter{each: func(line []byte) {
+	_, err = m.git.runNow(ctx, gitrun.Child{
+		Dir: m.dir, Stdin: bytes.NewReader(before), Args: []string{"rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--stdin"},
+		Stdout: &splitter{each: func(line []byte) {
 			if needed == nil && goes.has(line) && !stays.has(line) {
 				needed = fmt.Errorf("%w: %s was needed meanwhile", purgatory.ErrInUse, line)
 			}
@@ -441,7 +442,7 @@ func (m *maintenance) unnamed(ctx context.Context, before []byte, old []string, 
 
 // child runs git at low priority, outside of MaxChildren.
 func (m *maintenance) child(ctx context.Context, in io.Reader, args ...string) ([]byte, error) {
-	return m.git.runNow(ctx, child{dir: m.dir, stdin: in, nice: true, args: args})
+	return m.git.runNow(ctx, gitrun.Child{Dir: m.dir, Stdin: in, Nice: true, Args: args})
 }
 
 func (m *maintenance) path(name string) string { return filepath.Join(m.dir, "objects", "pack", name) }

@@ -84,9 +84,9 @@ var kindNames = map[string]refplan.Kind{
 // kinds returns the kinds of existing objects. Git may take an id of the wrong format for a ref
 // name, so the id of the found object is compared.
 func (f *Fetcher) kinds(ctx context.Context, dir, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error) {
-	out, err := f.git.run(ctx, child{
-		dir: dir, extra: inside(beside), stdin: lines("", ids),
-		args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"},
+	out, err := f.git.run(ctx, gitrun.Child{
+		Dir: dir, Env: inside(beside), Stdin: lines("", ids),
+		Args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("looking up objects: %w", err)
@@ -99,7 +99,7 @@ func (f *Fetcher) kinds(ctx context.Context, dir, beside string, ids []nip34.Obj
 	for i, a := range answers {
 		name, kind, ok := strings.Cut(a, " ")
 		if !ok {
-			return nil, fmt.Errorf("looking up objects: git says %s", lastOf(a))
+			return nil, fmt.Errorf("looking up objects: git says %s", gitrun.Last(a))
 		}
 		if k := kindNames[kind]; k != 0 && name == ids[i].String() {
 			kinds[ids[i]] = k
@@ -112,9 +112,8 @@ func (f *Fetcher) kinds(ctx context.Context, dir, beside string, ids []nip34.Obj
 // failure.
 func (f *Fetcher) incomplete(ctx context.Context, dir, beside string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
 	err := f.walk(ctx, dir, beside, ids, each)
-	var failed *childError
 	switch {
-	case err == nil, !errors.As(err, &failed) || !failed.verdict():
+	case err == nil, !isVerdict(err):
 		return nil, err
 	case len(ids) == 1:
 		return ids, nil
@@ -133,9 +132,9 @@ func (f *Fetcher) walk(ctx context.Context, dir, beside string, ids []nip34.Obje
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := f.git.run(ctx, child{
-		dir: dir, extra: inside(beside), stdin: lines("", ids), out: &splitter{each: each},
-		args: []string{"rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--exclude=" + barerepo.HiddenRefs + "*", "--all"},
+	_, err := f.git.run(ctx, gitrun.Child{
+		Dir: dir, Env: inside(beside), Stdin: lines("", ids), Stdout: &splitter{each: each},
+		Args: []string{"rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--exclude=" + barerepo.HiddenRefs + "*", "--all"},
 	})
 	return err
 }
@@ -161,7 +160,7 @@ func (f *Fetcher) haves(ctx context.Context, dir string) (haves []nip34.ObjectID
 	// Pushed event refs with forged dates must not displace branches and tags.
 	for _, where := range [][]string{{"refs/heads", "refs/tags"}, {"refs/nostr"}} {
 		args := []string{"for-each-ref", "--sort=-creatordate", fmt.Sprintf("--count=%d", 4*maxHaves), "--format=%(objectname)"}
-		out, err := f.git.run(ctx, child{dir: dir, args: append(args, where...)})
+		out, err := f.git.run(ctx, gitrun.Child{Dir: dir, Args: append(args, where...)})
 		if err != nil {
 			return nil, fmt.Errorf("reading refs: %w", err)
 		}
@@ -186,7 +185,7 @@ func (f *Fetcher) format(ctx context.Context, dir string) (nip34.ObjectFormat, e
 	if !errors.Is(err, barerepo.ErrAskGit) {
 		return format, err
 	}
-	out, err := f.git.run(ctx, child{dir: dir, args: []string{"rev-parse", "--show-object-format"}})
+	out, err := f.git.run(ctx, gitrun.Child{Dir: dir, Args: []string{"rev-parse", "--show-object-format"}})
 	if err != nil {
 		return 0, fmt.Errorf("reading the object format: %w", err)
 	}
@@ -199,7 +198,7 @@ func (f *Fetcher) format(ctx context.Context, dir string) (nip34.ObjectFormat, e
 // DiskUsage implements [gitops.Operations]. Git counts deltas as stored, without indexes.
 func (f *Fetcher) DiskUsage(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
 	in := io.MultiReader(lines("", ids), lines("^", but))
-	out, err := f.git.run(ctx, child{dir: dir, stdin: in, args: []string{"rev-list", "--objects", "--disk-usage", "--stdin"}})
+	out, err := f.git.run(ctx, gitrun.Child{Dir: dir, Stdin: in, Args: []string{"rev-list", "--objects", "--disk-usage", "--stdin"}})
 	var n int64
 	if err == nil {
 		n, err = strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)

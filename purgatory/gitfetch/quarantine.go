@@ -115,34 +115,33 @@ func (q *Quarantine) index(ctx context.Context, pack *spool) error {
 	return q.f.receiver.faults.Index(fsck.Git{
 		Index: func(options ...string) (stderr string, err error) {
 			err = q.indexPack(ctx, pack, options...)
-			var failed *childError
-			var limit *LimitError
-			if errors.As(err, &failed) && failed.verdict() && !errors.Is(err, ErrIncomplete) && !errors.As(err, &limit) {
-				stderr = failed.stderr
+			var failed *gitrun.Error
+			if isVerdict(err) && !errors.Is(err, ErrIncomplete) && !errors.As(err, new(*LimitError)) && errors.As(err, &failed) {
+				stderr = failed.Stderr
 			}
 			return stderr, err
 		},
 		Run: func(stdout, stderr io.Writer, args ...string) error {
-			_, err := q.f.git.runNow(ctx, child{dir: q.dir, extra: gitrun.Only(q.name), out: stdout, said: stderr, args: args})
+			_, err := q.f.git.runNow(ctx, gitrun.Child{Dir: q.dir, Env: gitrun.Only(q.name), Stdout: stdout, Stderr: stderr, Args: args})
 			return err
 		},
 	})
 }
 
 func (q *Quarantine) indexPack(ctx context.Context, pack *spool, options ...string) error {
-	memory, most := q.f.git.memory.Part, q.f.receiver.cfg.MaxPackBytes
-	_, err := q.f.git.runNow(ctx, child{
-		dir: q.dir, extra: gitrun.Beside(q.name), stdin: pack.reader(), memory: memory,
-		args: append([]string{"index-pack", "--stdin", "--fix-thin", "--threads=1", fmt.Sprintf("--max-input-size=%d", most)}, options...),
+	memory, most := q.f.git.Memory.Part, q.f.receiver.cfg.MaxPackBytes
+	_, err := q.f.git.runNow(ctx, gitrun.Child{
+		Dir: q.dir, Env: gitrun.Beside(q.name), Stdin: pack.reader(), Limits: gitrun.Limits{Memory: memory},
+		Args: append([]string{"index-pack", "--stdin", "--fix-thin", "--threads=1", fmt.Sprintf("--max-input-size=%d", most)}, options...),
 	})
-	var failed *childError
+	var failed *gitrun.Error
 	switch {
 	case !errors.As(err, &failed):
-	case strings.Contains(failed.stderr, "did not receive expected object"), strings.Contains(failed.stderr, "unresolved delta"):
+	case strings.Contains(failed.Stderr, "did not receive expected object"), strings.Contains(failed.Stderr, "unresolved delta"):
 		return fmt.Errorf("%w: %w", ErrIncomplete, err)
-	case gitrun.OutOfMemory(failed.stderr):
+	case gitrun.OutOfMemory(failed.Stderr):
 		return fmt.Errorf("%w: %w", &LimitError{Limit: "memory of git", Most: memory}, err)
-	case strings.Contains(failed.stderr, "pack exceeds maximum allowed size"):
+	case strings.Contains(failed.Stderr, "pack exceeds maximum allowed size"):
 		return fmt.Errorf("%w: %w", &LimitError{Limit: "pack bytes", Most: most}, err)
 	}
 	return err
@@ -344,17 +343,17 @@ func (q *Quarantine) pack(ctx context.Context, before []string, copied bool) (ma
 	if err != nil {
 		return "", err
 	}
-	tips, err := q.f.git.run(ctx, child{dir: q.dir, args: []string{"rev-parse", "--exclude=" + barerepo.HiddenRefs + "*", "--all"}})
+	tips, err := q.f.git.run(ctx, gitrun.Child{Dir: q.dir, Args: []string{"rev-parse", "--exclude=" + barerepo.HiddenRefs + "*", "--all"}})
 	if err != nil {
 		return "", fmt.Errorf("reading refs: %w", err)
 	}
-	out, err := q.f.git.run(ctx, child{
-		dir: q.dir, extra: gitrun.Beside(q.name), file: most,
-		stdin: io.MultiReader(lines("", q.complete), strings.NewReader("--not\n"), bytes.NewReader(tips)),
-		args:  []string{"pack-objects", "--revs", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack"},
+	out, err := q.f.git.run(ctx, gitrun.Child{
+		Dir: q.dir, Env: gitrun.Beside(q.name), Limits: gitrun.Limits{File: most},
+		Stdin: io.MultiReader(lines("", q.complete), strings.NewReader("--not\n"), bytes.NewReader(tips)),
+		Args:  []string{"pack-objects", "--revs", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack"},
 	})
-	var failed *childError
-	if errors.As(err, &failed) && failed.fileTooLarge() {
+	var failed *gitrun.Error
+	if errors.As(err, &failed) && failed.FileTooLarge() {
 		err = fmt.Errorf("%w: %w: %w", purgatory.ErrLimit, &LimitError{Limit: "bytes of a new pack", Most: most}, err)
 	}
 	if err != nil {

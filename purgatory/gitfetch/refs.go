@@ -17,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
@@ -48,7 +49,7 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (refs refplan.Refs, err 
 }
 
 func (f *Fetcher) gitRefs(ctx context.Context, dir string) (map[string]nip34.ObjectID, error) {
-	out, err := f.git.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
+	out, err := f.git.run(ctx, gitrun.Child{Dir: dir, Args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
 	all := make(map[string]nip34.ObjectID)
 	for line := range strings.Lines(string(out)) {
 		text, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
@@ -189,14 +190,13 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []refplan.Re
 		}
 	}
 	b.WriteString("prepare\x00commit\x00")
-	_, err := f.git.run(ctx, child{
-		dir: dir, stdin: &b, args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
+	_, err := f.git.run(ctx, gitrun.Child{
+		Dir: dir, Stdin: &b, Args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
 	})
-	var failed *childError
 	switch {
-	case errors.As(err, &failed) && failed.says(unfit):
+	case says(err, unfit):
 		return fmt.Errorf("%w: %w", gitops.ErrInvalidRefs, err)
-	case errors.As(err, &failed) && failed.says(changed):
+	case says(err, changed):
 		return fmt.Errorf("%w: %w", gitops.ErrChanged, err)
 	case err != nil:
 		return err
@@ -225,8 +225,9 @@ var (
 	}
 )
 
-func (e *childError) says(phrases []string) bool {
-	return slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(e.stderr, p) })
+func says(err error, phrases []string) bool {
+	var failed *gitrun.Error
+	return errors.As(err, &failed) && slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(failed.Stderr, p) })
 }
 
 // setHead points HEAD to a branch through a lock file, like git, which must not see the untrusted

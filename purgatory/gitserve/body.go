@@ -16,12 +16,15 @@ import (
 type refusal struct {
 	status int // of HTTP
 	text   string
+	cause  error // of git; may be nil
 }
 
 func (r *refusal) Error() string { return r.text }
 
+func (r *refusal) Unwrap() error { return r.cause }
+
 func limitError(format string, args ...any) error {
-	return &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf(format, args...)}
+	return &refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf(format, args...)}
 }
 
 func tooLarge(most int64) error {
@@ -68,7 +71,7 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most
 		}
 	default:
 		w.Header().Set("Accept-Encoding", "gzip")
-		return nil, &refusal{http.StatusUnsupportedMediaType, "the content encoding is not supported: gzip is, and none"}
+		return nil, &refusal{status: http.StatusUnsupportedMediaType, text: "the content encoding is not supported: gzip is, and none"}
 	}
 	if b.file, err = h.repos.scratch(); err != nil {
 		return nil, fmt.Errorf("saving a request: %w", err)

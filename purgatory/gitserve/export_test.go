@@ -84,7 +84,7 @@ func (r *Repositories) SetFlush(flush func(*os.File) error) { r.flush = flush }
 func (h *Handler) SetDisk(free func(string) (uint64, error)) { h.free = free }
 
 // SetStarted sets a function that is called before each child starts.
-func (h *Handler) SetStarted(started func(*exec.Cmd)) { h.git.started = started }
+func (h *Handler) SetStarted(started func(*exec.Cmd)) { h.git.Started = started }
 
 // Fill takes all processes of a kind until empty is called.
 func (h *Handler) Fill(kind string) (empty func()) {

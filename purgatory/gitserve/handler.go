@@ -1,15 +1,18 @@
 package gitserve
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,7 +34,7 @@ type Handler struct {
 	repos   *Repositories
 	auth    Authority
 	cfg     Config
-	git     *program
+	git     *gitrun.Program
 	free    func(dir string) (uint64, error) // of the disk
 	pushes  *requests
 	fetches *requests
@@ -56,7 +59,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	asks := max(1, min((cfg.MaxFetches+1)/2, int(repos.git.memory.Asks/gitrun.AskMemory)))
+	asks := max(1, min((cfg.MaxFetches+1)/2, int(repos.git.Memory.Asks/gitrun.AskMemory)))
 	kept := keptPushes * cfg.MaxPush
 	return &Handler{
 		repos: repos, auth: authority, cfg: cfg, git: repos.git, tasks: newTasks(), log: newRequestLog(cfg.Logger), free: disk.Free,
@@ -82,7 +85,7 @@ func (h *Handler) Close() { h.tasks.close() }
 func (h *Handler) Before(next http.Handler) http.Handler {
 	return AllowCORS(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, _, ok := parsePath(r.URL); ok {
-			h.serve(w, r)
+			h.route(w, r)
 			return
 		}
 		next.ServeHTTP(w, r) // includes misspelled repository paths
@@ -146,10 +149,10 @@ func parsePath(u *url.URL) (ref graspsync.RepoRef, rest string, ok bool) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	AllowCORS(http.HandlerFunc(h.serve)).ServeHTTP(w, r)
+	AllowCORS(http.HandlerFunc(h.route)).ServeHTTP(w, r)
 }
 
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) route(w http.ResponseWriter, r *http.Request) {
 	ref, rest, ok := parsePath(r.URL)
 	if ok && strings.HasPrefix(rest+"/", lfs) {
 		w.Header().Set("Content-Type", "application/vnd.git-lfs+json")
@@ -249,7 +252,7 @@ func (h *Handler) problem(ref graspsync.RepoRef, err error) (status int, text st
 	var r *refusal
 	switch {
 	case !errors.As(err, &r):
-		r = &refusal{http.StatusInternalServerError, "internal error"}
+		r = &refusal{status: http.StatusInternalServerError, text: "internal error"}
 	case r.status == http.StatusForbidden:
 		h.log.seldom(slog.LevelInfo, ref, "push refused", err)
 		return r.status, r.text
@@ -278,6 +281,29 @@ func (h *Handler) listRefs(ctx context.Context, w *patient, r *http.Request, t *
 		c.prefix = pktLine("# service="+service+"\n") + flushPacket
 	}
 	h.answer(ctx, w, t, ref, h.asks, c)
+}
+
+// advertise lists the refs for a push, as git receive-pack does. After an error nothing is written.
+func (h *Handler) advertise(w http.ResponseWriter, dir string) error {
+	format, err := barerepo.Format(h.repos.root, dir)
+	refs, rerr := barerepo.AllRefs(h.repos.root, dir)
+	if err := errors.Join(err, rerr); err != nil {
+		return err
+	}
+	noCache(w.Header(), "application/x-git-receive-pack-advertisement")
+	out := bufio.NewWriter(w)
+	_, _ = out.WriteString(pktLine("# service=git-receive-pack\n") + flushPacket) // the writer keeps the error
+	can := "\x00report-status report-status-v2 delete-refs side-band-64k quiet atomic ofs-delta object-format=" + format.String() + "\n"
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		writeLine(out, refs[name].String()+" "+name+can)
+		can = "\n"
+	}
+	if len(refs) == 0 {
+		writeLine(out, barerepo.Null(format)+" capabilities^{}"+can)
+	}
+	_, _ = out.WriteString(flushPacket)
+	_ = out.Flush() // fails only if the client disconnected
+	return nil
 }
 
 func (h *Handler) fetch(ctx context.Context, w *patient, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
@@ -310,10 +336,13 @@ func (h *Handler) answer(ctx context.Context, w *patient, t *transfer, ref grasp
 		return
 	}
 	defer t.hold(process)()
+	if c.args[0] == "receive-pack" && h.advertise(w, filepath.FromSlash(h.repos.at(ref))) == nil {
+		return
+	}
 	c.limits = gitrun.Limits{Memory: gitrun.AskMemory - besides/2, CPU: h.cfg.fixed.Timeout} // git has read only the request of the client
 	if of == h.fetches {
 		var all int64
-		all, c.limits.Memory = h.git.fetchMemory(c.dir, c.body.size)
+		all, c.limits.Memory = fetchMemory(h.git.Memory, c.dir, c.body.size)
 		memory, err := h.takeMemory(ctx, t.who, all)
 		if err != nil {
 			h.fail(w, ref, err)
@@ -321,7 +350,7 @@ func (h *Handler) answer(ctx context.Context, w *patient, t *transfer, ref grasp
 		}
 		defer t.hold(memory)()
 	}
-	begun, err := h.git.serve(ctx, w, c)
+	begun, err := h.serve(ctx, w, c)
 	switch {
 	case isRefusal(err, http.StatusForbidden):
 		writeLine(w, "ERR "+err.Error()) // git shows it as "remote error" and stops reading
@@ -441,7 +470,7 @@ func (h *Handler) turn(ctx context.Context, who limit.Stranger, ref graspsync.Re
 func (h *Handler) takeMemory(ctx context.Context, who limit.Stranger, bytes int64) (*limit.Slot, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.fixed.Wait)
 	defer cancel()
-	slot, err := h.git.memory.Acquire(ctx, who, bytes)
+	slot, err := h.git.Memory.Acquire(ctx, who, bytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: waiting for memory to run git: %w", errBusy, err)
 	}

@@ -116,7 +116,7 @@ func (h *Handler) read(ctx context.Context, t *transfer, dir, tip string, v *Vie
 	ctx, cancel := context.WithTimeout(ctx, viewTime)
 	defer cancel()
 	count, _ := gitrun.Packs(dir)
-	bytes := min(2*gitrun.AskMemory+28*count, h.git.memory.Part) // git maps the index of a pack
+	bytes := min(2*gitrun.AskMemory+28*count, h.git.Memory.Part) // git maps the index of a pack
 	memory, err := h.takeMemory(ctx, t.who, bytes)
 	if err != nil {
 		return err
@@ -124,7 +124,10 @@ func (h *Handler) read(ctx context.Context, t *transfer, dir, tip string, v *Vie
 	defer memory.Release()
 	ask := func(stdin string, args ...string) (string, error) {
 		var out strings.Builder
-		err := h.git.run(ctx, gitrun.Limits{Memory: bytes - besides/2, CPU: viewTime, File: 1}, dir, nil, strings.NewReader(stdin), &out, &tail{}, args...)
+		err := h.git.Run(ctx, gitrun.Child{
+			Dir: dir, Args: args, Stdin: strings.NewReader(stdin), Stdout: &out, Nice: true,
+			Limits: gitrun.Limits{Memory: bytes - besides/2, CPU: viewTime, File: 1},
+		})
 		return out.String(), err
 	}
 	commit, err := ask(tip+"\n", "rev-list", "--max-count=1", "--no-commit-header", "--format=%ct%n%s", "--stdin")

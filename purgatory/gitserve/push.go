@@ -12,7 +12,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -191,17 +190,20 @@ func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 			if _, err := p.body.file.Seek(offset, io.SeekStart); err != nil {
 				return "", fmt.Errorf("saving a request: %w", err)
 			}
-			said := &tail{}
 			name.Reset()
-			err = h.among(ctx, p, gitrun.Beside, said, p.body.file, &name, append([]string{"index-pack", "--stdin", "--fix-thin", "--threads=1",
-				"--max-input-size=" + strconv.FormatInt(h.cfg.MaxPush, 10)}, options...)...)
-			if isFault(err) {
-				stderr = said.b.String()
+			err = h.aside(ctx, p, gitrun.Child{
+				Stdin: p.body.file, Stdout: &name,
+				Args: append([]string{
+					"index-pack", "--stdin", "--fix-thin", "--threads=1", "--max-input-size=" + strconv.FormatInt(h.cfg.MaxPush, 10),
+				}, options...),
+			})
+			if failed := (*gitrun.Error)(nil); isFault(err) && errors.As(err, &failed) {
+				stderr = failed.Stderr
 			}
 			return stderr, err
 		},
 		Run: func(stdout, stderr io.Writer, args ...string) error {
-			return h.among(ctx, p, gitrun.Only, &tail{also: stderr}, nil, stdout, args...)
+			return h.among(ctx, p, gitrun.Only, gitrun.Child{Stdout: stdout, Stderr: stderr, Args: args})
 		},
 	})
 	_, hash, _ := strings.Cut(name.String(), "\t")
@@ -210,9 +212,9 @@ func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 	var fault *fsck.Fault
 	switch {
 	case errors.As(err, &fault):
-		return &refusal{http.StatusForbidden, fault.Error()}
+		return &refusal{status: http.StatusForbidden, text: fault.Error()}
 	case p.req.shallow && isFault(err) && strings.Contains(err.Error(), "did not receive expected object"):
-		return &refusal{http.StatusForbidden, "shallow update not allowed: history is missing that is not here either; git fetch --unshallow gets it"}
+		return &refusal{status: http.StatusForbidden, text: "shallow update not allowed: history is missing that is not here either; git fetch --unshallow gets it"}
 	}
 	return err
 }
@@ -361,7 +363,9 @@ func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, e
 	}
 	var name bytes.Buffer
 	to := path.Join(p.folder.path, "needed")
-	err = h.aside(ctx, p, list, &name, "pack-objects", "--delta-base-offset", "--threads=1", filepath.Join(h.repos.dir, filepath.FromSlash(to)))
+	err = h.aside(ctx, p, gitrun.Child{Stdin: list, Stdout: &name, Args: []string{
+		"pack-objects", "--delta-base-offset", "--threads=1", filepath.Join(h.repos.dir, filepath.FromSlash(to)),
+	}})
 	return to + "-" + strings.TrimSpace(name.String()), err
 }
 
@@ -370,9 +374,11 @@ func (h *Handler) needs(ctx context.Context, p *push, ids []nip34.ObjectID, list
 	for _, id := range ids {
 		fmt.Fprintln(&in, id)
 	}
-	err := h.aside(ctx, p, &in, list, "rev-list", "--objects", "--stdin", "--not", "--exclude="+barerepo.HiddenRefs+"*", "--all")
+	err := h.aside(ctx, p, gitrun.Child{Stdin: &in, Stdout: list, Args: []string{
+		"rev-list", "--objects", "--stdin", "--not", "--exclude=" + barerepo.HiddenRefs + "*", "--all",
+	}})
 	if isFault(err) {
-		return &refusal{http.StatusForbidden, refusedMissing}
+		return &refusal{status: http.StatusForbidden, text: refusedMissing}
 	}
 	return err
 }
@@ -421,7 +427,10 @@ func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*comma
 				fmt.Fprintf(&in, "update %s\x00%s\x00%s\x00", c.ref, gitID(c.new, now[c.ref]), gitID(now[c.ref], c.new))
 			}
 			in.WriteString("prepare\x00commit\x00")
-			return h.within(ctx, p.dir, gitrun.Limits{Memory: gitrun.AskMemory, CPU: h.cfg.fixed.Timeout}, committer, &in, io.Discard, &tail{}, "update-ref", "--no-deref", "--stdin", "-z", "-m", "push")
+			return h.within(ctx, gitrun.Child{
+				Dir: p.dir, Env: committer, Stdin: &in, Limits: gitrun.Limits{Memory: gitrun.AskMemory},
+				Args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "push"},
+			})
 		})
 	}
 	failed := 0
@@ -447,47 +456,49 @@ const finishTime = 5 * time.Second
 var committer = []string{"GIT_COMMITTER_NAME=anonymous", "GIT_COMMITTER_EMAIL=anonymous@http.0.0.0.0"}
 
 // aside runs git in a repository, with the folder of the push as object directory.
-func (h *Handler) aside(ctx context.Context, p *push, in io.Reader, out io.Writer, args ...string) error {
-	return h.among(ctx, p, gitrun.Beside, &tail{}, in, out, args...)
+func (h *Handler) aside(ctx context.Context, p *push, c gitrun.Child) error {
+	return h.among(ctx, p, gitrun.Beside, c)
 }
 
-func (h *Handler) among(ctx context.Context, p *push, objects func(folder string) []string, said *tail, in io.Reader, out io.Writer, args ...string) error {
+func (h *Handler) among(ctx context.Context, p *push, objects func(folder string) []string, c gitrun.Child) error {
 	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(p.folder.path)))
 	if err != nil {
 		return fmt.Errorf("running git: %w", err)
 	}
-	all, each := h.git.pushMemory(p.dir, p.body.size)
+	all, each := pushMemory(h.git.Memory, p.dir, p.body.size)
 	memory, err := h.takeMemory(ctx, p.who, all)
 	if err != nil {
 		return err
 	}
 	defer memory.Release()
-	limit := gitrun.Limits{Memory: each, CPU: h.cfg.fixed.Timeout}
+	c.Dir, c.Env, c.Limits.Memory = p.dir, objects(at), each
 	switch {
-	case args[0] == "pack-objects": // deltas against stored objects are written in full
-		limit.File = h.cfg.MaxPush
+	case c.Args[0] == "pack-objects": // deltas against stored objects are written in full
+		c.Limits.File = h.cfg.MaxPush
 	case p.folder.staged():
-		limit.File = h.repos.staging.part(p.who)
+		c.Limits.File = h.repos.staging.part(p.who)
 	}
 	ctx, stop := h.watch(ctx, p)
 	defer stop()
-	return h.within(ctx, p.dir, limit, objects(at), in, out, said, args...)
+	return h.within(ctx, c)
 }
 
-func (h *Handler) within(ctx context.Context, dir string, limit gitrun.Limits, env []string, in io.Reader, out io.Writer, said *tail, args ...string) error {
-	err := h.git.run(ctx, limit, dir, env, in, out, said, args...)
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	var exit *exec.ExitError
+// within runs git. The error is a refusal if the pushed data or a limit is its reason.
+func (h *Handler) within(ctx context.Context, c gitrun.Child) error {
+	c.Limits.CPU, c.Lock, c.Nice = h.cfg.fixed.Timeout, h.repos.lock, true
+	err := h.git.Run(ctx, c)
+	var failed *gitrun.Error
 	switch {
-	case !errors.As(err, &exit):
-	case exit.ExitCode() == gitrun.Died+int(gitrun.FileTooLarge):
-		return limitError("git %s wrote more than %d bytes", args[0], limit.File)
-	case exit.ExitCode() == gitrun.Died && gitrun.OutOfMemory(said.b.String()):
-		return limitError("git %s needs more than the %d bytes of memory that it may have", args[0], limit.Memory)
-	case exit.ExitCode() == gitrun.Died && !strings.Contains(said.b.String(), "No space left on device"): // a full disk is not the client's fault
-		return &refusal{http.StatusForbidden, "git " + args[0] + ": " + strings.ReplaceAll(said.reasons(), h.repos.dir, "")}
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case !errors.As(err, &failed):
+	case failed.FileTooLarge():
+		return limitError("git %s wrote more than %d bytes", c.Args[0], c.Limits.File)
+	case failed.Code() != gitrun.Died:
+	case gitrun.OutOfMemory(failed.Stderr):
+		return limitError("git %s needs more than the %d bytes of memory that it may have", c.Args[0], c.Limits.Memory)
+	case !strings.Contains(failed.Stderr, "No space left on device"): // a full disk is not the client's fault
+		return &refusal{status: http.StatusForbidden, text: "git " + c.Args[0] + ": " + strings.ReplaceAll(reasons(failed), h.repos.dir, ""), cause: err}
 	}
 	return err
 }

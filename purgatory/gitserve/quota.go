@@ -58,7 +58,7 @@ var (
 	errDisk      = full(refusedDisk) // less than MinFreeDisk of Config would remain
 )
 
-func full(text string) *refusal { return &refusal{http.StatusInsufficientStorage, text} }
+func full(text string) *refusal { return &refusal{status: http.StatusInsufficientStorage, text: text} }
 
 // reserve counts bytes that are about to be stored, or returns a refusal. pulls is true if only
 // pull requests need them. pullBytes returns the size of pull requests of other authors in the

@@ -34,7 +34,7 @@ import (
 type Repositories struct {
 	*layout
 	lock    *os.File // lock of the folder, inherited by git
-	git     *program
+	git     *gitrun.Program
 	faults  fsck.Rules
 	tasks   *tasks // background work
 	log     *slog.Logger
@@ -92,7 +92,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	r := &Repositories{
 		layout: &layout{dir: dir, root: root, flush: (*os.File).Sync, plain: cfg.PlainNames},
 		lock:   lock,
-		git:    &program{path: cfg.Git, settings: settings(), memory: NewMemory(cfg), lock: lock},
+		git:    &gitrun.Program{Path: cfg.Git, Settings: settings(), Environment: gitrun.Environment(), Memory: NewMemory(cfg)},
 		tasks:  newTasks(),
 		log:    cfg.Logger,
 		locks:  keyed.NewLocks[graspsync.RepoRef](),
@@ -107,7 +107,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 		return nil, fmt.Errorf("%w: AllowFaults: %w", ErrConfig, err)
 	}
 	r.quota = &diskQuota{
-		layout: r.layout, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, weigh: r.git.weighPulls, tasks: r.tasks, log: cfg.Logger,
+		layout: r.layout, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, weigh: r.weighPulls, tasks: r.tasks, log: cfg.Logger,
 		pulls: make(map[string]pullSize),
 	}
 	if err := r.sweepLocked(); err != nil { // the marks stay for the next call

@@ -123,7 +123,7 @@ func TestSlowReaderYields(t *testing.T) {
 	r := slowly(t, gitserve.Config{MaxPushes: 1, MaxFetches: 1}.With(gitserve.Fixed{RateWindow: 4 * time.Second}), "cat OUT; head -c 15000000 /dev/zero")
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)
-	for _, service := range []string{uploadPack, receivePack} {
+	for _, service := range []string{uploadPack, uploadPack} {
 		conn, err := net.Dial("tcp", u.Host)
 		require.NoError(t, err)
 		defer conn.Close()

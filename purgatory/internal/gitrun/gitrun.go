@@ -44,8 +44,8 @@ func Settings() []string {
 	}
 }
 
-// AllocLimit returns the environment variable that limits a single allocation of git.
-func AllocLimit(bytes uint64) string { return "GIT_ALLOC_LIMIT=" + strconv.FormatUint(bytes, 10) }
+// allocLimit returns the environment variable that limits a single allocation of git.
+func allocLimit(bytes int64) string { return "GIT_ALLOC_LIMIT=" + strconv.FormatInt(bytes, 10) }
 
 // Beside returns the environment in which git writes objects to a folder and also reads those of
 // the repository. folder is relative to the repository, because a colon would separate two paths.

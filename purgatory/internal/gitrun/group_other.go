@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// Group does nothing, because this system has no process groups of Unix.
-func Group(*exec.Cmd) {}
+// group does nothing, because this system has no process groups of Unix.
+func group(*exec.Cmd) {}
 
-// SetNice does nothing.
-func SetNice(pid, nice int) {}
+// setNice does nothing.
+func setNice(pid, nice int) {}
 
-// FileTooLarge is the signal that ends a child whose file exceeds its limit. This system has none.
-const FileTooLarge = syscall.Signal(-1)
+// fileTooLarge is the signal that ends a child whose file exceeds its limit. This system has none.
+const fileTooLarge = syscall.Signal(-1)
