@@ -1,9 +1,5 @@
 package graspsync
 
-import (
-	"fmt"
-)
-
 // Incoming is an event to be saved in a Store (package sync), with its source.
 type Incoming struct {
 	Event  Event
@@ -37,19 +33,5 @@ const (
 )
 
 func (r Result) String() string {
-	switch r {
-	case Stored:
-		return "stored"
-	case Duplicate:
-		return "duplicate"
-	case Superseded:
-		return "superseded"
-	case Deleted:
-		return "deleted"
-	case Refused:
-		return "refused"
-	case Failed:
-		return "failed"
-	}
-	return fmt.Sprintf("result(%d)", uint8(r))
+	return enumName(r, "result", "", "stored", "duplicate", "superseded", "deleted", "refused", "failed")
 }

@@ -1,9 +1,5 @@
 package graspsync
 
-import (
-	"fmt"
-)
-
 // Source is the origin of an event. The zero value is a submission by a client.
 type Source struct {
 	Kind SourceKind
@@ -27,15 +23,5 @@ const (
 )
 
 func (k SourceKind) String() string {
-	switch k {
-	case Direct:
-		return "direct"
-	case Live:
-		return "live"
-	case CatchUp:
-		return "catchup"
-	case Daily:
-		return "daily"
-	}
-	return fmt.Sprintf("source(%d)", uint8(k))
+	return enumName(k, "source", "direct", "live", "catchup", "daily")
 }

@@ -80,3 +80,11 @@ func TimeText(t, now time.Time) string {
 	}
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
+
+// enumName returns the name of a value of a type, or type(value).
+func enumName[T ~uint8](v T, kind string, names ...string) string {
+	if int(v) < len(names) && names[v] != "" {
+		return names[v]
+	}
+	return fmt.Sprintf("%s(%d)", kind, v)
+}

@@ -1,7 +1,5 @@
 package graspsync
 
-import "fmt"
-
 // Verdict is the answer of a Policy (package sync) to one event.
 type Verdict struct {
 	Decision Decision
@@ -50,17 +48,5 @@ const (
 )
 
 func (d Decision) String() string {
-	switch d {
-	case Accept:
-		return "accept"
-	case Hold:
-		return "hold"
-	case Reject:
-		return "reject"
-	case Depend:
-		return "depend"
-	case Later:
-		return "later"
-	}
-	return fmt.Sprintf("decision(%d)", uint8(d))
+	return enumName(d, "decision", "", "accept", "hold", "reject", "depend", "later")
 }

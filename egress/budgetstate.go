@@ -18,14 +18,9 @@ type BudgetState struct {
 
 // AddressRecord is the record of an address for unproven hosts.
 type AddressRecord struct {
-	Address      netip.Prefix `json:"address"`
-	Failures     int          `json:"failures,omitempty"` // consecutive failures
-	FailingSince time.Time    `json:"failing_since,omitzero"`
-	LastFailure  time.Time    `json:"last_failure,omitzero"`
-	LastAttempt  time.Time    `json:"last_attempt,omitzero"`
-	NextAttempt  time.Time    `json:"next_attempt,omitzero"`
-	// Shared reports whether some host was proven at this address.
-	Shared bool `json:"shared,omitempty"`
+	Address netip.Prefix `json:"address"`
+	backoff.Record
+	Shared bool `json:"shared,omitempty"` // a host was proven at this address
 }
 
 // ProvenHost is a proven host with its addresses.
@@ -53,11 +48,7 @@ func (b *Budget) Export() BudgetState {
 		for range underWay[to] {
 			b.fail(&a)
 		}
-		s.Addresses = append(s.Addresses, AddressRecord{
-			Address: to, Failures: a.Failures, Shared: a.shared,
-			FailingSince: backoff.Saved(a.FailingSince), LastFailure: backoff.Saved(a.LastFailure),
-			LastAttempt: backoff.Saved(a.LastAttempt), NextAttempt: backoff.Saved(a.Next),
-		})
+		s.Addresses = append(s.Addresses, AddressRecord{Address: to, Record: a.Record, Shared: a.shared})
 	}
 	for host, proven := range b.hosts.All() {
 		s.Hosts = append(s.Hosts, ProvenHost{Host: host, Addresses: slices.Clone(*proven)})
@@ -87,11 +78,8 @@ func (b *Budget) Import(s BudgetState) {
 
 // imported corrects a record of a damaged file or a wrong clock.
 func (b *Budget) imported(s AddressRecord, now time.Time) *account {
-	a := &account{shared: s.Shared, Record: backoff.Record{
-		Failures: s.Failures, FailingSince: s.FailingSince, LastFailure: s.LastFailure,
-		LastAttempt: s.LastAttempt, Next: s.NextAttempt,
-	}.Believed(now)}
-	if a.Failures > 0 && (a.FailingSince.IsZero() || a.LastFailure.IsZero()) {
+	a := &account{shared: s.Shared, Record: s.Believed(now)}
+	if a.Failures > 0 && a.Untold() {
 		a.FailingSince, a.LastFailure = now, now
 		a.Next = backoff.Later(a.Next, now.Add(backoff.Max))
 	}

@@ -22,7 +22,7 @@ type Identity struct {
 }
 
 type base struct {
-	scheme    string // http or https
+	plaintext bool // http and ws
 	authority graspsync.HostPort
 	path      []string // decoded segments
 }
@@ -62,43 +62,30 @@ func parseBases(spec string) ([]base, error) {
 		if u.Query != "" {
 			return nil, errors.New("has a query")
 		}
-		b := base{scheme: "https", authority: u.HostPort, path: segments(u.Path)}
-		if u.Plaintext() {
-			b.scheme = "http"
-		}
+		b := base{plaintext: u.Plaintext(), authority: u.HostPort, path: segments(u.Path)}
 		if len(bases) == 0 || bases[0].authority != b.authority {
 			bases = append(bases, b)
-		} else if _, err := netip.ParseAddr(u.HostPort.Host); err == nil || u.HostPort.Host == "localhost" {
-			bases[0].scheme = "http" // local addresses have no TLS
+		} else {
+			bases[0].plaintext = isLocal(u.HostPort.Host) // both schemes name this port
 		}
 	}
 	return bases, nil
 }
 
-// URL returns the HTTP URL of the first address, or "" for the zero Identity. Without a scheme and
-// with a port, it is http for an IP address and localhost, else https.
-func (id Identity) URL() string {
-	if id.IsZero() {
-		return ""
-	}
-	b := id.bases[0]
-	return graspsync.URL{Scheme: b.scheme, HostPort: b.authority, Path: b.escaped()}.String()
-}
-
 // Origin returns the scheme, host and port of the address of this service that a client named in
-// its Host header, otherwise those of the first address. The client does not decide the scheme (see
-// [Identity.URL]). It returns the zero URL for the zero Identity.
+// its Host header, otherwise those of the first address. The client does not decide the scheme. It
+// returns the zero URL for the zero Identity.
 func (id Identity) Origin(host string) graspsync.URL {
 	for _, b := range id.bases {
-		u, err := graspsync.ParseURL(b.scheme+"://"+host, graspsync.HTTPSchemes)
+		u, err := graspsync.ParseURL(b.scheme(graspsync.HTTPSchemes)+"://"+host, graspsync.HTTPSchemes)
 		if err == nil && b.authority == u.HostPort {
-			return graspsync.URL{Scheme: b.scheme, HostPort: b.authority}
+			return graspsync.URL{Scheme: u.Scheme, HostPort: b.authority}
 		}
 	}
 	if id.IsZero() {
 		return graspsync.URL{}
 	}
-	return graspsync.URL{Scheme: id.bases[0].scheme, HostPort: id.bases[0].authority}
+	return graspsync.URL{Scheme: id.bases[0].scheme(graspsync.HTTPSchemes), HostPort: id.bases[0].authority}
 }
 
 // HostPorts returns the hosts and ports that belong to this service alone, to which the dialer must
@@ -193,21 +180,21 @@ func (id Identity) at(a graspsync.HostPort, path []string) bool {
 	})
 }
 
-// RelayURL returns the relay URL that announcements must list, of the first address. It is a ws://
-// URL for localhost and private networks.
-func (id Identity) RelayURL() string {
-	if id.IsZero() {
-		return ""
-	}
-	return id.bases[0].url(graspsync.RelaySchemes)
-}
+// RelayURL returns the relay URL that announcements must list, of the first address, "" for the
+// zero Identity. An address without scheme and with a port is without TLS if it is an IP address or
+// a local name.
+func (id Identity) RelayURL() string { return id.url(graspsync.RelaySchemes) }
 
-// CloneBase returns the beginning of the clone URLs of the service.
-func (id Identity) CloneBase() string {
+// CloneBase returns the HTTP URL of the first address, with which clone URLs of the service begin,
+// "" for the zero Identity.
+func (id Identity) CloneBase() string { return id.url(graspsync.HTTPSchemes) }
+
+func (id Identity) url(schemes []graspsync.Scheme) string {
 	if id.IsZero() {
 		return ""
 	}
-	return id.bases[0].url(graspsync.HTTPSchemes)
+	b := id.bases[0]
+	return graspsync.URL{Scheme: b.scheme(schemes), HostPort: b.authority, Path: b.escaped()}.String()
 }
 
 // CloneURL returns the clone URL that announcements of a repository must list.
@@ -218,20 +205,17 @@ func (id Identity) CloneURL(ref graspsync.RepoRef) string {
 	return id.CloneBase() + "/" + NPub(ref.Owner) + "/" + url.PathEscape(ref.Identifier) + ".git"
 }
 
-// url formats a base with the first of two schemes, or with the second if the base is without TLS.
-func (b base) url(schemes []graspsync.Scheme) string {
-	scheme := schemes[0]
-	if b.authority.Port == schemes[1].DefaultPort || b.authority.Port != scheme.DefaultPort && isLocal(b.authority.Host) {
-		scheme = schemes[1]
+// scheme returns the first of two schemes, or the second without TLS.
+func (b base) scheme(schemes []graspsync.Scheme) string {
+	if b.plaintext {
+		return schemes[1].Name
 	}
-	return graspsync.URL{Scheme: scheme.Name, HostPort: b.authority, Path: b.escaped()}.String()
+	return schemes[0].Name
 }
 
 func isLocal(host string) bool {
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
-	}
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || !strings.Contains(host, ".")
+	_, err := netip.ParseAddr(host)
+	return err == nil || host == "localhost" || strings.HasSuffix(host, ".localhost") || !strings.Contains(host, ".")
 }
 
 // segments splits the path of a [graspsync.URL] and decodes each segment, so that an encoded slash

@@ -20,7 +20,7 @@ func TestCaseC4_NamesOfAnIdentity(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
-		require.Equal(t, want, id.URL(), spec)
+		require.Equal(t, want, id.CloneBase(), spec)
 	}
 	id, err := nip34.ParseIdentity("a.example", "https://b.example:8443/git", "ws://c.example", "d.example:8081")
 	require.NoError(t, err)
@@ -32,6 +32,6 @@ func TestCaseC4_NamesOfAnIdentity(t *testing.T) {
 		u := id.Origin(host)
 		require.Equal(t, want, u.String(), host)
 	}
-	require.Empty(t, nip34.Identity{}.URL())
+	require.Empty(t, nip34.Identity{}.CloneBase())
 	require.Empty(t, nip34.Identity{}.Origin("a.example").Scheme)
 }

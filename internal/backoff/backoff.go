@@ -40,11 +40,11 @@ func Default() Rules {
 
 // Record is the failure record of a target. Zero times mean never.
 type Record struct {
-	Failures     int       // consecutive
-	FailingSince time.Time // time of the first failure, moved forward by time without attempts
-	LastFailure  time.Time
-	LastAttempt  time.Time
-	Next         time.Time // earliest time of the next attempt
+	Failures     int       `json:"failures,omitempty"`     // consecutive
+	FailingSince time.Time `json:"failing_since,omitzero"` // time of the first failure, moved forward by time without attempts
+	LastFailure  time.Time `json:"last_failure,omitzero"`
+	LastAttempt  time.Time `json:"last_attempt,omitzero"`
+	Next         time.Time `json:"next_attempt,omitzero"` // earliest time of the next attempt
 }
 
 // Begin records the start of an attempt.

@@ -56,8 +56,7 @@ const roomEvery = 8 << 20
 
 // open prepares to read at most most bytes, uncompressed, until end.
 func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most int64, end time.Time) (*body, error) {
-	n := h.cfg.fixed
-	b := &body{most: most, sent: stream{transfer: t, setDeadline: http.NewResponseController(w).SetReadDeadline, pace: newPace(n.MinRate, n.RateWindow), end: end}}
+	b := &body{most: most, sent: stream{transfer: t, setDeadline: http.NewResponseController(w).SetReadDeadline, idle: h.cfg.fixed.RateWindow, end: end}}
 	b.raw = readerFunc(func(p []byte) (int, error) {
 		return b.sent.move(func() (int, error) { return r.Body.Read(p) })
 	})

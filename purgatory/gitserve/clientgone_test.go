@@ -69,7 +69,7 @@ func TestClientGoneInMidPush(t *testing.T) {
 
 // A client that does not read the answer to a push must not hold the lock.
 func TestSlowReaderOfAPush(t *testing.T) {
-	r := slowly(t, gitserve.Config{}, `cat OUT; case "$*" in *rev-list*) ;; *) head -c 15000000 /dev/zero ;; esac`)
+	r := slowly(t, gitserve.Config{}, `cat OUT; case "$*" in *pack-objects*) ;; *) head -c 15000000 /dev/zero ;; esac`)
 	conn := r.send(t)
 	defer conn.Close()
 	require.Eventually(t, func() bool { return r.ref("refs/nostr/" + event) }, 10*time.Second, time.Millisecond)

@@ -46,10 +46,7 @@ type numbers struct {
 	MaxReaders   int           // open requests of each kind
 	MaxPerClient int           // of them for one client
 	Timeout      time.Duration // of a push; a fetch may take answerTimeouts times Timeout
-	// MinRate is the minimum speed of a client, in bytes per second. Reads are measured over
-	// RateWindow, writes over writeWindows.
-	MinRate    int64
-	RateWindow time.Duration
+	RateWindow   time.Duration // of a read; a write may take writeWindows times RateWindow
 }
 
 // ErrConfig is wrapped by errors of [Open] and [New] about invalid arguments.
@@ -74,7 +71,6 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.MaxReaders, 128)
 	def(&c.fixed.MaxPerClient, 8)
 	def(&c.fixed.Timeout, 30*time.Minute)
-	def(&c.fixed.MinRate, 1<<10)
 	def(&c.fixed.RateWindow, 30*time.Second)
 	return c
 }

@@ -18,8 +18,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr/nip19"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/limit"
@@ -124,7 +122,7 @@ const noLFS = "Git LFS is not served here: name another LFS server in .lfsconfig
 // separately, because an encoded slash belongs to the identifier.
 func parsePath(u *url.URL) (ref graspsync.RepoRef, rest string, ok bool) {
 	parts := strings.SplitN(strings.TrimPrefix(u.EscapedPath(), "/"), "/", 3)
-	if len(parts) < 2 || !strings.HasPrefix(parts[0], "npub1") {
+	if len(parts) < 2 {
 		return ref, "", false
 	}
 	name, err := url.PathUnescape(parts[1])
@@ -132,12 +130,7 @@ func parsePath(u *url.URL) (ref graspsync.RepoRef, rest string, ok bool) {
 	if err != nil || !dotted || graspsync.CheckIdentifier(identifier) != nil {
 		return ref, "", false
 	}
-	prefix, key, err := nip19.Decode(parts[0])
-	hex, isText := key.(string)
-	if err != nil || prefix != "npub" || !isText {
-		return ref, "", false
-	}
-	owner, err := graspsync.ParsePubKey(hex)
+	owner, err := nip34.ParseNPub(parts[0])
 	if err != nil || nip34.NPub(owner) != parts[0] {
 		return ref, "", false
 	}
@@ -211,7 +204,7 @@ func (h *Handler) limited(w http.ResponseWriter, r *http.Request, of *requests, 
 	defer end()
 	c := http.NewResponseController(w)
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request of the connection sets its own deadline
-	do(ctx, &patient{w, c, stream{transfer: t, setDeadline: c.SetWriteDeadline, pace: newPace(n.MinRate, writeWindows*n.RateWindow)}}, t)
+	do(ctx, &patient{w, c, stream{transfer: t, setDeadline: c.SetWriteDeadline, idle: writeWindows * n.RateWindow}}, t)
 }
 
 const answerTimeouts = 8

@@ -1,7 +1,6 @@
 package gitserve
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -11,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -30,14 +28,13 @@ type push struct {
 	ref graspsync.RepoRef
 	dir string // folder of the repository
 	*transfer
-	body    *body
-	req     *request
-	folder  *upload  // receives the files that git writes
-	pack    string   // received pack, as a path prefix below the root; "": none
-	objects int      // number of its objects
-	tries   int      // calls of each
-	alive   func()   // sends a progress packet
-	notes   []string // messages for the client
+	body   *body
+	req    *request
+	folder string   // receives the files that git writes, below the root
+	pack   string   // received pack, as a path prefix below the root; "": none
+	tries  int      // calls of each
+	alive  func()   // sends a progress packet
+	notes  []string // messages for the client
 }
 
 // take processes a push. Git indexes the pack in a separate folder, without the lock. Then the
@@ -49,16 +46,16 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 		return err
 	}
 	p.body.sent.end, _ = ctx.Deadline()
-	if err := h.begin(p); err != nil {
-		return err
-	}
+	p.folder = h.repos.fresh()
 	defer func() {
-		if eerr := p.folder.end(); eerr != nil {
-			h.log.failed(p.ref, eerr)
+		if err := h.repos.root.RemoveAll(p.folder); err != nil {
+			h.log.failed(p.ref, err)
 		}
 	}()
-	if p.req.over() {
-		return nil
+	for _, d := range []string{"", "pack"} {
+		if err := h.repos.root.Mkdir(path.Join(p.folder, d), 0o700); err != nil {
+			return fmt.Errorf("creating the folder of a push: %w", err)
+		}
 	}
 	offset := p.body.size
 	if err := h.receive(ctx, p); err != nil || p.req.over() {
@@ -90,25 +87,6 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 	return nil
 }
 
-// begin creates the folder of a push. Without room for commands of events that are not stored, it
-// refuses these commands.
-func (h *Handler) begin(p *push) (err error) {
-	p.folder, err = h.repos.staging.begin(p.ref, p.who, p.tips())
-	if p.refuseStaged(err) {
-		p.folder, err = h.repos.staging.begin(p.ref, p.who, nil)
-	}
-	return err
-}
-
-func (p *push) tips() map[graspsync.EventID]nip34.ObjectID {
-	tips := make(map[graspsync.EventID]nip34.ObjectID)
-	for _, c := range p.req.left(true) {
-		id, _ := eventOf(c.ref) // left(true) returns only refs of events
-		tips[id] = c.new
-	}
-	return tips
-}
-
 // refuseStaged refuses the commands for events that are not stored if err is a refusal.
 func (p *push) refuseStaged(err error) bool {
 	if !isRefusal(err, http.StatusInsufficientStorage) {
@@ -117,16 +95,12 @@ func (p *push) refuseStaged(err error) bool {
 	for _, c := range p.req.left(true) {
 		c.reason = err.Error()
 	}
-	if p.folder != nil {
-		p.folder.release()
-	}
 	return true
 }
 
 func (h *Handler) receive(ctx context.Context, p *push) error {
 	charge := func() error {
-		p.refuseStaged(p.folder.charge(p.body.size))
-		if p.req.over() {
+		if len(p.req.left(true)) > 0 && p.refuseStaged(h.repos.staging.check(p.who, p.body.size)) && p.req.over() {
 			return errOver
 		}
 		return h.room(0)
@@ -167,7 +141,7 @@ func (h *Handler) index(ctx context.Context, p *push, offset int64) error {
 	} else if n < packHead || string(head[:4]) != "PACK" {
 		return fmt.Errorf("%w: there is no pack", errRequest)
 	}
-	if p.objects = int(binary.BigEndian.Uint32(head[8:])); p.objects == 0 {
+	if binary.BigEndian.Uint32(head[8:]) == 0 { // objects
 		return nil
 	}
 	process, err := h.pushes.processes.acquire(ctx, p.who, 1)
@@ -175,12 +149,7 @@ func (h *Handler) index(ctx context.Context, p *push, offset int64) error {
 		return err
 	}
 	defer process.Release()
-	if err := h.indexPack(ctx, p, offset); err != nil {
-		return err
-	}
-	bytes, err := h.repos.weigh(p.pack)
-	p.refuseStaged(p.folder.charge(bytes))
-	return err
+	return h.indexPack(ctx, p, offset)
 }
 
 func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
@@ -208,7 +177,7 @@ func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 	})
 	_, hash, _ := strings.Cut(name.String(), "\t")
 	hash, _, _ = strings.Cut(hash, "\n")
-	p.pack = path.Join(p.folder.path, "pack", "pack-"+hash)
+	p.pack = path.Join(p.folder, "pack", "pack-"+hash)
 	var fault *fsck.Fault
 	switch {
 	case errors.As(err, &fault):
@@ -327,83 +296,41 @@ func (p *push) each(some []*command, do func([]*command) error) error {
 	return p.each(some[half:], do)
 }
 
-// pack returns a pack, as a path prefix below the root, with the objects that commands need and no
-// ref reaches. It is "" if there are none. The received pack is used unless it contains other
-// objects.
+// pack makes a pack of the objects that commands need and no ref reaches. It returns its path
+// prefix below the root, or "" without such objects.
 func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, error) {
-	var ids []nip34.ObjectID
+	var in bytes.Buffer
 	for _, c := range some {
 		if !c.new.IsZero() {
-			ids = append(ids, c.new)
+			fmt.Fprintln(&in, c.new)
 		}
 	}
-	if len(ids) == 0 {
+	if in.Len() == 0 {
 		return "", nil
 	}
-	list, err := h.repos.scratch()
-	if err != nil {
-		return "", fmt.Errorf("listing needed objects: %w", err)
+	refs, err := barerepo.AllRefs(h.repos.root, filepath.FromSlash(h.repos.at(p.ref)))
+	if err != nil && !errors.Is(err, barerepo.ErrAskGit) { // otherwise the pack contains the whole history
+		return "", fmt.Errorf("reading refs: %w", err)
 	}
-	defer func() { _ = list.Close() }() // the file is unlinked
-	if err := h.needs(ctx, p, ids, list); err != nil {
-		return "", err
-	}
-	if p.pack == "" {
-		return "", nil
-	}
-	found, err := h.found(p.pack, list, len(ids[0].String())/2)
-	switch {
-	case err != nil || found == 0:
-		return "", err
-	case found == p.objects && len(p.req.left(true)) == 0:
-		return p.pack, nil
-	}
-	if _, err := list.Seek(0, io.SeekStart); err != nil {
-		return "", fmt.Errorf("listing needed objects: %w", err)
+	for _, id := range refs {
+		fmt.Fprintf(&in, "^%s\n", id)
 	}
 	var name bytes.Buffer
-	to := path.Join(p.folder.path, "needed")
-	err = h.aside(ctx, p, gitrun.Child{Stdin: list, Stdout: &name, Args: []string{
-		"pack-objects", "--delta-base-offset", "--threads=1", filepath.Join(h.repos.dir, filepath.FromSlash(to)),
-	}})
-	return to + "-" + strings.TrimSpace(name.String()), err
-}
-
-func (h *Handler) needs(ctx context.Context, p *push, ids []nip34.ObjectID, list *os.File) error {
-	var in bytes.Buffer
-	for _, id := range ids {
-		fmt.Fprintln(&in, id)
+	to := path.Join(p.folder, "needed")
+	err = h.aside(ctx, p, gitrun.Child{
+		Stdin: &in, Stdout: &name, Limits: gitrun.Limits{File: h.cfg.MaxPush}, // deltas against stored objects are written in full
+		Args: []string{
+			"pack-objects", "--revs", "--non-empty", "--quiet", "--delta-base-offset", "--window=0", "--threads=1",
+			filepath.Join(h.repos.dir, filepath.FromSlash(to)),
+		},
+	})
+	switch {
+	case isFault(err):
+		return "", &refusal{status: http.StatusForbidden, text: refusedMissing}
+	case err != nil || name.Len() == 0:
+		return "", err
 	}
-	err := h.aside(ctx, p, gitrun.Child{Stdin: &in, Stdout: list, Args: []string{
-		"rev-list", "--objects", "--stdin", "--not", "--exclude=" + barerepo.HiddenRefs + "*", "--all",
-	}})
-	if isFault(err) {
-		return &refusal{status: http.StatusForbidden, text: refusedMissing}
-	}
-	return err
-}
-
-func (h *Handler) found(pack string, list *os.File, idLen int) (n int, err error) {
-	index, err := barerepo.OpenIndex(h.repos.root, filepath.FromSlash(pack)+".idx", idLen)
-	if err != nil {
-		return 0, fmt.Errorf("reading a pack index: %w", err)
-	}
-	defer index.Close()
-	if _, err := list.Seek(0, io.SeekStart); err != nil {
-		return 0, err
-	}
-	lines := bufio.NewScanner(list)
-	for lines.Scan() {
-		digits, _, _ := strings.Cut(lines.Text(), " ")
-		has, err := index.Has([]byte(digits))
-		if err != nil {
-			return 0, fmt.Errorf("reading needed objects: %w", err)
-		}
-		if has {
-			n++
-		}
-	}
-	return n, lines.Err()
+	return to + "-" + strings.TrimSpace(name.String()), nil
 }
 
 // move imports a pack and moves refs, even if the client disconnects. If no ref moved, it removes
@@ -461,7 +388,7 @@ func (h *Handler) aside(ctx context.Context, p *push, c gitrun.Child) error {
 }
 
 func (h *Handler) among(ctx context.Context, p *push, objects func(folder string) []string, c gitrun.Child) error {
-	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(p.folder.path)))
+	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(p.folder)))
 	if err != nil {
 		return fmt.Errorf("running git: %w", err)
 	}
@@ -472,12 +399,6 @@ func (h *Handler) among(ctx context.Context, p *push, objects func(folder string
 	}
 	defer memory.Release()
 	c.Dir, c.Env, c.Limits.Memory = p.dir, objects(at), each
-	switch {
-	case c.Args[0] == "pack-objects": // deltas against stored objects are written in full
-		c.Limits.File = h.cfg.MaxPush
-	case p.folder.staged():
-		c.Limits.File = h.repos.staging.part(p.who)
-	}
 	ctx, stop := h.watch(ctx, p)
 	defer stop()
 	return h.within(ctx, c)
@@ -557,19 +478,29 @@ func (h *Handler) room(more int64) error {
 	return nil
 }
 
+// keep stages the push for its events that are not stored.
 func (h *Handler) keep(p *push) error {
-	tips := p.tips()
+	tips := make(map[graspsync.EventID]string)
+	for _, c := range p.req.left(true) {
+		id, _ := eventOf(c.ref) // left(true) returns only refs of events
+		tips[id] = c.new.String()
+	}
 	if len(tips) == 0 {
 		return nil
 	}
-	if err := p.folder.keep(tips); err != nil {
+	ids := slices.Collect(maps.Keys(tips))
+	bytes, err := h.repos.weigh(p.pack)
+	if err == nil {
+		err = h.repos.staging.keep(p.folder, &upload{Repo: p.ref, Client: p.who.ID, Bytes: bytes, Tips: tips})
+	}
+	if err != nil {
 		if p.refuseStaged(err) {
 			return nil
 		}
 		return err
 	}
 	p.notes = append(p.notes, fmt.Sprintf("stored for %v, until the event arrives", h.repos.staging.cfg.StageHold))
-	h.auth.Staged(p.ref, slices.Collect(maps.Keys(tips)))
+	h.auth.Staged(p.ref, ids)
 	return nil
 }
 

@@ -43,7 +43,8 @@ type Repositories struct {
 	// Only one push per repository waits for its lock. Other pushes wait in queues.
 	locks  *keyed.Locks[graspsync.RepoRef]
 	queues *keyed.Shared[graspsync.RepoRef, *limit.Slots]
-	unsure sync.Map // of graspsync.RepoRef: locked repositories whose last push may not be durable
+	owners sync.Mutex // held while the folder of an owner is created or removed
+	unsure sync.Map   // of graspsync.RepoRef: locked repositories whose last push may not be durable
 }
 
 var _ purgatory.Repositories = (*Repositories)(nil)
@@ -527,27 +528,27 @@ func (r *Repositories) deleteRetired(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-const placeTries = 100
-
+// place moves a folder to its place below the folder of an owner.
 func (r *Repositories) place(from, at string) error {
 	owner := path.Dir(at)
-	for try := 1; ; try++ {
-		if err := r.root.Mkdir(owner, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		err := r.root.Rename(from, at)
-		if err == nil {
-			return errors.Join(r.sync(owner), r.sync("."))
-		}
-		if !errors.Is(err, fs.ErrNotExist) || try == placeTries {
-			return err
-		}
+	r.owners.Lock()
+	err := r.root.Mkdir(owner, 0o700)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		err = r.root.Rename(from, at)
 	}
+	r.owners.Unlock()
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.sync(owner), r.sync("."))
 }
 
 // dropOwner removes the empty folder of an owner, because keys are free.
 func (r *Repositories) dropOwner(owner string) error {
-	if err := r.root.Remove(owner); err == nil { // it was the last one
+	r.owners.Lock()
+	err := r.root.Remove(owner)
+	r.owners.Unlock()
+	if err == nil { // it was the last one
 		return r.sync(".")
 	}
 	return nil

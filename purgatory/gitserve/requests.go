@@ -54,24 +54,10 @@ const (
 	fast        = 64 << 10 // bytes per second; faster clients never yield
 	settleShare = 10       // divides RateWindow: the speed of a client is measured over that time
 	checkShare  = 40       // divides RateWindow: time between checks of a transfer
-	// writeWindows times RateWindow is the time over which writes are measured. Linux accepts more
-	// data only after a third of the send buffer is free, by default 1.3 MB, and proxies have
-	// buffers too.
+	// writeWindows times RateWindow is the maximum time of a write. Linux accepts more data only
+	// after a third of the send buffer is free, by default 1.3 MB, and proxies have buffers too.
 	writeWindows = 8
 )
-
-// pace measures a client. It loses the time spent waiting for the client, and gains the time that
-// the moved bytes may take. Without time left, the client is slow.
-type pace struct {
-	rate       int64 // bytes per second
-	most, left time.Duration
-}
-
-func newPace(rate int64, window time.Duration) pace { return pace{rate, window, window} }
-
-func (p *pace) add(bytes int, took time.Duration) {
-	p.left = min(p.most, p.left-took+time.Duration(float64(bytes)/float64(p.rate)*float64(time.Second)))
-}
 
 // transfer is an open request. While other requests wait for one of its slots, it ends if its
 // client is slow or if it is queued.
@@ -82,11 +68,13 @@ type transfer struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	held   []*limit.Slot
-	timer  *time.Timer           // calls check; nil after the end
-	limit  func(time.Time) error // sets the deadline of the current read or write, nil between them
-	began  time.Time             // start of the current read or write
-	fast   pace
+	held  []*limit.Slot
+	timer *time.Timer           // calls check; nil after the end
+	limit func(time.Time) error // sets the deadline of the current read or write, nil between them
+	began time.Time             // start of the current read or write
+	// left is the time that a client may still take and be fast: it loses the time spent waiting for
+	// the client, and gains the time that the moved bytes may take.
+	left   time.Duration
 	queued bool  // waits for the lock of a repository, or for the release of events
 	err    error // reason for the end
 }
@@ -99,7 +87,7 @@ func (r *requests) begin(ctx context.Context, who limit.Stranger) (_ context.Con
 		return nil, nil, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	t = &transfer{of: r, who: who, cancel: cancel, fast: newPace(fast, r.window/settleShare)}
+	t = &transfer{of: r, who: who, cancel: cancel, left: r.window / settleShare}
 	release := t.hold(slot)
 	t.mu.Lock()
 	t.timer = time.AfterFunc(r.window/checkShare, t.check)
@@ -133,7 +121,7 @@ func (t *transfer) hold(slot *limit.Slot) (release func()) {
 // at a time, so that not more end than requests wait.
 func (t *transfer) check() {
 	t.mu.Lock()
-	slow := t.queued || t.limit != nil && time.Since(t.began) >= t.fast.left
+	slow := t.queued || t.limit != nil && time.Since(t.began) >= t.left
 	slow, held := slow && t.err == nil, slices.Clone(t.held)
 	t.mu.Unlock()
 	if slow && slices.ContainsFunc(held, (*limit.Slot).Wanted) && t.of.yielding.CompareAndSwap(nil, t) {
@@ -166,17 +154,17 @@ func (t *transfer) setQueued(queued bool) error {
 	return t.err
 }
 
-// stream is one direction of the connection of a transfer. It fails below its pace.
+// stream is one direction of the connection of a transfer.
 type stream struct {
 	*transfer
 	setDeadline func(time.Time) error
-	pace        pace
-	end         time.Time // overall deadline; zero: none
+	idle        time.Duration // maximum time of a read or write
+	end         time.Time     // overall deadline; zero: none
 }
 
 func (s *stream) move(f func() (int, error)) (int, error) {
 	t, began := s.transfer, time.Now()
-	until := began.Add(s.pace.left)
+	until := began.Add(s.idle)
 	if !s.end.IsZero() && s.end.Before(until) {
 		until = s.end
 	}
@@ -192,12 +180,10 @@ func (s *stream) move(f func() (int, error)) (int, error) {
 		return 0, err
 	}
 	n, err := f()
-	took := time.Since(began)
-	s.pace.add(n, took)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.limit = nil
-	t.fast.add(n, took)
+	t.left = min(t.of.window/settleShare, t.left-time.Since(began)+time.Duration(n)*time.Second/fast)
 	if t.err != nil && err != nil {
 		err = t.err
 	}

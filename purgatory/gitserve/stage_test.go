@@ -103,7 +103,7 @@ func TestUploadWithoutEventIsNotServedAndGoes(t *testing.T) {
 	require.Equal(t, before, files(t, r.dir()))
 	require.Zero(t, stagedBytes(t, r.repos))
 	require.NoError(t, testutil.CollectAndCompare(r.repos.Staging().Collector("x"), strings.NewReader(`
-# HELP x_staging_bytes Bytes of pushes whose events are not stored, including pushes in progress.
+# HELP x_staging_bytes Bytes of pushes whose events are not stored.
 # TYPE x_staging_bytes gauge
 x_staging_bytes 0
 # HELP x_staging_ended_total Total pushes without stored events that ended, by reason.
@@ -389,7 +389,7 @@ func TestKilledWhileSomethingIsStaged(t *testing.T) {
 		require.Eventually(t, func() bool { return len(lies(t, dir)) == 0 }, time.Minute, 10*time.Millisecond, "step %d", i)
 		require.NoError(t, repos.Close())
 	}
-	require.True(t, seen[0] && seen[1] && seen[2], "%v", seen)
+	require.True(t, seen[0] && seen[1], "%v", seen)
 }
 
 // snapped is a folder that is copied before each rename.

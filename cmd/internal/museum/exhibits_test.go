@@ -298,7 +298,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what was pushed for no event stays", "purgatory/gitserve/staging.go",
-		"return now.Sub(u.since) >= s.cfg.StageHold", "return false", "./purgatory/gitserve", "TestUploadWithoutEventIsNotServedAndGoes", nil, "Condition never satisfied",
+		"return now.Sub(u.Since) >= s.cfg.StageHold", "return false", "./purgatory/gitserve", "TestUploadWithoutEventIsNotServedAndGoes", nil, "Condition never satisfied",
 	},
 	{
 		"what nothing names stays", "purgatory/gitfetch/maintain.go",
