@@ -87,9 +87,9 @@ func OnMaintainer(identifier string, author PubKey) Dependency {
 	return Dependency{Await: AwaitMaintainer, Author: author, Text: identifier}
 }
 
-// OnBecomesMaintainer is fulfilled by an announcement with this identifier because of which states
-// of the author may count. The Policy decides whether they may. If it cannot, any announcement with
-// this identifier that is by the author or lists the author fulfills it.
+// OnBecomesMaintainer is fulfilled by an announcement with this identifier because of which, as the
+// Policy decides, states of the author may count. If it cannot decide, any announcement with this
+// identifier that is by the author or lists the author fulfills it.
 func OnBecomesMaintainer(identifier string, author PubKey) Dependency {
 	return Dependency{Await: AwaitBecomesMaintainer, Author: author, Text: identifier}
 }

@@ -1,5 +1,4 @@
-// Package graspsync contains the types that all packages of this module share. Each type is parsed
-// once and has one spelling. The package imports no other package of the module.
+// Package graspsync contains the types that all packages of this module share.
 //
 //	[Event]                  a signed event with its id and author parsed
 //	[EventID], [PubKey]      the id of an event; the public key of its author
@@ -35,6 +34,5 @@
 //	adapter/purgatory, adapter/gate, adapter/grasp      purgatory for sync; limits for clients; a whole server
 //	adapter/control, adapter/admin                      commands of the operator; the same over HTTP
 //
-// Start with adapter/grasp, a GRASP server in one call, or with package sync beside a relay of
-// your own. The examples folder shows both.
+// Start with adapter/grasp, or with package sync beside a relay of your own.
 package graspsync

@@ -11,11 +11,9 @@ import (
 // ErrEvent is wrapped by errors about an [Event] that is not valid.
 var ErrEvent = errors.New("malformed event")
 
-// Event is a signed event with its id and author parsed by [ParseEvent]. The id and the signature
-// are not verified. An Event and the data it points to are never changed, so goroutines may share
-// it.
-//
-// The fields ID and PubKey hide the texts Event.Event.ID and Event.Event.PubKey.
+// Event is a signed event with its id and author parsed by [ParseEvent], which hide the texts of
+// nostr.Event. The id and the signature are not verified. It is never changed, so goroutines may
+// share it.
 type Event struct {
 	*nostr.Event
 	ID     EventID

@@ -25,8 +25,8 @@ type URL struct {
 	HostPort HostPort
 	Path     string // "" or starts with "/"; never ends in "/"; ASCII, percent-encoded where needed
 	Query    string // without "?"; ASCII, percent-encoded where needed
-	// slash is -0 if the path was written with a trailing slash, and 0 otherwise, so that == and
-	// maps treat both as equal.
+	// slash is -0 if the path was written with a trailing slash, else 0, which == and maps treat as
+	// equal.
 	slash float64
 }
 
@@ -44,8 +44,8 @@ var (
 
 func (u URL) String() string { return u.text("") }
 
-// Written returns the spelling to dial, with the trailing slash of the path if the URL was written
-// with one. Some servers accept only one of the two spellings.
+// Written returns the spelling to dial, with the trailing slash as written, because some servers
+// accept only one of the two spellings.
 func (u URL) Written() string {
 	if math.Signbit(u.slash) {
 		return u.text("/")
@@ -89,12 +89,10 @@ func defaultPort(scheme string) uint16 {
 	return 443
 }
 
-// ParseURL reads s as a URL of one of schemes ([RelaySchemes] or [HTTPSchemes]). The first is used
-// if s has none.
-//
-// The canonical spelling has a lower-case scheme, a lower-case ASCII host, and an IPv4-mapped IPv6
-// address as IPv4. It has no default port, trailing slash ([URL.Written] keeps it), dot segment,
-// needless percent-encoding, trailing dot of the host, or fragment.
+// ParseURL reads s as a URL of one of schemes ([RelaySchemes] or [HTTPSchemes]), by default the
+// first. In canonical spelling scheme and host are lower-case ASCII, an IPv4-mapped address is
+// IPv4, and there is no default port, trailing slash ([URL.Written] keeps it), dot segment, needless
+// percent-encoding, trailing dot of the host, or fragment.
 //
 // ParseURL rejects user information, control bytes (also percent-encoded), backslashes, ports that
 // [DialablePort] does not allow, numeric hosts other than dotted IPv4 addresses, and URLs longer

@@ -3,8 +3,8 @@ package graspsync
 // Verdict is the answer of a Policy (package sync) to one event.
 type Verdict struct {
 	Decision Decision
-	// Reason of Reject and Later as an OK message (NIP-01), such as "blocked: not a repository of
-	// ours". It must be a constant, because it is counted.
+	// Reason of Reject and Later as an OK message (NIP-01). It must be a constant, because it is
+	// counted.
 	Reason string
 	// Detail describes the expected and the actual value, for the author and the operator. At most
 	// [MaxDetail] bytes are kept. With Depend it is shown instead of DependsOn.
@@ -40,10 +40,8 @@ const (
 	// Depend means that the event waits until one of DependsOn is fulfilled, and is judged again
 	// then. If it was evicted, it is requested again.
 	Depend
-	// Later means that there is no room for the event now. It waits, and is judged again each
-	// minute or less often, and soon after an event was accepted that had waited too. If it was
-	// evicted, its id is requested again a few times within a day, and by the next daily
-	// comparison.
+	// Later means that there is no room for the event now. It waits, and is judged again each minute
+	// or less often. If it was evicted, its id is requested again within a day.
 	Later
 )
 

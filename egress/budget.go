@@ -16,8 +16,8 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// ErrBudget is wrapped by the [BudgetError] of a dial that is refused for a while, because unproven
-// hosts made too many attempts at the address.
+// ErrBudget means that unproven hosts made too many attempts at an address for now. The error is a
+// [BudgetError].
 var ErrBudget = errors.New("address had its share of attempts")
 
 // BudgetError is the error that wraps [ErrBudget].
@@ -39,8 +39,8 @@ func (e *BudgetError) RetryAfter() time.Duration { return e.Wait }
 
 // BudgetConfig holds the bounds of a [Budget]. The zero value is usable.
 type BudgetConfig struct {
-	// PerMinute is the maximum number of started connections of unproven hosts per minute. A tenth
-	// may start together. Defaults to 600.
+	// PerMinute is the maximum number of started connections of unproven hosts. A tenth may start
+	// together. Defaults to 600.
 	PerMinute int
 
 	fixed budgetConstants
@@ -49,21 +49,20 @@ type BudgetConfig struct {
 // budgetConstants are constants that only tests change.
 type budgetConstants struct {
 	// MaxAddresses and MaxHosts bound the remembered addresses and proven hosts. The least recently
-	// used record is dropped, but no address that waits. If all wait, a new address is not dialed.
-	// Default to 50,000 and 50,000.
+	// used record that does not wait is dropped. Default to 50,000 and 50,000.
 	MaxAddresses, MaxHosts int
 	// Rand returns a random number in [0, 1). Defaults to [math/rand/v2.Float64].
 	Rand func() float64
 }
 
 const (
-	// perAddress is the maximum number of connections of unproven hosts to one address. One is
-	// reserved for second connections of a connected host, such as a NIP-11 request.
+	// perAddress is the maximum number of connections of unproven hosts to one address, one of them
+	// for second connections of a connected host, such as a NIP-11 request.
 	perAddress = 4
 	// mostProofs is the maximum number of kept addresses of one host.
 	mostProofs = 16
-	// sharedBackoff is the maximum wait at an address where a host was proven. Otherwise invented
-	// names behind a shared front end would delay new hosts for days.
+	// sharedBackoff is the maximum wait at an address where a host was proven, because invented
+	// names behind a shared front end must not delay new hosts for days.
 	sharedBackoff = time.Minute
 )
 
@@ -78,15 +77,14 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 }
 
 // Budget limits the connections to one IPv4 address, or one IPv6 /48, over all host names and
-// ports, so that strangers cannot use this server to attack a third party. A host is unproven until
-// [Budget.Proven] is called for it. After n connections of unproven hosts ended without proof, the
-// address gets none for 5 s * 2^(n-1), at most 1 h. After a day of failures the wait is one day.
+// ports, so that strangers cannot use this server to attack a third party. After n connections of
+// unproven hosts ended without proof, the address gets none for 5 s * 2^(n-1), at most 1 h, or one
+// day after a day of failures.
 //
-// A proven host is exempt at the addresses where it was proven, so that invented names cannot
-// starve it. At other addresses it is unproven, because its name may point to a victim.
+// A host is exempt at the addresses where [Budget.Proven] was called for it. At others it is
+// unproven, because its name may point to a victim.
 //
-// [NewBudget] makes a Budget. It starts no goroutine, may be called concurrently, and may be shared
-// by several Dialers.
+// [NewBudget] makes a Budget. It may be called concurrently, and shared by several Dialers.
 type Budget struct {
 	cfg BudgetConfig // read-only
 
@@ -131,9 +129,8 @@ func newBudget(c BudgetConfig) *Budget {
 	}
 }
 
-// Proven records that host, a name or address without a port, is the kind of server it was dialed
-// as: a relay that held a connection for a minute, or a git server that answered. It is then exempt
-// at its current addresses.
+// Proven makes a host, without port, exempt at its current addresses: a relay that held a connection
+// for a minute, or a git server that answered.
 func (b *Budget) Proven(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,7 +144,7 @@ func (b *Budget) Proven(host string) {
 }
 
 // Answered records that this process ends the connections of a host that answered correctly. They
-// count as no failure, owe no pause after a restart, and prove nothing.
+// are no failures, and prove nothing.
 func (b *Budget) Answered(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,8 +156,8 @@ func (b *Budget) Answered(host string) {
 	}
 }
 
-// begin starts a connection of a host to an address. The caller passes the ticket to end. It is nil
-// if the connection is exempt.
+// begin starts a connection of a host to an address. The caller passes the ticket, unless nil (the
+// connection is exempt), to end.
 func (b *Budget) begin(host string, to netip.Prefix) (*ticket, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -29,8 +29,8 @@ type ProvenHost struct {
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
-// Export returns the records that must survive a restart. Current connections count as failed,
-// because a process that crashes by one must not repeat it sooner.
+// Export returns the records that must survive a restart. Current connections count as failed, because
+// they may crash the process.
 func (b *Budget) Export() BudgetState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,8 +56,7 @@ func (b *Budget) Export() BudgetState {
 	return s
 }
 
-// Import sets the records of an earlier process. Call it before the first dial. Times too far in
-// the future are corrected.
+// Import sets the records of an earlier process, before the first dial.
 func (b *Budget) Import(s BudgetState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

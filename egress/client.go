@@ -22,13 +22,13 @@ const (
 )
 
 // HTTPClient returns a client that sends all requests through d. Each URL, also of a redirect, must
-// pass [graspsync.ParseURL] and [Dialer.Check]. timeout limits an exchange including the body; 0
-// means that only the context does.
+// pass [graspsync.ParseURL] and [Dialer.Check]. timeout, unless 0, limits an exchange including the
+// body.
 //
 // The client follows at most 3 redirects of a plain GET, and none from https to http or for an
 // upgrade. Others return an error that wraps [ErrRedirect]. It uses HTTP/1.1 without proxies,
 // cookies and referers. Response headers may have 64 KiB and must arrive within 30 s. The caller
-// limits bodies. Idle connections stay for 30 s, or until CloseIdleConnections.
+// limits bodies.
 func (d *Dialer) HTTPClient(timeout time.Duration) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -57,8 +57,7 @@ func (d *Dialer) HTTPClient(timeout time.Duration) *http.Client {
 	}
 }
 
-// guardedTransport checks every request before http.Client does, because errors of http.Client
-// quote the whole URL.
+// guardedTransport checks every request before http.Client, whose errors quote the whole URL, does.
 type guardedTransport struct {
 	d    *Dialer
 	next *http.Transport

@@ -23,30 +23,27 @@ type Resolver interface {
 // Config configures a [Dialer]. The zero value allows public addresses over TLS.
 type Config struct {
 	// Allow lists prefixes that may be dialed although they are not public or belong to this host.
-	// An IPv4 prefix covers IPv4-mapped addresses and must be written as IPv4. For other forms that
-	// contain an IPv4 address, such as 64:ff9b::/96, that address must be public or allowed too.
-	// Defaults to none.
+	// An IPv4 prefix covers IPv4-mapped addresses. An IPv4 address that an IPv6 address contains
+	// otherwise, such as in 64:ff9b::/96, must be public or allowed too. Defaults to none.
 	Allow []netip.Prefix
 
-	// Own lists the listeners of this server. They are never dialed, even if Allow contains them,
-	// so that the server does not sync from itself. An unspecified address means every address of
-	// this host, of both families. Defaults to none.
+	// Own lists the listeners of this server. They are never dialed, even if Allow contains them. An
+	// unspecified address means every address of this host. Defaults to none.
 	Own []netip.AddrPort
 
-	// OwnNames lists the public names of this server with ports. They are never dialed, because
-	// they may lead to a proxy in front of this server. Defaults to none.
+	// OwnNames lists the public names of this server with ports, which are never dialed. Defaults to
+	// none.
 	OwnNames []graspsync.HostPort
 
-	// Deny reports whether the operator blocked a host and port, in canonical spelling. It is
-	// called concurrently before each dial and redirect, and must not block. Defaults to no blocks.
+	// Deny reports whether the operator blocked a host and port, in canonical spelling. It is called
+	// concurrently, and must not block. Defaults to no blocks.
 	Deny func(graspsync.HostPort) bool
 
 	// AllowPlaintext accepts ws and http. A redirect from https to http is never followed. Defaults
 	// to false.
 	AllowPlaintext bool
 
-	// Budget limits the connections of unproven hosts to one address. Dialers for the same
-	// strangers should share one. Defaults to a new Budget.
+	// Budget limits the connections of unproven hosts to one address. Defaults to a new Budget.
 	Budget *Budget
 
 	// BudgetAllowed makes the Budget also count addresses that Allow contains, for an overlay

@@ -35,8 +35,8 @@ const (
 	leastShare   = 2 * time.Second // minimum part of the remaining time for one address
 )
 
-// Dialer opens TCP connections that its [Config] permits. [NewDialer] makes it. It needs no closing
-// and may be called concurrently.
+// Dialer opens TCP connections that its [Config] permits. [NewDialer] makes it. It may be called
+// concurrently.
 type Dialer struct {
 	cfg   Config // set by NewDialer, read-only
 	judge judge
@@ -53,8 +53,8 @@ func NewDialer(c Config) (*Dialer, error) {
 	return &Dialer{cfg: c, judge: newJudge(c), socket: openSocket}, nil
 }
 
-// Check checks a URL without DNS. The error wraps [graspsync.ErrURL] (u is zero), [ErrPlaintext],
-// [ErrAddress] or [ErrOwn]. [Dialer.DialContext] may still refuse a name that passes.
+// Check checks a URL without DNS. The error wraps [graspsync.ErrURL] (u is zero), [ErrPlaintext] or
+// [ErrAddress]. [Dialer.DialContext] may still refuse a name.
 func (d *Dialer) Check(u graspsync.URL) error {
 	isScheme := func(s graspsync.Scheme) bool { return s.Name == u.Scheme }
 	if !slices.ContainsFunc(graspsync.RelaySchemes, isScheme) && !slices.ContainsFunc(graspsync.HTTPSchemes, isScheme) {
@@ -67,11 +67,10 @@ func (d *Dialer) Check(u graspsync.URL) error {
 	return err
 }
 
-// DialContext connects to a host and decimal port over network "tcp", "tcp4" or "tcp6". If any
-// address of a name must not be dialed, none is. Up to four addresses are tried in turn,
-// alternating between the families; for an unproven host (see [Budget]) one per dial. ctx and 10 s
-// limit the dial. The errors are those of [Dialer.Check], of the resolver and of the network, or
-// wrap [ErrBudget].
+// DialContext connects to a host and decimal port over network "tcp", "tcp4" or "tcp6", within 10 s.
+// If any address of a name must not be dialed, none is. Up to four addresses are tried in turn; for
+// an unproven host (see [Budget]) one per dial. The errors are those of [Dialer.Check], of the
+// resolver and of the network, or wrap [ErrBudget].
 func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.dial(ctx, network, addr)
 	if err != nil {
@@ -137,8 +136,7 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 	return addrs, nil
 }
 
-// attempts selects the addresses to try, alternating between the families, so that a family without
-// a route costs one attempt.
+// attempts selects the addresses to try. The families alternate, because one may have no route.
 func attempts(addrs []netip.Addr, network string) []netip.Addr {
 	var first, second []netip.Addr
 	for _, a := range addrs {
@@ -233,8 +231,8 @@ type spentError struct{ error }
 // Unwrap returns the error of the attempt.
 func (e *spentError) Unwrap() error { return e.error }
 
-// charged returns the address whose budget a connection uses: the contained address if there is
-// one. It is zero for addresses that the operator allowed.
+// charged returns the address whose budget a connection uses, if any. It is zero for addresses that
+// the operator allowed.
 func (d *Dialer) charged(to netip.Addr) netip.Addr {
 	to = to.Unmap()
 	if inner, ok := embedded(to); ok {

@@ -14,18 +14,11 @@
 //	client := d.HTTPClient(5 * time.Minute)
 //	defer client.CloseIdleConnections()
 //
-// The following are never dialed: listeners and names of this server, the unspecified address, and
-// ports below 1024 other than 80 and 443. Addresses that are not [Public] and other addresses of
-// this host are dialed only if [Config.Allow] contains them. A name is refused if one of its
-// addresses is.
+// Never dialed are listeners and names of this server, the unspecified address, and ports below 1024
+// other than 80 and 443. Addresses that are not [Public] and other addresses of this host are dialed
+// only if [Config.Allow] contains them. Proxies of the environment are ignored, because the Dialer
+// would check only their addresses. The package does not retry.
 //
-// Proxies of the environment are ignored, because behind a proxy the Dialer would check only the
-// address of the proxy. The package does not retry and starts no goroutines. An [http.Client] has
-// goroutines of its idle connections.
-//
-// A [Budget] limits the connections of unproven hosts to one address. Callers report which hosts
-// are proven, and keep the records of the Budget over restarts. Package health limits the attempts
-// per host name.
-//
-// All types are safe for concurrent use.
+// A [Budget] limits the connections of unproven hosts to one address, package health those to one
+// host name. Callers report which hosts are proven, and keep the records of the Budget over restarts.
 package egress

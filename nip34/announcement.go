@@ -14,8 +14,7 @@ import (
 
 // Limits of one announcement.
 const (
-	// MaxListed is the maximum number of distinct relays, and of clone URLs, that are read from an
-	// event.
+	// MaxListed is the maximum number of relays, and of clone URLs, that are read from an event.
 	MaxListed = 64
 	// MaxRepos is the maximum number of repositories of a patch, pull request or issue.
 	MaxRepos = 16
@@ -43,8 +42,7 @@ type Announcement struct {
 	Maintainers []graspsync.PubKey
 	Leads       []graspsync.PubKey // keys of active M tags, at most two
 	own         ownRole            // see ClaimsRole
-	// Dropped values exceeded the list. Unusable values were invalid and preceded the dropped ones.
-	// [UnusableURLs] returns the reasons.
+	// Dropped values exceeded the list. Unusable values, see [UnusableURLs], preceded them.
 	DroppedRelays, DroppedClones, DroppedMaintainers    int
 	UnusableRelays, UnusableClones, UnusableMaintainers int
 }
@@ -62,15 +60,13 @@ const (
 	bytesAddress = 128
 )
 
-// Size returns the approximate memory of an announcement in bytes, without its event but with its
-// entries in an [AnnouncementSet].
+// Size returns the approximate memory of an announcement in bytes, without its event.
 func (a *Announcement) Size() int {
 	return bytesBase + bytesListing*len(a.Maintainers) + bytesAddress*(len(a.Relays)+len(a.Clones))
 }
 
-// ParseAnnouncement reads a repository announcement. Tags may be repeated, and all values count in
-// order. The error wraps [ErrInvalid]: another kind, or an identifier that
-// [graspsync.CheckIdentifier] rejects.
+// ParseAnnouncement reads a repository announcement. All values of repeated tags count. The error
+// wraps [ErrInvalid]: another kind, or an identifier that [graspsync.CheckIdentifier] rejects.
 func ParseAnnouncement(ev graspsync.Event) (*Announcement, error) {
 	ref, err := parseHeader(ev, graspsync.KindAnnouncement)
 	if err != nil {
@@ -99,8 +95,7 @@ func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error
 	if ev.Kind != kind {
 		return ref, errKind
 	}
-	// The tag ["d"] without a value is an error, also if another d tag follows, because relays
-	// treat such events differently.
+	// A first d tag without a value is an error, because relays treat such events differently.
 	identifier, ok := firstValue(ev.Event, "d")
 	if !ok {
 		return ref, fmt.Errorf("%w: the d tag is missing or has no value", ErrInvalid)
@@ -114,8 +109,7 @@ func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error
 	return graspsync.RepoRef{Owner: ev.PubKey, Identifier: identifier}, nil
 }
 
-// listed returns the first most distinct values of all tags with a name. Dropped values are not
-// parsed, so that a long list costs little.
+// listed returns the first most distinct values of all tags with a name. Others are not parsed.
 func listed[T comparable](ev *nostr.Event, name string, most int, parse func(string) (T, error)) (list []T, unusable, dropped int) {
 	for _, tag := range ev.Tags {
 		if len(tag) == 0 || tag[0] != name {

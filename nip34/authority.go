@@ -9,15 +9,14 @@ import (
 )
 
 // Membership is the rule by which keys become members of a view, the repository of one
-// announcement. Members may sign states. By the zero value, a listed key is a member if its own
-// announcement lists a member.
+// announcement. By the zero value, a listed key is a member if its own announcement lists a member.
 type Membership struct {
 	// OneSided makes each listed key a member, recursively, as on servers before role tags existed.
 	OneSided bool
 }
 
 // AnnouncementSet contains the newest announcement of each author under one identifier, which
-// together decide who is a member of each view. It is immutable and safe for concurrent use.
+// decide the members of each view. It is immutable and safe for concurrent use.
 type AnnouncementSet struct {
 	rule Membership
 	all  map[graspsync.PubKey]*relation // all authors and listed keys
@@ -31,8 +30,7 @@ type relation struct {
 	listedBy []*relation   // in the order of their keys
 }
 
-// Family returns the AnnouncementSet of an identifier. It ignores announcements with another
-// identifier.
+// Family returns the AnnouncementSet of an identifier. It ignores other announcements.
 func (rule Membership) Family(identifier string, same []*Announcement) *AnnouncementSet {
 	f := &AnnouncementSet{rule: rule, all: make(map[graspsync.PubKey]*relation, len(same))}
 	var authors []*relation
@@ -68,8 +66,7 @@ func (f *AnnouncementSet) relation(key graspsync.PubKey) *relation {
 	return r
 }
 
-// LeadSearch is the result of the search for the root of a view. A view without a root has no
-// members.
+// LeadSearch is the result of the search for the root of a view, without which it has no members.
 type LeadSearch uint8
 
 // Results of the search.
@@ -98,7 +95,7 @@ func (w *LeadSearch) UnmarshalText(text []byte) error { return unmarshal(w, lead
 // MemberKind is the membership of a key in a view, with the reason.
 type MemberKind uint8
 
-// Kinds of members. Announcements of invited keys, the last three, are requested, but their states
+// Kinds of members. The last three are invited: their announcements are requested, but their states
 // do not count.
 const (
 	Root       MemberKind = iota + 1 // the first member of the view
@@ -114,10 +111,10 @@ var memberKinds = []string{
 
 func (s MemberKind) String() string { return memberKinds[s] }
 
-// MarshalText encodes the result of String.
+// MarshalText returns the text of String.
 func (s MemberKind) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads the output of MarshalText. Another text is an error.
+// UnmarshalText reads the text of MarshalText.
 func (s *MemberKind) UnmarshalText(text []byte) error { return unmarshal(s, memberKinds, text) }
 
 func unmarshal[T ~uint8](to *T, names []string, text []byte) error {
@@ -137,12 +134,12 @@ type Person struct {
 	Lists    graspsync.PubKey `json:"lists,omitzero"`     // a member that a Member lists; zero if no answer is needed
 }
 
-// Authority contains the members of one view, which is the repository of one announcement.
+// Authority contains the members of one view.
 type Authority struct {
 	View graspsync.RepoRef
 	Walk LeadSearch
-	// People contains at most 1 + MaxMaintainers members in the order in which they were found, and
-	// then at most MaxMaintainers invited keys.
+	// People contains at most 1 + MaxMaintainers members, and then at most MaxMaintainers invited
+	// keys, each as they were found.
 	People []Person
 
 	members map[graspsync.PubKey]struct{}
@@ -186,8 +183,7 @@ func (f *AnnouncementSet) Authority(view graspsync.RepoRef) *Authority {
 }
 
 // walk searches the root of a view. It follows the one lead that each announcement names. Only the
-// owner need not name one, and a key may name itself. way contains the followed keys. If the
-// walk ends Unannounced, the last one has no announcement.
+// owner need not name one, and a key may name itself. way contains the followed keys.
 func (f *AnnouncementSet) walk(owner graspsync.PubKey) (way []*relation, end LeadSearch) {
 	for at := owner; ; {
 		r := f.all[at]
@@ -217,8 +213,8 @@ func (f *AnnouncementSet) walk(owner graspsync.PubKey) (way []*relation, end Lea
 	}
 }
 
-// confirm adds the members and invited keys of a view to a. Each new member is checked against both
-// conditions of membership, because either may become true first.
+// confirm adds the members and invited keys of a view to a. A new member may fulfill either condition
+// of membership for other keys.
 func (f *AnnouncementSet) confirm(a *Authority, root *relation) {
 	a.members = map[graspsync.PubKey]struct{}{root.key: {}}
 	a.People = []Person{{Key: root.key, Kind: Root}}
@@ -305,8 +301,7 @@ func (f *AnnouncementSet) Speakers(owners []graspsync.PubKey) map[graspsync.PubK
 	return say
 }
 
-// marks contains marks of a key, one bit per view: the key is a member, a member lists it, it lists
-// a member.
+// marks of a key have one bit per view: the key is a member, a member lists it, it lists a member.
 type marks struct{ member, listed, lists, news uint64 }
 
 func (f *AnnouncementSet) confirmAll(roots []*relation, voices []marks, say map[graspsync.PubKey]struct{}) {
@@ -356,8 +351,7 @@ func (f *AnnouncementSet) Announcement(who graspsync.PubKey) *Announcement {
 	return nil
 }
 
-// Knows reports whether a key has an announcement in the set or is listed in one. No other key can
-// become a member.
+// Knows reports whether a key has an announcement in the set or is listed in one.
 func (f *AnnouncementSet) Knows(who graspsync.PubKey) bool { return f.all[who] != nil }
 
 // Owners returns the authors of the announcements.

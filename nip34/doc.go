@@ -7,7 +7,6 @@
 //		// a.Relays are the relays to sync from
 //	}
 //
-// No parser panics, whatever an event contains. Invalid values are left out, and long lists are cut
-// and the rest is counted. Functions do not verify signatures, and strings of results may share memory
-// with events.
+// No parser panics. Invalid values are left out, and long lists are cut. Signatures are not
+// verified, and strings of results may share memory with events.
 package nip34

@@ -14,9 +14,8 @@ import (
 // ErrIdentity is wrapped by the errors of [ParseIdentity].
 var ErrIdentity = errors.New("unusable service address")
 
-// Identity contains the addresses of this service: authorities (host and port), each with the path
-// of the relay, with which clone URLs begin too. A service without a path owns its host. An
-// Identity is immutable and may be copied.
+// Identity contains the addresses of this service: host and port, each with the path of the relay,
+// with which clone URLs begin too. A service without a path owns its host. It is immutable.
 type Identity struct {
 	bases []base
 }
@@ -27,9 +26,9 @@ type base struct {
 	path      []string // decoded segments
 }
 
-// ParseIdentity reads the addresses of this service. "grasp.example.com" means the ports 443 and
-// 80, "grasp.example.com:7334" that port, and a URL (https, http, wss, ws) its own port. Each may
-// have a path. The error names every invalid address and wraps [ErrIdentity].
+// ParseIdentity reads the addresses of this service, each a URL (https, http, wss, ws) or a host
+// with or without port and path. A host alone means the ports 443 and 80. The error names every
+// invalid address and wraps [ErrIdentity].
 func ParseIdentity(specs ...string) (Identity, error) {
 	var id Identity
 	var errs []error
@@ -46,8 +45,7 @@ func ParseIdentity(specs ...string) (Identity, error) {
 	return id, nil
 }
 
-// parseBases reads one address. It returns two authorities if the address names neither scheme nor
-// port.
+// parseBases returns two bases for an address without scheme and port.
 func parseBases(spec string) ([]base, error) {
 	readings := [][]graspsync.Scheme{slices.Concat(graspsync.HTTPSchemes, graspsync.RelaySchemes)}
 	if !strings.Contains(spec, "://") {
@@ -88,8 +86,8 @@ func (id Identity) Origin(host string) graspsync.URL {
 	return graspsync.URL{Scheme: id.bases[0].scheme(graspsync.HTTPSchemes), HostPort: id.bases[0].authority}
 }
 
-// HostPorts returns the hosts and ports that belong to this service alone, to which the dialer must
-// not connect. For addresses with a path use [Identity.IsRelay] and [Identity.IsClone].
+// HostPorts returns the hosts and ports that belong to this service alone. For addresses with a path
+// use [Identity.IsRelay] and [Identity.IsClone].
 func (id Identity) HostPorts() []graspsync.HostPort {
 	out := make([]graspsync.HostPort, 0, len(id.bases))
 	for _, b := range id.bases {
@@ -128,8 +126,7 @@ func (id Identity) Paths() (paths []string) {
 	return paths
 }
 
-// IsRelay reports whether u is the relay of this service. Host and port must be equal, and the path
-// if the address has one.
+// IsRelay reports whether u is the relay of this service, at any path if the address has none.
 func (id Identity) IsRelay(u graspsync.RelayURL) bool {
 	path := segments(u.Path())
 	return slices.ContainsFunc(id.bases, func(b base) bool {
@@ -137,8 +134,7 @@ func (id Identity) IsRelay(u graspsync.RelayURL) bool {
 	})
 }
 
-// IsClone reports whether u is a clone URL of this service. The path must be below that of the
-// address.
+// IsClone reports whether u is below an address of this service.
 func (id Identity) IsClone(u graspsync.CloneURL) bool {
 	path := segments(u.Path())
 	return slices.ContainsFunc(id.bases, func(b base) bool {

@@ -7,8 +7,8 @@ import (
 )
 
 // AuthorIndex is the set of keys that have an announcement under an identifier or are listed in
-// one. Other keys are no members and not wanted. It stores hashes, so a lookup is wrong with a
-// probability of about 1 in 2^60. It is not safe for concurrent use.
+// one. It stores hashes, so a lookup is wrong with a probability of about 1 in 2^60. It is not safe
+// for concurrent use.
 type AuthorIndex struct {
 	seed  maphash.Seed
 	times map[uint64]uint32

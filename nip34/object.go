@@ -45,8 +45,7 @@ func ParseObjectID(s string) (ObjectID, error) {
 	return ObjectID{s}, nil
 }
 
-// parseNamed reads the object id of an event. It rejects the null id of git, which identifies no
-// object.
+// parseNamed reads the object id of an event. It rejects the null id of git.
 func parseNamed(s string) (ObjectID, error) {
 	id, err := ParseObjectID(s)
 	if err == nil && strings.Trim(s, "0") == "" {
@@ -88,9 +87,8 @@ const (
 	maxRefName = 1024
 )
 
-// ParseRefName reads the name of a ref that a state may set. It must be below refs/heads/ or
-// refs/tags/, follow git check-ref-format, and have at most 250 bytes between two slashes and 1,024
-// in all. The error names the violated rule.
+// ParseRefName reads the name of a branch or tag. It must follow git check-ref-format, and have at
+// most 250 bytes between two slashes and 1,024 in all. The error names the violated rule.
 func ParseRefName(name string) (RefName, error) {
 	if fault := refFault(name); fault != "" {
 		return RefName{}, errors.New(fault)

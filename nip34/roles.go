@@ -27,9 +27,9 @@ const (
 	active
 )
 
-// parseRole reads a role tag: a letter, a key, and times in Unix seconds at which the role started,
-// ended, started again and so on. The role is active if it has no times, or an odd number of valid
-// ones. ok is false for other tags and for an invalid key.
+// parseRole reads a role tag: a letter, a key, and Unix times at which the role alternately started
+// and ended. The role is active if it has no times, or an odd number of valid ones. ok is false for
+// other tags and for an invalid key.
 func parseRole(tag nostr.Tag) (key graspsync.PubKey, isActive, ok bool) {
 	if !isRole(tag) || len(tag) < 2 {
 		return key, false, false
@@ -46,15 +46,15 @@ func parseRole(tag nostr.Tag) (key graspsync.PubKey, isActive, ok bool) {
 	return key, isActive, true
 }
 
-// isRole reports whether a tag is a role tag, valid or not. If there is one, the tag `maintainers`
-// is not read, because it is for clients without roles.
+// isRole reports whether a tag is a role tag, valid or not.
 func isRole(tag nostr.Tag) bool {
 	return len(tag) > 0 && (tag[0] == lead || tag[0] == coMaintainer || tag[0] == moderator)
 }
 
 const maxLeads = 2
 
-// readRoles reads all role tags, because a later one may name the author or a second lead.
+// readRoles reads all role tags, or without any the tag `maintainers`, which is for clients without
+// roles.
 func (a *Announcement) readRoles(ev *nostr.Event) {
 	if !slices.ContainsFunc(ev.Tags, isRole) {
 		a.Maintainers, a.UnusableMaintainers, a.DroppedMaintainers = listed(ev, "maintainers", MaxMaintainers, graspsync.ParsePubKey)

@@ -21,8 +21,7 @@ type State struct {
 	HEAD RefName
 	// Refs maps branches and tags to their objects. No name is a folder of another name.
 	Refs map[RefName]ObjectID
-	// Abbreviated reports whether a ref has an abbreviated object id, so that no repository can
-	// have the refs of this state. The ref is not in Refs.
+	// Abbreviated reports whether a ref, which is not in Refs, has an abbreviated object id.
 	Abbreviated bool
 }
 
@@ -46,10 +45,8 @@ const maxRefShown = 150
 
 // ParseState reads a repository state. It ignores tags that name no branch or tag, peeled tags
 // (^{}), symbolic values ("ref: ") and repetitions. An object id of 4 to 39 digits sets
-// Abbreviated, because the compliance suite of GRASP requires that servers hold such a state.
-//
-// The error wraps [ErrInvalid]. It also reports a ref that cannot be read, because a state without
-// that ref would delete it.
+// Abbreviated, because the compliance suite of GRASP requires that servers hold such a state. The
+// error wraps [ErrInvalid]. Other unreadable refs are errors, because the state would delete them.
 func ParseState(ev graspsync.Event) (*State, error) {
 	ref, err := parseHeader(ev, graspsync.KindState)
 	if err != nil {

@@ -34,8 +34,7 @@ func (k SubjectKind) MarshalText() ([]byte, error) { return []byte(k.String()), 
 // UnmarshalText reads the text of MarshalText.
 func (k *SubjectKind) UnmarshalText(text []byte) error { return unmarshal(k, subjectKinds, text) }
 
-// Subject is an event, a repository or a relay that an operator names. The field of its Kind is
-// set. Comparable.
+// Subject is an event, a repository or a relay that an operator names. Comparable.
 type Subject struct {
 	Kind  SubjectKind
 	Event graspsync.EventID
@@ -132,8 +131,8 @@ func addressSubject(a graspsync.Address) (Subject, error) {
 	return Subject{Kind: SubjectRepo, Repo: ref}, nil
 }
 
-// pathSubject reads a path with a NIP-19 text of a subject, or a key followed by an identifier. If
-// hint is true, a relay may stand between them.
+// pathSubject reads a path with a NIP-19 text, or a key followed by an identifier, with a relay
+// between them if hint is true.
 func pathSubject(path string, hint bool) (Subject, error) {
 	path, _, _ = strings.Cut(path, "?")
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
@@ -170,7 +169,7 @@ func isKey(s string) bool {
 	return err == nil || strings.HasPrefix(strings.ToLower(s), "npub1")
 }
 
-// ParsePubKey reads a key in the spellings that people copy: 64 hex digits, npub or nprofile.
+// ParsePubKey reads 64 hex digits, an npub or an nprofile.
 func ParsePubKey(s string) (graspsync.PubKey, error) {
 	if k, err := graspsync.ParsePubKey(strings.ToLower(s)); err == nil {
 		return k, nil

@@ -15,8 +15,8 @@ func RepoRefs(ev *nostr.Event) []graspsync.RepoRef {
 	return references(ev, "aAq", 0, graspsync.ParseRepoRef)
 }
 
-// RootRefs returns the repositories of a patch, pull request or issue, the first [MaxRepos] of its
-// a tags. An event without repositories is no root event.
+// RootRefs returns the first [MaxRepos] repositories of a patch, pull request or issue. An event
+// without repositories is no root event.
 func RootRefs(ev *nostr.Event) []graspsync.RepoRef {
 	if !IsRoot(ev.Kind) {
 		return nil
@@ -60,8 +60,8 @@ func Expiration(ev *nostr.Event) (nostr.Timestamp, bool) {
 	return nostr.Timestamp(n), err == nil //nolint:gosec // 63 bits fit
 }
 
-// references returns the distinct valid first values of the tags whose name is one of the letters
-// in names, at most most, or all if most is 0.
+// references returns at most most (0: all) distinct valid values of the tags named by one of the
+// letters in names.
 func references[T comparable](ev *nostr.Event, names string, most int, parse func(string) (T, error)) []T {
 	var list []T
 	seen := make(map[T]struct{})

@@ -18,11 +18,10 @@ type TargetBounds struct {
 	Usable func(graspsync.RelayURL) bool
 }
 
-// Targets returns a function that returns the relays of an owner's repository in order of priority.
-// The relays that the owner lists come first, then relays of authors whom the owner lists
-// recursively. Each author adds one relay per turn, so that none displaces others. Leading authors
-// (members, and keys on the way to the root) and invited keys alternate, the nearest first. left is
-// the number of relays beyond the limit. The function must not be called concurrently.
+// Targets returns a function, not for concurrent use, that returns the relays of an owner's
+// repository in order of priority: those that the owner lists, then those of authors whom the owner
+// lists recursively, one per author and turn. Leading authors (members, and keys on the way to the
+// root) and invited keys alternate, the nearest first. left is the number of relays beyond the limit.
 func (f *AnnouncementSet) Targets(rule TargetBounds) func(owner graspsync.PubKey) (targets []Target, left int) {
 	r := f.newReach(rule.People)
 	return func(owner graspsync.PubKey) (targets []Target, left int) {

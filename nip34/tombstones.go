@@ -8,8 +8,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Deletes returns the distinct ids and addresses that a deletion (kind 5) may delete: the ids of
-// its e tags, whose authors are unknown, and the addresses of its a tags that belong to its author.
+// Deletes returns the ids of a deletion (kind 5), whose authors are unknown, and its addresses that
+// belong to its author.
 func Deletes(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Address) {
 	if ev.Kind != graspsync.KindDeletion {
 		return nil, nil
@@ -42,9 +42,8 @@ func (id Identity) Vanishes(ev *nostr.Event) bool {
 	return false
 }
 
-// Tombstones contains the events that deletions (NIP-09) and requests to vanish (NIP-62) cover,
-// whether or not they were ever stored. The zero value is empty and has no service. It is not safe
-// for concurrent use.
+// Tombstones contains the events that deletions (NIP-09) and requests to vanish (NIP-62) cover, stored
+// or not. The zero value is empty and has no service. It is not safe for concurrent use.
 //
 // A deletion covers events of its own author except deletions: ids at any time, and addresses up to
 // its own time. If a deleted id is a known version of an address, older versions are covered too,

@@ -9,8 +9,8 @@ import (
 // MaxGenerations is the maximum number of listings between an owner and a wanted announcement.
 const MaxGenerations = 16
 
-// Bounds limits the wanted announcements: at most Each per owner, and All for all owners together.
-// Each owner first gets Sure of them, and the rest is shared in turns.
+// Bounds limits the wanted announcements per owner, and for all owners. Each owner first gets Sure
+// of them, and the rest is shared in turns.
 type Bounds struct{ Each, Sure, All int }
 
 // ServedBounds are the bounds for owners whose repositories are served.
@@ -20,11 +20,10 @@ func ServedBounds() Bounds { return Bounds{Each: MaxMaintainers, Sure: 4, All: 4
 // an owner.
 func WaitingBounds() Bounds { return Bounds{Each: 32, Sure: 1, All: MaxMaintainers} }
 
-// Wanted returns the keys that the owners list, recursively, each with one such owner. Their
-// announcements are useful. The keys between an owner and the root of its view, and the members,
-// come first, then the nearest. Listings of non-members count too, because they may lead to the
-// root, and membership is known only after the announcements are stored. full means that some keys
-// are left out.
+// Wanted returns the keys that the owners list, recursively, each with one such owner. The keys
+// between an owner and the root of its view, and the members, come first, then the nearest. Keys
+// listed by non-members count too, because membership is known only after the announcements are
+// stored. full means that some keys are left out.
 func (f *AnnouncementSet) Wanted(owners []graspsync.PubKey, most Bounds) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
 	type turn struct {
 		owner graspsync.PubKey
@@ -67,8 +66,7 @@ func skip[T any](list []T, is func(T) bool) int {
 	return len(list)
 }
 
-// Wanters returns, for each wanted key, the owners for which it is wanted, in order of their keys,
-// with at most each keys per owner.
+// Wanters returns the owners for which each key is wanted, with at most each keys per owner.
 func (f *AnnouncementSet) Wanters(owners []graspsync.PubKey, each int) map[graspsync.PubKey][]graspsync.PubKey {
 	out := make(map[graspsync.PubKey][]graspsync.PubKey)
 	r := f.newReach(each)
@@ -85,8 +83,7 @@ type reach struct {
 	f       *AnnouncementSet
 	most    int
 	members map[*relation][]*relation // by the root of a view, which many owners may share
-	// taken and queued contain the number of the owner for which a key was last seen. They are reused,
-	// because there may be many owners.
+	// taken and queued contain the number of the owner for which a key was last seen.
 	taken, queued []int
 	owners        int
 }
@@ -98,8 +95,8 @@ func (f *AnnouncementSet) newReach(most int) *reach {
 	}
 }
 
-// of returns at most r.most keys that an owner lists, first the leading ones, then the nearest. cut
-// means that there are more.
+// of returns at most r.most keys that an owner lists, the leading ones first. cut means that there
+// are more.
 func (r *reach) of(owner graspsync.PubKey) (lists []*relation, leading int, cut bool) {
 	at := r.f.all[owner]
 	if at == nil {

@@ -73,8 +73,7 @@ type Stats struct {
 	SetAside int // damaged files set aside by Open, 0 or 1
 }
 
-// DB is a [Store] in a folder, in the bbolt database state.db. [Open] makes it. Concurrent changes
-// share a transaction. On a full disk writes fail and reads continue.
+// DB is a [Store] in a bbolt database. [Open] makes it. Concurrent changes share a transaction.
 type DB struct {
 	// set by Open, read-only
 	cfg     Config
@@ -101,8 +100,7 @@ type change struct {
 var _ Store = (*DB)(nil)
 
 // Open opens the records in a folder, which it creates if necessary. A damaged file is renamed to
-// state.db.damaged and logged, and the DB is then empty. The error wraps [ErrLocked] if the folder
-// is in use.
+// state.db.damaged, and the DB is then empty. The error wraps [ErrLocked] if the folder is in use.
 func Open(dir string, cfg Config) (*DB, error) {
 	if cfg.MaxBytes < 0 || cfg.MaxBytes > 1<<31 {
 		return nil, fmt.Errorf("opening records: MaxBytes is %d, want 0 to 2 GiB", cfg.MaxBytes)
@@ -228,8 +226,7 @@ func syncFolder(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// contain converts a panic to an error. bbolt panics on damaged files, and on mapped memory that
-// cannot be read because the disk fails.
+// contain converts a panic of bbolt on a damaged file or a failing disk to an error.
 func contain(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -450,8 +447,7 @@ func (c change) apply(b *bbolt.Bucket, stats *Stats) error {
 	return nil
 }
 
-// footprint returns the size of a record as counted by Config.MaxBytes. encoded is nil if the
-// record does not exist.
+// footprint returns the counted size of a record, 0 if encoded is nil.
 func footprint(key string, encoded []byte) int64 {
 	if encoded == nil {
 		return 0

@@ -103,7 +103,7 @@ func (m *Memory) Each(ctx context.Context, prefix string) iter.Seq2[Record, erro
 				return
 			}
 		}
-		if err := ctx.Err(); err != nil { // checked without records too, so that a canceled context never looks like an empty Store
+		if err := ctx.Err(); err != nil { // otherwise a canceled context would look like an empty Store
 			yield(Record{}, fmt.Errorf("reading records: %w", err))
 		}
 	}

@@ -30,11 +30,11 @@ type Record struct {
 // Store is a key-value store.
 //
 // All methods may be called concurrently. Changes are durable when Put or Delete returns nil. After
-// an error that is not one of this package, the change may have been made. The Store does not
-// retry. It copies values. Empty and nil values are equal, and are stored.
+// an error that is not one of this package, the change may have been made. The Store copies values.
+// Empty and nil values are equal, and are stored.
 //
 // If the context has ended, a method changes nothing and wraps its error. The program that opened a
-// Store closes it after all users have stopped. Later calls return an error.
+// Store closes it. Later calls return an error.
 type Store interface {
 	// Get returns the value of a key. The error wraps ErrNotFound if the key has no record.
 	Get(ctx context.Context, key string) ([]byte, error)

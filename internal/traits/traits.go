@@ -19,8 +19,7 @@ type Traits struct {
 	// query that is marked as a reconciliation.
 	Page, Exempt int
 	// Memory reports that the backend is a slicestore: a full answer contains the newest matches
-	// for any filter, since is exclusive, and calls must not be concurrent. Other backends have
-	// 16-bit counts and sizes, and look up each combination of values separately.
+	// for any filter, since is exclusive, and calls must not be concurrent.
 	Memory bool
 	// Prefixes reports that answers for a tag value also contain events with values that begin with
 	// it, out of order of time, and that since ends the search early.

@@ -180,7 +180,7 @@ var hostilePackets = map[string]hostile{
 				return
 			}
 		}
-	}), limited("progress bytes")},
+	}), limited("bytes beside the pack")},
 	"endless packets of nothing": {v2(func(w io.Writer) {
 		fmt.Fprint(w, pkt("packfile\n"))
 		for {
@@ -188,21 +188,21 @@ var hostilePackets = map[string]hostile{
 				return
 			}
 		}
-	}), limited("bytes of packets with nothing in them")},
+	}), limited("bytes beside the pack")},
 	"endless sections": {v2(func(w io.Writer) {
 		for {
 			if _, err := fmt.Fprint(w, pkt("acknowledgments\n")); err != nil {
 				return
 			}
 		}
-	}), limited("bytes before the pack")},
+	}), limited("bytes beside the pack")},
 	"endless flushes": {v2(func(w io.Writer) {
 		for {
 			if _, err := fmt.Fprint(w, strings.Repeat("0000", 1000)); err != nil {
 				return
 			}
 		}
-	}), limited("bytes before the pack")},
+	}), limited("bytes beside the pack")},
 	"a million refs": {advert(func(w io.Writer) {
 		fmt.Fprint(w, pkt("# service=git-upload-pack\n"), "0000")
 		for i := range 1_000_000 {

@@ -12,7 +12,7 @@ import (
 )
 
 // Authority decides which refs may be pushed, and is notified of pushes. All methods may be called
-// concurrently, with or without the lock of the repository if their comments do not say.
+// concurrently, and, if their comments do not say, with or without the lock of the repository.
 type Authority interface {
 	// AuthorizedState returns the newest authorized state, or nil. Its objects may be missing.
 	AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error)
@@ -21,11 +21,11 @@ type Authority interface {
 	Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (tip nip34.ObjectID, known bool, err error)
 
 	// AdmitPullRefs returns the refs of events that a push may not create, with reasons. It may
-	// remove other refs to make room. dir is the folder of the repository, bytes the size of the
-	// data for all these refs, or 0 if unknown.
+	// remove other refs of the repository in dir to make room. bytes is the size of the data for all
+	// these refs, 0 if unknown.
 	AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (refused map[graspsync.EventID]string, err error)
 	// PullBytes returns the known size of pull requests of other authors in the repositories of an
-	// owner. They do not count for the owner.
+	// owner.
 	PullBytes(owner graspsync.PubKey) int64
 
 	// Pushing is called under the lock before git moves refs. Its next holder must not move them
@@ -34,8 +34,8 @@ type Authority interface {
 	// AfterPush is called without the lock after git ended, even with an error. Git may have
 	// refused some refs.
 	AfterPush(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error
-	// Staged is called without the lock with events for which data was staged. They may have
-	// arrived meanwhile.
+	// Staged is called without the lock with events for which data was staged, which may have
+	// arrived.
 	Staged(ref graspsync.RepoRef, ids []graspsync.EventID)
 	// WaitServed returns when the events that waited for a push are served, or when ctx ends. It
 	// is called without the lock, before the client gets the result.
@@ -57,7 +57,6 @@ const (
 )
 
 // judge sets the reason of each refused command, and marks commands for events that are not stored.
-// again is set for repeated checks.
 func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request, again bool) error {
 	var state *nip34.State
 	asked := false
@@ -108,8 +107,8 @@ func otherwise(state *nip34.State, c *command) string {
 	return fmt.Sprintf("%s: state %s (%s) %s: %s", refusedState, state.ID, state.CreatedAt.Time().UTC().Format(time.DateTime), is, do)
 }
 
-// ration refuses refs of events that Authority.AdmitPullRefs refuses. now has the current refs. If
-// the push also changes branches or tags, the size of the data for events is unknown.
+// ration refuses refs of events that the Authority does not admit. now has the current refs. bytes
+// is unknown if the push also changes branches or tags.
 func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string, commands []*command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (refused bool, err error) {
 	makes := make(map[graspsync.EventID]*command)
 	var ids []graspsync.EventID

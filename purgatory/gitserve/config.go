@@ -18,22 +18,20 @@ type Config struct {
 	// Pages answers browsers. Defaults to lines of text.
 	Pages Pages
 
-	// MaxPush is the maximum size of a push, in bytes. MaxMemory limits the size of one object.
-	// Defaults to 512 MiB.
+	// MaxPush is the maximum size of a push, in bytes. Defaults to 512 MiB.
 	MaxPush int64
 	// MaxPushes and MaxFetches are the maximum numbers of concurrent git processes for pushes and
-	// for fetches. Default to 8 and 32. Lists of refs have MaxFetches/2 of their own.
-	//
-	// One client may use a quarter, and the clients of one network all. Other requests wait up to
-	// 20 s and then get status 503. A push that was read waits up to 2 min.
+	// for fetches, of which one client may use a quarter. Others wait up to 20 s (a push that was
+	// read 2 min) and then get status 503. Lists of refs have MaxFetches/2 of their own. Default to
+	// 8 and 32.
 	MaxPushes, MaxFetches int
-	// Client returns the name of the client of a request. Requests with the same name, or with IPv6
-	// addresses of the same /64, share limits. With an empty name only the total limits apply. Set
-	// Client behind a proxy (see [BehindProxy]), because otherwise one client can block all.
-	// Defaults to the host of RemoteAddr if it is a public address, else "".
+	// Client returns the name of the client of a request. Requests with the same name or IPv6 /64
+	// share limits. An empty name has only the total limits. Set Client behind a proxy (see
+	// [BehindProxy]), because otherwise one client can block all. Defaults to the host of RemoteAddr
+	// if it is a public address, else "".
 	Client func(*http.Request) string
-	// MinFreeDisk is the minimum free space on the disk, in bytes. Pushes that would leave less are
-	// refused. Defaults to 1 GiB.
+	// MinFreeDisk is the minimum free space on the disk, in bytes, that a push must leave. Defaults
+	// to 1 GiB.
 	MinFreeDisk uint64
 
 	fixed numbers
@@ -102,41 +100,37 @@ type RepositoriesConfig struct {
 	Logger *slog.Logger
 	// PlainNames names the folder of a repository <owner>/<identifier>, like khatru/grasp of
 	// fiatjaf.com/nostr, if the identifier has at most 150 letters, digits and characters of "_.-".
-	// Do not set it for a folder that was opened without it, or on a case-insensitive file system.
+	// It must not change, and needs a case-sensitive file system.
 	PlainNames bool
-	// MaxMemory is the maximum memory of all git children together, in bytes, at least 256 MiB. One
-	// client may use a quarter. Other requests wait up to 20 s and then get status 503. A clone
-	// needs 64 MiB, 640 bytes per object of the repository, and up to 384 MiB for large objects. A
-	// push needs 256 MiB and twice its size, and one object may use half of that. Defaults to 2 GiB.
+	// MaxMemory is the maximum memory of all git children together, in bytes, at least 256 MiB, of
+	// which one client may use a quarter. A clone needs 64 MiB, 640 bytes per object, and up to 384
+	// MiB for large objects. A push needs 256 MiB and twice its size, and one object may use half of
+	// that. Defaults to 2 GiB.
 	MaxMemory int64
 	// Memory is a budget shared with a gitfetch.Fetcher, see [NewMemory]. Defaults to a budget of
 	// MaxMemory.
 	Memory *gitrun.Memory
 	// AllowFaults are names of git fsck, such as hasDotgit. Objects with these faults are accepted
-	// although they attack or break a checkout. Faults of authors, dates and messages are always
-	// accepted. Defaults to none.
+	// although they attack or break a checkout. Defaults to none.
 	AllowFaults []string
 	// StageHold is the time for which the data of an unknown event is staged, also over restarts.
 	// Defaults to 20 min.
 	StageHold time.Duration
-	// MaxStaged is the maximum size of all staged data, in bytes, at least 64 KiB per event.
-	// Defaults to 4 GiB. The repositories of one owner may use a quarter, one client a 16th, and one
-	// network (a /24 of IPv4, a /48 of IPv6) a quarter.
-	//
-	// If the total or the part of an owner is full, the oldest push of the client with most data is
-	// removed. A push beyond the part of its client is refused.
+	// MaxStaged is the maximum size of all staged data, in bytes, at least 64 KiB per event. An owner
+	// and a network may use a quarter, one client a 16th. Beyond the total or the part of an owner,
+	// the oldest push of the client with most data is removed. A push beyond the part of its client
+	// is refused. Defaults to 4 GiB.
 	MaxStaged int64
-	// MaxOwnerBytes and MaxBytes are the maximum sizes of the repositories of one owner, and of all
-	// repositories, in bytes. Pushes that need more are refused, and events whose fetched data needs
-	// more wait. Pull requests do not count for the owner, because anyone can create them, but have
-	// a limit of the same size. The total is measured every hour. Default to no limit.
+	// MaxOwnerBytes and MaxBytes are the maximum sizes of the repositories of one owner, and of all,
+	// in bytes. Pushes that need more are refused, and events whose fetched data needs more wait.
+	// Pull requests have a limit of the same size as their owner, because anyone can create them.
+	// The total is measured every hour. Default to no limit.
 	MaxOwnerBytes, MaxBytes int64
 
 	fixed folderNumbers
 }
 
-// folderNumbers are limits of staged data in bytes that only tests change. They default to a quarter
-// and a sixteenth of MaxStaged.
+// folderNumbers are limits of staged data in bytes that only tests change.
 type folderNumbers struct{ MaxStagedPerOwner, MaxStagedPerClient int64 }
 
 // NewMemory returns a memory budget for git children, for Memory of RepositoriesConfig and
@@ -167,5 +161,5 @@ func (c RepositoriesConfig) validate() error {
 		atLeast("MaxOwnerBytes", c.MaxOwnerBytes, 0), atLeast("MaxBytes", c.MaxBytes, 0))
 }
 
-// leastMemory is the minimum with which git can serve and receive small repositories.
+// leastMemory suffices for small repositories.
 const leastMemory = 256 << 20

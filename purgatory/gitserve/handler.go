@@ -71,15 +71,14 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 
 func quarter(total int) int { return (total + 3) / 4 }
 
-// keptPushes times [Config.MaxPush] is the maximum disk space of all pushes before git receives
-// them.
+// keptPushes times MaxPush is the maximum disk space of all pushes before git receives them.
 const keptPushes = 16
 
 // Close ends all requests, waits for their child processes, and refuses later requests.
 func (h *Handler) Close() { h.tasks.close() }
 
-// Before serves repositories and passes other requests to next, see [AllowCORS]. It must not be
-// behind an [http.ServeMux], which changes some paths.
+// Before serves repositories and passes other requests to next, with [AllowCORS]. An [http.ServeMux]
+// before it would change some paths.
 func (h *Handler) Before(next http.Handler) http.Handler {
 	return AllowCORS(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, _, ok := parsePath(r.URL); ok {
@@ -118,8 +117,8 @@ const lfs = "info/lfs/"
 
 const noLFS = "Git LFS is not served here: name another LFS server in .lfsconfig (lfs.url), or commit the files themselves (git lfs migrate export)"
 
-// parsePath reads /<npub>/<identifier>.git and the rest of the path. It decodes each part
-// separately, because an encoded slash belongs to the identifier.
+// parsePath reads /<npub>/<identifier>.git and the rest of the path. An encoded slash belongs to
+// the identifier.
 func parsePath(u *url.URL) (ref graspsync.RepoRef, rest string, ok bool) {
 	parts := strings.SplitN(strings.TrimPrefix(u.EscapedPath(), "/"), "/", 3)
 	if len(parts) < 2 {
@@ -403,8 +402,7 @@ func beginReport(w http.ResponseWriter) {
 }
 
 // report sends the result of each ref. err is the reason for commands without a reason. It first
-// reads the rest of the body, because clients read only after they sent everything, but at most the
-// size of all pushes together.
+// reads the rest of the body, because clients read only after they sent everything.
 func (h *Handler) report(ctx context.Context, w *patient, p *push, err error) {
 	status, problem := http.StatusForbidden, ""
 	if err != nil {
@@ -430,8 +428,8 @@ func (h *Handler) report(ctx context.Context, w *patient, p *push, err error) {
 // turnWaits times Wait is the maximum time that a received push waits for its turn.
 const turnWaits = 6
 
-// turn waits for the lock of the repository and for a git slot, but never for one while it holds
-// the other. Only one push per repository waits for either.
+// turn waits for the lock of the repository and for a git slot, never for one while it holds the
+// other.
 func (h *Handler) turn(ctx context.Context, who limit.Stranger, ref graspsync.RepoRef) (done func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWaits*h.cfg.fixed.Wait, fmt.Errorf("%w: no slot in time", errBusy))
 	defer cancel()

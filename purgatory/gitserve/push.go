@@ -38,9 +38,9 @@ type push struct {
 }
 
 // take processes a push. Git indexes the pack in a separate folder, without the lock. Then the
-// objects that allowed refs need move into the repository, and objects for events that are not
-// stored to the staging area. An error is the reason for all commands without a reason, and none of
-// them was applied.
+// objects that allowed refs need are packed into the repository, and the push is staged for events
+// that are not stored. An error is the reason for all commands without a reason, of which none was
+// applied.
 func (h *Handler) take(ctx context.Context, p *push) error {
 	if err := judge(ctx, h.auth, p.ref, p.req, false); err != nil || p.req.over() {
 		return err
@@ -243,8 +243,8 @@ func (p *push) moves(now map[nip34.RefName]nip34.ObjectID) []*command {
 	return slices.DeleteFunc(p.req.left(false), func(c *command) bool { return now[c.ref] == c.new })
 }
 
-// choose refuses commands whose objects are missing or have no room. It returns the pack that the
-// others need.
+// choose refuses commands whose objects are missing or have no room, and returns the pack for the
+// others.
 func (h *Handler) choose(ctx context.Context, p *push, now map[nip34.RefName]nip34.ObjectID) (pack string, err error) {
 	for again := true; again; {
 		some := p.moves(now)
@@ -276,8 +276,8 @@ func (h *Handler) choose(ctx context.Context, p *push, now map[nip34.RefName]nip
 // maxTries is the maximum number of calls by each. The remaining commands are then refused.
 const maxTries = 100
 
-// each calls do for commands. After a fault it repeats with each half, so that only faulty commands
-// are refused, or all of an atomic push.
+// each calls do for commands, and after a fault for each half, so that only faulty commands are
+// refused, or all of an atomic push.
 func (p *push) each(some []*command, do func([]*command) error) error {
 	err := do(some)
 	if !isFault(err) {
@@ -532,8 +532,8 @@ func (r *Repositories) prepare(ref graspsync.RepoRef, moves []*command, now map[
 	return nil
 }
 
-// packFiles are the extensions of the files of a pack, in the order of import. Git finds packs by
-// their index. The reverse index is optional.
+// packFiles are the extensions of the files of a pack. The index is moved last, because git finds
+// packs by it. The reverse index is optional.
 var packFiles = []string{".pack", ".rev", ".idx"}
 
 func (r *Repositories) weigh(pack string) (n int64, err error) {
@@ -551,7 +551,7 @@ func (r *Repositories) weigh(pack string) (n int64, err error) {
 	return n, nil
 }
 
-// promote moves a synced pack into a repository, durably. remove deletes the pack if it was new.
+// promote moves a synced pack into a repository, durably. remove deletes a new pack again.
 func (r *Repositories) promote(pack, at string) (remove func() error, err error) {
 	remove = func() error { return nil }
 	if pack == "" {
@@ -577,8 +577,7 @@ func (r *Repositories) promote(pack, at string) (remove func() error, err error)
 	return remove, barerepo.SyncPacks(filepath.FromSlash(at), r.sync)
 }
 
-// settle makes a push durable, because git does not sync folders. After an error the next lock
-// syncs.
+// settle makes a push durable, because git does not sync folders. After an error the next lock does.
 func (r *Repositories) settle(ref graspsync.RepoRef, names []nip34.RefName) error {
 	if err := barerepo.SyncRefs(filepath.FromSlash(r.at(ref)), names, r.sync); err != nil {
 		r.unsure.Store(ref, struct{}{})
@@ -602,8 +601,7 @@ func (r *Repositories) syncPushed(at string) error {
 
 const lockMark = "lock-"
 
-// sweepLocked removes git locks and syncs changes of repositories that were locked when the process
-// was killed. No git process runs.
+// sweepLocked removes git locks and syncs changes of repositories that a killed process had locked.
 func (r *Repositories) sweepLocked() error {
 	entries, err := fs.ReadDir(r.root.FS(), incoming)
 	if errors.Is(err, fs.ErrNotExist) {

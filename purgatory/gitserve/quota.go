@@ -18,9 +18,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// diskQuota limits the size of the repositories of one owner, and of all repositories. It measures
-// an owner for each push and fetch, and all repositories every quotaPeriod. Data counts only after
-// it was measured, so concurrent pushes may exceed the limit of an owner.
+// diskQuota limits the size of the repositories of one owner, which it measures for each push and
+// fetch, and of all repositories, which it measures every quotaPeriod. Concurrent pushes may exceed
+// the limit of an owner.
 type diskQuota struct {
 	// set by Open, read-only
 	layout     *layout
@@ -37,8 +37,7 @@ type diskQuota struct {
 	measuredAt time.Time           // start of the last measurement of all repositories
 }
 
-// pullSize is the size of the pull requests of an owner. It has a limit of its own, because anyone
-// can create pull requests.
+// pullSize is the size of the pull requests of an owner.
 type pullSize struct {
 	bytes int64
 	at    time.Time // of the measurement
@@ -61,8 +60,7 @@ var (
 func full(text string) *refusal { return &refusal{status: http.StatusInsufficientStorage, text: text} }
 
 // reserve counts bytes that are about to be stored, or returns a refusal. pulls is true if only
-// pull requests need them. pullBytes returns the size of pull requests of other authors in the
-// repositories of an owner, as far as known.
+// pull requests need them. pullBytes is that of [Authority].
 func (q *diskQuota) reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) error {
 	bytes = max(bytes, 1) // zero asks whether there is any room
 	if q.owner > 0 {
@@ -99,8 +97,8 @@ func (q *diskQuota) reserve(ctx context.Context, ref graspsync.RepoRef, pulls bo
 	return nil
 }
 
-// size returns the size of folders. A file with n hard links counts 1/n, because n repositories
-// share it. Temporary files, quarantine folders and staged data are not counted.
+// size returns the size of folders without temporary and staged data. A file with n hard links
+// counts 1/n, because n repositories share it.
 func (q *diskQuota) size(ctx context.Context, folders ...string) (bytes int64, err error) {
 	for _, folder := range folders {
 		err = errors.Join(err, fs.WalkDir(q.layout.root.FS(), folder, func(name string, d fs.DirEntry, err error) error {
@@ -123,8 +121,8 @@ func (q *diskQuota) size(ctx context.Context, folders ...string) (bytes int64, e
 	return bytes, err
 }
 
-// pullsOf returns the size of the pull requests of an owner. If git cannot measure them, it returns
-// the limit, which keeps further pull requests out and the owner's pushes possible.
+// pullsOf returns the size of the pull requests of an owner, or their limit if git fails, which
+// keeps pull requests out and the owner's pushes possible.
 func (q *diskQuota) pullsOf(ctx context.Context, owner string) int64 {
 	q.mu.Lock()
 	pulls := q.pulls[owner]

@@ -54,10 +54,9 @@ const (
 	since    = "departed"
 )
 
-// Open opens or creates a folder of repositories. It removes incomplete data of a crash. While
-// another process uses the folder, or git of a killed process runs, Open waits up to 5 s. Then the
-// error wraps [ErrLocked]. For an invalid configuration the error wraps [ErrConfig] and names every
-// invalid field.
+// Open opens or creates a folder of repositories, and removes incomplete data of a crash. It waits
+// up to 5 s for another process, or git of a killed process, that uses the folder. Then the error
+// wraps [ErrLocked]. An error that wraps [ErrConfig] names every invalid field.
 func Open(dir string, cfg RepositoriesConfig) (*Repositories, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}
@@ -130,8 +129,6 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 // ErrLocked reports that another process uses the folder.
 var ErrLocked = errors.New("another process uses the folder")
 
-// lockMost is the maximum time that Open waits for another process, lockPause the time between
-// attempts.
 const (
 	lockMost  = 5 * time.Second
 	lockPause = 5 * time.Millisecond
@@ -180,7 +177,7 @@ func (r *Repositories) Close() error {
 	return errors.Join(r.root.Close(), err)
 }
 
-// use returns the folder of a repository. It waits for a concurrent creation.
+// use returns the folder of a repository, after a concurrent creation.
 func (r *Repositories) use(ctx context.Context, ref graspsync.RepoRef) (dir string, err error) {
 	there, err := r.isThere(r.at(ref))
 	if err == nil && !there {
@@ -213,8 +210,8 @@ func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir str
 	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), unlock, nil
 }
 
-// locked checks a locked repository and creates its mark. After a crash, or if the last push may
-// not be durable, the mark stays, and the next lock or Open syncs the repository.
+// locked checks a locked repository and creates its mark. If the mark stays, the next lock or Open
+// syncs the repository.
 func (r *Repositories) locked(ref graspsync.RepoRef, release func()) (unlock func(), err error) {
 	if err := r.ready(ref); err != nil {
 		release()
@@ -333,8 +330,8 @@ func (r *Repositories) Owned(ctx context.Context, owner graspsync.PubKey) iter.S
 	return r.below(ctx, ".", owner)
 }
 
-// Departed yields the retired repositories of an owner, or of all owners for the zero key. After an
-// error nothing follows.
+// Departed yields the retired repositories of an owner, or of all owners for the zero key. Nothing
+// follows an error.
 func (r *Repositories) Departed(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	return r.below(ctx, departed, owner)
 }
@@ -409,8 +406,7 @@ func (r *Repositories) refAt(folder, at string) (ref graspsync.RepoRef, ok bool,
 	return ref, err == nil && r.at(ref) == at, nil
 }
 
-// Retire implements [purgatory.Repositories]. A git process that is reading the repository
-// continues.
+// Retire implements [purgatory.Repositories].
 func (r *Repositories) Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (kept bool, err error) {
 	at := r.at(ref)
 	_, unlock, err := r.Lock(ctx, ref)
@@ -554,8 +550,8 @@ func (r *Repositories) dropOwner(owner string) error {
 	return nil
 }
 
-// fits reports whether a repository has this object format, so that it need not be created again. A
-// repository with refs is never created again, even if its config was changed or lost.
+// fits reports whether a repository need not be created again, because it has this object format, or
+// has refs, even if its config was lost.
 func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) {
 	config, err := r.root.ReadFile(path.Join(at, "config"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -584,8 +580,7 @@ func (r *Repositories) discard(at string) error {
 	return r.dropOwner(path.Dir(at))
 }
 
-// make creates an empty repository. After an error nothing is left, because callers retry on a full
-// disk.
+// make creates an empty repository, or nothing, because callers retry on a full disk.
 func (r *Repositories) make(at string, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	tmp := r.fresh()
 	if err := r.layOut(tmp, ref, format); err != nil {

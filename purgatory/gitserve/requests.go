@@ -33,8 +33,7 @@ func (s *slots) acquire(ctx context.Context, who limit.Stranger, units int64) (*
 	return slot, nil
 }
 
-// requests limits the requests of one kind. A request takes a slot for a git process after its
-// client sent everything.
+// requests limits the requests of one kind.
 type requests struct {
 	open, processes *slots
 	window          time.Duration // RateWindow
@@ -79,8 +78,7 @@ type transfer struct {
 	err    error // reason for the end
 }
 
-// begin waits for a slot and opens a request. When the returned context ends, reads and writes
-// fail.
+// begin waits for a slot and opens a request. Reads and writes fail when the returned context ends.
 func (r *requests) begin(ctx context.Context, who limit.Stranger) (_ context.Context, t *transfer, end func(), err error) {
 	slot, err := r.open.acquire(ctx, who, 1)
 	if err != nil {
@@ -117,8 +115,7 @@ func (t *transfer) hold(slot *limit.Slot) (release func()) {
 	}
 }
 
-// check ends a slow transfer if other requests wait for one of its slots. Only one transfer yields
-// at a time, so that not more end than requests wait.
+// check ends a slow transfer if other requests wait for one of its slots, one transfer at a time.
 func (t *transfer) check() {
 	t.mu.Lock()
 	slow := t.queued || t.limit != nil && time.Since(t.began) >= t.left

@@ -59,12 +59,10 @@ type upload struct {
 
 func (u *upload) who() limit.Stranger { return clientNamed(u.Client) }
 
-// leastStaged is the minimum charge per event, in bytes, so that byte limits also limit the number
-// of uploads.
+// leastStaged is the minimum charge per event, in bytes. It limits the number of uploads.
 const leastStaged = 64 << 10
 
-// maxPerEvent is the maximum number of pushes for one event, because all are examined when it
-// arrives.
+// maxPerEvent is the maximum number of pushes for one event, which are all examined when it arrives.
 const maxPerEvent = 8
 
 // errStaged are the refusals, by the exhausted limit.

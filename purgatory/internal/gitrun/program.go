@@ -54,10 +54,10 @@ func (p *Program) Run(ctx context.Context, c Child) error {
 	if c.Lock != nil {
 		cmd.ExtraFiles = []*os.File{c.Lock}
 	}
+	group(cmd)
 	if p.Started != nil {
 		p.Started(cmd)
 	}
-	group(cmd)
 	guard(cmd, c.Limits)
 	runtime.LockOSThread() // see endWithUs
 	defer runtime.UnlockOSThread()

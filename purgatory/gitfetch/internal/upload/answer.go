@@ -25,7 +25,7 @@ func readV2(r *reader, p *packReader) error {
 		}
 		// None of the sections "acknowledgments", "shallow-info", "wanted-refs" and "packfile-uris"
 		// was requested.
-		if err := p.skip(len(line)); err != nil {
+		if err := p.overhead(len(line)); err != nil {
 			return err
 		}
 		if k != data {
@@ -38,15 +38,6 @@ func readV2(r *reader, p *packReader) error {
 			return sideband(r, p)
 		}
 	}
-}
-
-const maxSkipped = 1 << 20
-
-func (p *packReader) skip(n int) error {
-	if p.skipped += int64(n) + 4; p.skipped > maxSkipped {
-		return &LimitError{Limit: "bytes before the pack", Most: maxSkipped}
-	}
-	return nil
 }
 
 // readV0 skips the acknowledgments before the pack.
@@ -68,7 +59,7 @@ func (s *Server) readV0(r *reader, p *packReader) error {
 		if err := refusedBy(line); k == data && err != nil {
 			return err
 		}
-		if err := p.skip(len(line)); err != nil {
+		if err := p.overhead(len(line)); err != nil {
 			return err
 		}
 	}
@@ -85,7 +76,7 @@ func cutOff(err error) error {
 func sideband(r *reader, p *packReader) error {
 	for {
 		k, payload, err := r.next()
-		if err := p.frame(len(payload)); err != nil {
+		if err := p.overhead(0); err != nil {
 			return err
 		}
 		switch {
@@ -104,8 +95,8 @@ func sideband(r *reader, p *packReader) error {
 				return err
 			}
 		case 2: // progress messages
-			if p.progress += int64(len(payload)); p.progress > maxProgress {
-				return &LimitError{Limit: "progress bytes", Most: maxProgress}
+			if err := p.overhead(len(payload)); err != nil {
+				return err
 			}
 		case 3:
 			return remoteError(string(payload[1:min(len(payload), graspsync.MaxText)]))
@@ -115,31 +106,26 @@ func sideband(r *reader, p *packReader) error {
 	}
 }
 
-// maxProgress is the maximum size of progress messages, in bytes.
-const maxProgress = 1 << 20
+// maxOverhead is the maximum number of bytes beside the pack that exceed its bytes.
+const maxOverhead = 1 << 20
 
-// maxFraming is the maximum overhead of packets over their payload, in bytes.
-const maxFraming = 1 << 20
-
-// frame limits the overhead of packets, because empty packets would otherwise never reach a limit.
-func (p *packReader) frame(payload int) error {
-	const head = 5 // length and band
-	if p.framing = max(0, p.framing+head-int64(payload)); p.framing > maxFraming {
-		return &LimitError{Limit: "bytes of packets with nothing in them", Most: maxFraming}
+// overhead counts a packet with n bytes beside the pack. Otherwise acknowledgments, messages and
+// empty packets would never reach a limit.
+func (p *packReader) overhead(n int) error {
+	if p.other += int64(n) + 4; p.other > maxOverhead+p.bytes {
+		return &LimitError{Limit: "bytes beside the pack", Most: maxOverhead}
 	}
 	return nil
 }
 
 // packReader counts the bytes of a pack and checks its header.
 type packReader struct {
-	w        io.Writer
-	meter    Meter
-	limits   Limits
-	head     []byte
-	bytes    int64
-	progress int64
-	skipped  int64
-	framing  int64
+	w      io.Writer
+	meter  Meter
+	limits Limits
+	head   []byte
+	bytes  int64
+	other  int64 // bytes beside the pack
 }
 
 // packHeader is the length of "PACK", version and number of objects.

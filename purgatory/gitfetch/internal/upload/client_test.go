@@ -139,7 +139,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	for _, s := range []*Server{{Version: 2}, {caps: side}} {
 		p := &packReader{meter: &count{}}
 		require.ErrorAs(t, s.readAnswer(newReader(strings.NewReader(strings.Repeat("0000", 1<<19))), p), &limit)
-		require.Equal(t, "bytes before the pack", limit.Limit)
+		require.Equal(t, "bytes beside the pack", limit.Limit)
 	}
 	broken := errors.New("no more")
 	p := &packReader{w: failing{broken}, meter: &count{}, limits: Limits{PackBytes: 100, PackObjects: 1}}
