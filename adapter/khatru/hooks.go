@@ -55,7 +55,7 @@ type (
 func (s *Sync) Embed() {
 	r := s.relay
 	if r.ServiceURL == "" {
-		r.ServiceURL = s.core.Us.URL() // else khatru derives it from the Host header
+		r.ServiceURL = s.core.Us.CloneBase() // else khatru derives it from the Host header
 	}
 	r.StoreEvent, r.ReplaceEvent, r.QueryEvents = []hook{s.store}, []hook{s.store}, []query{s.query}
 	r.DeleteEvent = slices.Insert(r.DeleteEvent, 0, s.remove)

@@ -39,7 +39,7 @@ func hooksOf(r *khatru.Relay) hooks {
 func (s *Sync) Embed() {
 	r := s.relay
 	if r.ServiceURL == "" {
-		r.ServiceURL = s.core.Us.URL() // else khatru derives it from the Host header
+		r.ServiceURL = s.core.Us.CloneBase() // else khatru derives it from the Host header
 	}
 	r.OnEvent, r.StoreEvent, r.ReplaceEvent = s.onEvent, s.storeEvent, s.storeEvent
 	r.DeleteEvent, r.OnEventSaved = s.deleteEvent, s.onEventSaved
