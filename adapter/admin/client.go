@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -51,11 +52,7 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	if err != nil {
 		return nil, err
 	}
-	signed := c.Signed
-	if signed == "" {
-		signed = c.URL
-	}
-	authorization, err := Authorize(c.Key, signed, http.MethodPost, body, time.Now())
+	authorization, err := Authorize(c.Key, cmp.Or(c.Signed, c.URL), http.MethodPost, body, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -67,12 +64,11 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	req.Header.Set("Authorization", authorization)
 	client := c.HTTP
 	if client == nil {
-		// A kept connection may have ended with a restarted server, and a POST is not repeated.
-		fresh := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
-		client = &http.Client{Transport: fresh, Timeout: commandFor, CheckRedirect: func(*http.Request, []*http.Request) error {
+		client = &http.Client{Timeout: commandFor, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		}}
 	}
+	req.Close = true // a kept connection may have ended with a restarted server, and a POST is not repeated
 	resp, err := client.Do(req)
 	if err != nil {
 		var at *url.Error

@@ -48,22 +48,6 @@ type Repositories interface {
 // ErrConfig is wrapped by the error of [New].
 var ErrConfig = errors.New("invalid configuration")
 
-func (c Config) validate() error {
-	var errs []error
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"Rules", c.Rules != nil}, {"Sync", c.Sync != nil}, {"Store", c.Store != nil}, {"Remove", c.Remove != nil},
-		{"Purgatory", c.Purgatory != nil}, {"Repositories", c.Repositories != nil}, {"Lists", c.Lists != nil},
-	} {
-		if !f.set {
-			errs = append(errs, errors.New(f.name+" is nil"))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // Enforce returns configurations that apply rules, before the parts are created. Policy is
 // required.
 func Enforce(book *rules.RuleSet, sync relaysync.Config, network egress.Config) (relaysync.Config, egress.Config) {

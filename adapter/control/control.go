@@ -35,8 +35,8 @@ var _ admin.Operator = (*Control)(nil)
 
 // New returns the Control of a server. The error wraps [ErrConfig].
 func New(cfg Config) (*Control, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	if cfg.Rules == nil || cfg.Sync == nil || cfg.Store == nil || cfg.Remove == nil || cfg.Purgatory == nil || cfg.Repositories == nil || cfg.Lists == nil {
+		return nil, fmt.Errorf("%w: a required field is nil", ErrConfig)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -60,18 +60,12 @@ func (c *Control) Collector(namespace string) prometheus.Collector {
 // ErrNothingToPurge is wrapped by errors of purge and remove for a subject without stored data.
 var ErrNothingToPurge = errors.New("nothing is stored")
 
-// Errors of [Control.Reload]. After ErrUnchanged the rules are unchanged. After ErrUnacted they are
-// in force, but an action such as disconnecting a relay failed; the next Reload repeats it.
-var (
-	ErrUnchanged = errors.New("rules unchanged")
-	ErrUnacted   = errors.New("new rules in force, applying them to what is connected and stored failed, reload to repeat that")
-)
-
 // Rules returns the rules.
 func (c *Control) Rules() *rules.RuleSet { return c.cfg.Rules }
 
-// Reload replaces the rules of the file by the rules that read returns. The error wraps
-// [ErrUnchanged] or [ErrUnacted].
+// Reload replaces the rules of the file by the rules that read returns. If read fails, the rules
+// are unchanged. After another error they are in force, but an action such as disconnecting a relay
+// failed; the next Reload repeats it.
 func (c *Control) Reload(ctx context.Context, by string, read func() (rules.File, error)) error {
 	return c.recorded(by, "reload", nil, func() (err error) {
 		c.reloading.Lock() // a file that was read earlier could be outdated
@@ -82,12 +76,12 @@ func (c *Control) Reload(ctx context.Context, by string, read func() (rules.File
 		defer func() { c.stale.Store(err != nil) }()
 		f, err := read()
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrUnchanged, err)
+			return fmt.Errorf("rules unchanged: %w", err)
 		}
 		c.cfg.Rules.SetFile(f)
 		err = errors.Join(c.act(ctx, differing(c.before, c.cfg.Rules.All())...), c.follow(ctx, c.followed))
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrUnacted, err)
+			return fmt.Errorf("new rules in force, applying them to what is connected and stored failed, reload to repeat that: %w", err)
 		}
 		return nil
 	})

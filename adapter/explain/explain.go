@@ -138,11 +138,9 @@ func knowsBetter(w *purgatory.EventState, s *relaysync.EventState) bool {
 	case relaysync.IsHeld: // it was when sync was asked, and purgatory was asked after that
 		return w.Is != purgatory.IsWaiting && w.Is != purgatory.EventCode(purgatory.Released.String())
 	case relaysync.IsRemoved, relaysync.IsUnknown, relaysync.IsGone:
-	default:
-		return false
+		return w.Is != purgatory.EventCode(purgatory.Released.String())
 	}
-	ended := s.At.IsZero() || w.At.IsZero() || w.At.After(s.At.Add(-time.Minute)) // its removal is told after that
-	return ended && w.Is != purgatory.EventCode(purgatory.Released.String())
+	return false
 }
 
 func (e Explainer) repository(ctx context.Context, x *Explanation, ref graspsync.RepoRef) error {

@@ -13,7 +13,7 @@ import (
 // Headline returns a status in a few words, and the phase of a relay, or "dead", for its color. The
 // words begin with "In sync" if and only if Synced is true.
 func Headline(s relaysync.Status) (state, words string) {
-	synced, connected, failing, unfollowed, lacking := 0, 0, 0, 0, 0
+	synced, connected, failing, lacking := 0, 0, 0, 0
 	for _, r := range s.Relays {
 		switch {
 		case r.Synced:
@@ -22,8 +22,6 @@ func Headline(s relaysync.Status) (state, words string) {
 			failing++
 		case r.Connected() && r.Missing() > 0:
 			lacking++
-		case r.Connected() && r.Phase != "syncing" && r.Following == "":
-			unfollowed++
 		}
 		if r.Connected() {
 			connected++
@@ -53,8 +51,6 @@ func Headline(s relaysync.Status) (state, words string) {
 		words = "Catching up: " + progress(s.Git)
 	case lacking > 0:
 		words = "Catching up"
-	case unfollowed > 0:
-		words = plural(unfollowed, "relay takes", "relays take") + " no subscription"
 	default: // changes are collected, or received events are stored
 		words = "Taking in what has changed"
 	}

@@ -119,10 +119,7 @@ func (t *text) incomplete(st relaysync.Status) {
 	for _, r := range rest[:min(len(rest), named)] {
 		line := "  " + r.URL.String() + " is " + r.Phase
 		if r.LastError != "" && !r.Connected() {
-			line += " (last error: " + r.LastError + ")"
-		}
-		if !r.NextAttempt.IsZero() {
-			line += "; next attempt at " + t.at(r.NextAttempt)
+			line += ": " + r.LastError
 		}
 		t.add("%s.", line)
 	}
@@ -172,14 +169,8 @@ func (t *text) repoStatus(r *relaysync.RepoStatus) {
 	}
 	for _, rel := range r.Relays {
 		line := fmt.Sprintf("%s is %s: %d of %d items are complete", rel.URL, rel.Phase, rel.Confirmed, rel.Wanted)
-		if rel.Live {
-			line += ", and all are followed live"
-		}
 		if rel.Lacks > 0 {
 			line += fmt.Sprintf("; at %s it lacked %s", t.at(rel.ComparedAt), plural(rel.Lacks, "stored event", "stored events"))
-		}
-		if rel.Missed > 0 {
-			line += fmt.Sprintf("; %s late", plural(rel.Missed, "event came", "events came"))
 		}
 		t.add("%s.", line)
 	}

@@ -39,7 +39,7 @@ func TestEvents(t *testing.T) {
 		{relaysync.EventState{Is: relaysync.IsRejected}, []string{"there is no record of the reason"}},
 		{relaysync.EventState{Is: relaysync.IsUnknown, Since: now.Add(-time.Hour)}, []string{
 			"never arrived since the start at 11:00:00 UTC", "1 relay is followed. The requests to 1 of them are not complete:",
-			"wss://a.example is disconnected (last error: refused); next attempt at 12:01:00 UTC.",
+			"wss://a.example is disconnected: refused.",
 		}},
 		{relaysync.EventState{Is: relaysync.IsUnknown}, []string{"because older records were evicted"}},
 		{relaysync.EventState{Is: relaysync.IsDeleted, DeletedBy: graspsync.EventID{1}}, []string{"is deleted, as its author asked", graspsync.EventID{1}.String()}},

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"embed"
+	"fmt"
 	"html/template"
 	"iter"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -271,19 +273,12 @@ func shown(s string) string {
 	return out
 }
 
-// pasted escapes characters of a path that a shell might interpret, because users copy commands.
+// odd matches the characters of an escaped path that a shell might interpret.
+var odd = regexp.MustCompile(`[^A-Za-z0-9\-._~/%]`)
+
+// pasted returns an escaped path for a command, which users copy.
 func pasted(path string) string {
-	const hex = "0123456789ABCDEF"
-	var out strings.Builder
-	for i := range len(path) {
-		c := path[i]
-		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~/%", c) >= 0 {
-			out.WriteByte(c)
-		} else {
-			out.Write([]byte{'%', hex[c>>4], hex[c&15]})
-		}
-	}
-	return out.String()
+	return odd.ReplaceAllStringFunc(path, func(c string) string { return fmt.Sprintf("%%%02X", c) })
 }
 
 // refsOf returns the refs below a prefix, the default branch first.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"slices"
 	"time"
@@ -35,15 +34,14 @@ type overviewData struct {
 	Git             *purgatory.Status
 	Waits           int // events that wait for git data
 	Wanted, Missing int // items of connected relays
-	Connected       int
+	Connected, Dead int // relays
+	Lasting         uint64
+	Strikes         uint64
 	State, Headline string
 	Left            time.Duration // until all git data is here; 0: unknown
 	Done            float64       // part that is complete, from 0 to 1
 	Empty           bool          // no repository lists the server
-	Notices         []notice
 }
-
-type notice struct{ Text, Href string }
 
 func (p *Page) overview(ctx context.Context, s snapshot, _ url.Values) (any, error) {
 	d := overviewData{Name: p.cfg.Name, Status: s.sync, Git: s.git, Left: s.left}
@@ -52,7 +50,6 @@ func (p *Page) overview(ctx context.Context, s snapshot, _ url.Values) (any, err
 			d.Ready = err.Error()
 		}
 	}
-	dead := 0
 	for _, r := range s.sync.Relays {
 		if r.Connected() {
 			d.Connected++
@@ -60,8 +57,10 @@ func (p *Page) overview(ctx context.Context, s snapshot, _ url.Values) (any, err
 			d.Missing += r.Missing()
 		}
 		if r.Health == "dead" {
-			dead++
+			d.Dead++
 		}
+		d.Lasting += r.Lasting
+		d.Strikes += r.Strikes
 	}
 	if s.git != nil {
 		d.Waits = waiting(s.git)
@@ -76,45 +75,11 @@ func (p *Page) overview(ctx context.Context, s snapshot, _ url.Values) (any, err
 		d.Done = min(0.99, float64(d.Wanted-d.Missing)/float64(d.Wanted)) // something is missing
 	}
 	d.Empty = s.sync.Repos+s.sync.Git.All() == 0 && !s.sync.Unread && s.sync.StoreError == ""
-	d.Notices = notices(s, d.Connected, dead)
 	return d, nil
 }
 
 func waiting(g *purgatory.Status) int {
 	return g.Announcements + g.States + g.PullRequests + g.Relatives
-}
-
-func notices(s snapshot, connected, dead int) (out []notice) {
-	say := func(is bool, text, href string) {
-		if is {
-			out = append(out, notice{text, href})
-		}
-	}
-	known, e := len(s.sync.Relays), s.sync.Events
-	say(s.sync.StoreError != "", "The store could not be read, and is tried again: "+web.Text(s.sync.StoreError)+".", "")
-	failures := s.sync.Failures
-	if s.git != nil {
-		failures = slices.Concat(failures, s.git.Failures)
-	}
-	for _, f := range failures {
-		say(true, fmt.Sprintf("%s fails (%s times in a row, for the first time %s): %s.", f.Of, web.Number(f.Count), web.Ago(s.at, f.Since), web.Text(f.Error)), "")
-	}
-	say(known > 0 && connected == 0, "No relay is connected.", "relays")
-	say(e.Dropped["unsaved"] > 0, web.Number(e.Dropped["unsaved"])+" events could not be saved; they are fetched again.", "")
-	say(len(e.Panics) > 0 || s.git != nil && len(s.git.Panics) > 0, "A panic was contained. It is a bug, and the log has the stack.", "")
-	var lasting, strikes uint64
-	for _, r := range s.sync.Relays {
-		lasting += r.Lasting
-		strikes += r.Strikes
-	}
-	say(lasting > 0, web.Number(lasting)+" events were found only by the daily pass, although a live subscription should have brought them.", "relays?state=gaps")
-	say(dead > 0, web.Number(dead)+" of "+web.Number(known)+" relays have failed for a day, and are tried once a day.", "relays?state=dead")
-	say(strikes > 0, web.Number(strikes)+" times a relay was proven hostile.", "relays?state=gaps")
-	if s.git != nil {
-		say(s.git.Expired > 0, web.Number(s.git.Expired)+" events expired since the start, because their git data never arrived.", "git")
-		say(s.git.Fetches >= 20 && s.git.Failed*10 > s.git.Fetches*9, "More than nine of ten requests for git data failed.", "git")
-	}
-	return out
 }
 
 type relaysData struct {

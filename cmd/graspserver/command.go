@@ -19,7 +19,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/adapter/control"
-	"github.com/graspsync/graspsync/nip34"
 )
 
 type operatorClient struct {
@@ -126,25 +125,16 @@ type explainCommand struct {
 }
 
 func (c *explainCommand) Run(ctx context.Context, out io.Writer) error {
-	subject, err := nip34.ParseSubject(c.Subject)
-	if err != nil {
+	var all json.RawMessage
+	if err := askStatus(ctx, c.StatusURL, "event", c.Subject, &all); err != nil {
 		return err
 	}
-	var all json.RawMessage
-	for name, kind := range subjects {
-		if kind == subject.Kind {
-			err = askStatus(ctx, c.StatusURL, name, c.Subject, &all)
-		}
-	}
 	var short struct{ Answer []string }
-	if err == nil {
-		err = json.Unmarshal(all, &short)
-	}
-	if err != nil {
+	if err := json.Unmarshal(all, &short); err != nil {
 		return err
 	}
 	if c.JSON {
-		_, err = fmt.Fprintf(out, "%s\n", graspsync.PrintableJSON(all))
+		_, err := fmt.Fprintf(out, "%s\n", graspsync.PrintableJSON(all))
 		return err
 	}
 	for _, line := range short.Answer {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,10 +57,6 @@ func statusHandler(server *grasp.Server) http.Handler {
 	})
 }
 
-var subjects = map[string]nip34.SubjectKind{
-	"event": nip34.SubjectEvent, "repo": nip34.SubjectRepo, "relay": nip34.SubjectRelay,
-}
-
 func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error) {
 	asked, err := url.ParseQuery(u.RawQuery)
 	manager := server.Sync().Manager()
@@ -77,10 +74,9 @@ func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error
 		all, err := manager.RepoStatus(ctx, refs...)
 		return append([]relaysync.RepoStatus{}, all...), err
 	}
-	for name, kind := range subjects {
-		if about, err := nip34.ParseSubject(asked.Get(name)); err == nil && about.Kind == kind && len(asked) == 1 {
-			return server.Explain(ctx, asked.Get(name))
-		}
+	text := cmp.Or(asked.Get("event"), asked.Get("repo"), asked.Get("relay"))
+	if _, err := nip34.ParseSubject(text); err != nil {
+		return nil, fmt.Errorf("%w, want one event, repository or relay as ?event=, ?repo= or ?relay=: %w", errAsked, err)
 	}
-	return nil, fmt.Errorf("%w: want one event, repository or relay as ?event=, ?repo= or ?relay=", errAsked)
+	return server.Explain(ctx, text)
 }
