@@ -33,7 +33,6 @@ type dialState struct {
 
 	refusals int // consecutive attempts that a local limit prevented
 	turnOf   *dialOwner
-	counts   *dialOwner // nil for a bootstrap relay
 }
 
 // longAbsent reports whether a relay was away for so long that its confirmed state is void. The
@@ -62,40 +61,6 @@ func (d *dialer) wait(r *relayState, now time.Time) {
 		d.roomAt = time.Time{} // a connection may be closed for this relay even if not for others
 	}
 	d.timers.set(r, wake)
-}
-
-func (d *dialer) listed(r *relayState, o *dialOwner) {
-	if r.turn.waits() && !r.bootstrap {
-		d.queue.join(r, o)
-	}
-	if has := r.dial.counts; has == nil {
-		d.recount(r)
-	} else if o.connections+1 < has.connections {
-		has.connections--
-		o.connections++
-		r.dial.counts = o
-	}
-}
-
-func (d *dialer) unlisted(r *relayState, o *dialOwner) {
-	if r.dial.counts == o {
-		d.recount(r)
-	}
-	d.queue.quit(r, o)
-}
-
-func (d *dialer) recount(r *relayState) {
-	if o := r.dial.counts; o != nil {
-		o.connections--
-		r.dial.counts = nil
-	}
-	if !r.dial.connected || r.bootstrap {
-		return
-	}
-	if o := r.listed.least(func(o *dialOwner) int { return o.connections }); o != nil {
-		o.connections++
-		r.dial.counts = o
-	}
 }
 
 const (
@@ -229,7 +194,6 @@ func (d *dialer) made(r *relayState, now time.Time) {
 	d.ended(r)
 	d.connected[r] = struct{}{}
 	r.dial.connected, r.dial.refusals, r.dial.connectedAt = true, 0, now
-	d.recount(r)
 }
 
 func (d *dialer) failed(r *relayState, in DialFailed, now time.Time) {
@@ -257,7 +221,6 @@ func (d *dialer) ended(r *relayState) {
 func (d *dialer) lost(r *relayState) {
 	delete(d.connected, r)
 	r.dial.connected = false
-	d.recount(r)
 }
 
 func (d *dialer) forget(r *relayState) {
@@ -290,26 +253,29 @@ const (
 
 func mayYield(r *relayState, now time.Time) bool {
 	held := now.Sub(r.dial.connectedAt)
-	return r.dial.counts != nil && (held >= yieldIncomplete || held >= yieldAfter && r.phase() >= Live)
+	return held >= yieldIncomplete || held >= yieldAfter && r.phase() >= Live
 }
 
 // yieldChoice contains the connections that may be closed, of the owners with the most connections.
+// A connection counts for the same owner as the record of its relay.
 type yieldChoice struct {
-	most   int                        // number of connections of such an owner
-	own    map[*dialOwner]*relayState // the oldest of each of these owners
-	oldest *relayState
+	connections map[*dialOwner]int
+	most        int                        // number of connections of such an owner
+	own         map[*dialOwner]*relayState // the oldest of each of these owners
+	oldest      *relayState
 }
 
 func (d *dialer) yields(now time.Time) (y yieldChoice) {
-	y.own = make(map[*dialOwner]*relayState)
+	y.connections, y.own = make(map[*dialOwner]int), make(map[*dialOwner]*relayState)
 	for r := range d.connected {
-		if o := r.dial.counts; o != nil {
-			y.most = max(y.most, o.connections)
+		if o := r.listed.record; o != nil && !r.bootstrap {
+			y.connections[o]++
+			y.most = max(y.most, y.connections[o])
 		}
 	}
 	for r := range d.connected {
-		o := r.dial.counts
-		if !mayYield(r, now) || o.connections < y.most {
+		o := r.listed.record
+		if o == nil || r.bootstrap || y.connections[o] < y.most || !mayYield(r, now) {
 			continue
 		}
 		if old := y.own[o]; old == nil || r.dial.epoch < old.dial.epoch {
@@ -325,7 +291,7 @@ func (d *dialer) yields(now time.Time) (y yieldChoice) {
 // to returns the connection to close for a relay of an owner, or nil. If no other owner has more
 // connections, the relays of the owner take turns.
 func (y yieldChoice) to(o *dialOwner) *relayState {
-	if o.connections < y.most {
+	if y.connections[o] < y.most {
 		return y.oldest
 	}
 	return y.own[o]

@@ -16,7 +16,6 @@ func (p *Plan) onBootstrap(in Bootstrap) {
 		p.targets.know(r)
 	}
 	r.bootstrap = !in.Not
-	p.dialer.recount(r)
 	p.dialer.queue.leave(r) // advance queues it again under its current owner
 	p.markDirty(r)
 }

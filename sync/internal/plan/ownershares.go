@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"container/list"
+	"slices"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
@@ -11,28 +12,41 @@ import (
 // dialOwner is the author of repositories. Dials, connections and places in the table of relays are
 // shared by owner, because new relay URLs cost nothing.
 type dialOwner struct {
-	key         graspsync.PubKey
-	repos       map[*repo]struct{} // that list a relay
-	records     int
-	connections int
-	dialing     int
-	waiting     list.List
-	turn        *list.Element
+	key     graspsync.PubKey
+	repos   map[*repo]struct{} // that list a relay
+	records int
+	dialing int
+	waiting list.List
+	turn    *list.Element
 }
 
 func (o *dialOwner) stranger() limit.Stranger { return limit.Stranger{ID: string(o.key[:])} }
 
 type listedState struct {
-	repos    int // number of repositories, at any level
-	owners   map[*dialOwner]int
-	record   *dialOwner // owner for whom it counts in the table; nil: not in the table
-	examples []graspsync.RepoRef
+	repos  int // number of repositories, at any level
+	owners map[*dialOwner]int
+	record *dialOwner // owner for whom it counts in the table, the one with the fewest records; nil: not in the table
 }
 
-// least returns the owner with the smallest count, or nil if no repository lists the relay.
-func (s *listedState) least(count func(*dialOwner) int) (least *dialOwner) {
+// examples returns up to three repositories.
+func (s *listedState) examples(rel *relayState) (out []graspsync.RepoRef) {
 	for o := range s.owners {
-		if least == nil || cmp.Or(cmp.Compare(count(o), count(least)), o.key.Compare(least.key)) < 0 {
+		for r := range o.repos {
+			if len(out) == 3 {
+				return out
+			}
+			if slices.Contains(r.relays, rel) {
+				out = append(out, r.ref)
+			}
+		}
+	}
+	return out
+}
+
+// least returns the owner with the fewest records, or nil if no repository lists the relay.
+func (s *listedState) least() (least *dialOwner) {
+	for o := range s.owners {
+		if least == nil || cmp.Or(cmp.Compare(o.records, least.records), o.key.Compare(least.key)) < 0 {
 			least = o
 		}
 	}
@@ -93,16 +107,16 @@ func (s *ownerShares) count(rel *relayState, o *dialOwner) {
 	s.table.Put(rel.url, o.stranger(), 0, rel) // replaces the entry of the relay and evicts nothing
 }
 
-// list records that a repository lists a relay. first: no other repository of the owner lists it.
-func (s *ownerShares) list(r *repo, rel *relayState) (o *dialOwner, first bool) {
-	o = s.owner(r.ref.Owner)
+// list records that a repository lists a relay, and returns its owner.
+func (s *ownerShares) list(r *repo, rel *relayState) *dialOwner {
+	o := s.owner(r.ref.Owner)
 	o.repos[r] = struct{}{}
 	rel.listed.repos++
 	rel.listed.owners[o]++
 	if has := rel.listed.record; has != nil && o.records+1 < has.records {
 		s.count(rel, o)
 	}
-	return o, rel.listed.owners[o] == 1
+	return o
 }
 
 // unlist undoes list.
@@ -114,7 +128,7 @@ func (s *ownerShares) unlist(r *repo, rel *relayState) (o *dialOwner, last bool)
 	}
 	delete(rel.listed.owners, o)
 	if rel.listed.record == o {
-		s.count(rel, rel.listed.least(func(o *dialOwner) int { return o.records }))
+		s.count(rel, rel.listed.least())
 	}
 	return o, true
 }

@@ -132,20 +132,16 @@ func (t *relayTargets) list(r *repo, relays []graspsync.RelayURL) {
 }
 
 func (t *relayTargets) lists(r *repo, rel *relayState) {
-	if o, first := t.owners.list(r, rel); first {
-		t.dialer.listed(rel, o)
-	}
-	if len(rel.listed.examples) < maxExamples {
-		rel.listed.examples = append(rel.listed.examples, r.ref)
+	if o := t.owners.list(r, rel); rel.listed.owners[o] == 1 && rel.turn.waits() && !rel.bootstrap {
+		t.dialer.queue.join(rel, o)
 	}
 }
 
 func (t *relayTargets) leaves(r *repo, rel *relayState) {
 	r.relays = slices.DeleteFunc(slices.Clone(r.relays), func(o *relayState) bool { return o == rel })
 	if o, last := t.owners.unlist(r, rel); last {
-		t.dialer.unlisted(rel, o)
+		t.dialer.queue.quit(rel, o)
 	}
-	rel.listed.examples = slices.DeleteFunc(rel.listed.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
 }
 
 func (t *relayTargets) follows(r *repo, rel *relayState) {

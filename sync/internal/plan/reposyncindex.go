@@ -450,23 +450,6 @@ func (w *repoSyncIndex) addStates(r *relayState, identifiers map[string]struct{}
 	}
 }
 
-const maxExamples = 3
-
-func (w *repoSyncIndex) examples(rel *relayState) []graspsync.RepoRef {
-	if len(rel.listed.examples) < min(maxExamples, rel.listed.repos) {
-		rel.listed.examples = rel.listed.examples[:0]
-		for ref, r := range w.byRef {
-			if !slices.Contains(r.relays, rel) {
-				continue
-			}
-			i, _ := slices.BinarySearchFunc(rel.listed.examples, ref, graspsync.RepoRef.Compare)
-			all := slices.Insert(rel.listed.examples, i, ref)
-			rel.listed.examples = all[:min(len(all), maxExamples)] // independent of the order of the map
-		}
-	}
-	return rel.listed.examples
-}
-
 func rootTime(t nostr.Timestamp) uint32 { return uint32(min(max(t, 0), math.MaxUint32)) }
 
 func compareRoots(at, otherAt uint32, id, other graspsync.EventID) int {
