@@ -60,16 +60,19 @@ func (by *byID) fetchAnywhere(ids []graspsync.EventID) {
 		by.countDropped(len(ids) - room)
 		return
 	}
-	relays := make([]*relayState, 0, len(by.dialer.connected))
+	items := make(map[*relayState]int, len(by.dialer.connected))
 	for r := range by.dialer.connected {
-		relays = append(relays, r)
+		items[r] = len(r.history.items)
 	}
-	slices.SortFunc(relays, func(a, b *relayState) int {
-		return cmp.Or(cmp.Compare(len(b.history.items), len(a.history.items)), graspsync.RelayURL.Compare(a.url, b.url))
-	})
-	for _, r := range relays[:min(maxAsked, len(relays))] {
+	for _, r := range best(items) {
 		by.fetch(r, ids)
 	}
+}
+
+// best returns the relays with the highest scores, at most maxAsked.
+func best(scores map[*relayState]int) []*relayState {
+	all := sortedBy(scores, func(a, b *relayState) int { return cmp.Or(cmp.Compare(scores[b], scores[a]), byName(a, b)) })
+	return all[:min(maxAsked, len(all))]
 }
 
 func (by *byID) assign() {
@@ -131,18 +134,11 @@ func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) 
 			}
 		}
 	}
-	others := make([]*relayState, 0, len(shared))
-	for o := range shared {
-		others = append(others, o)
-	}
-	slices.SortFunc(others, func(a, b *relayState) int {
-		return cmp.Or(cmp.Compare(shared[b], shared[a]), graspsync.RelayURL.Compare(a.url, b.url))
-	})
 	announced := len(ids)
 	ids = ids[:min(maxUnserved-r.byID.unserved, announced)]
 	r.byID.unserved += len(ids)
 	by.countDropped(announced - len(ids))
-	for _, o := range others[:min(maxAsked, len(others))] {
+	for _, o := range best(shared) {
 		room := min(len(ids), max(0, by.cfg.MaxNamed/2-o.byID.count()))
 		if by.countDropped(len(ids) - room); room > 0 {
 			by.fetch(o, ids[:room])

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // Kept is the state of a relay that survives a restart.
@@ -32,7 +33,7 @@ type checkpoints struct {
 	relays *relaySyncIndex
 	dialer *dialer
 
-	restored   map[graspsync.RelayURL]*restored // of relays that are not in the plan yet
+	restored   map[graspsync.RelayURL]*Kept // of relays that are not in the plan yet
 	restoredAt time.Time
 	changed    map[graspsync.RelayURL]struct{}
 	settledAt  time.Time
@@ -42,34 +43,24 @@ func newCheckpoints(c *core, w *repoSyncIndex, k *relaySyncIndex, d *dialer) *ch
 	return &checkpoints{core: c, repos: w, relays: k, dialer: d, changed: make(map[graspsync.RelayURL]struct{})}
 }
 
-type restored struct {
-	mark, passAt time.Time
-	items        []uint64
-}
-
-func (k *restored) checkpoint(u graspsync.RelayURL) Kept {
-	return Kept{Relay: u, Mark: k.mark, PassAt: k.passAt, Items: k.items}
-}
-
 type checkpointState struct {
-	restored *restored
+	restored *Kept
 	mark     time.Time // all confirmed items were complete and durable then
 	dirty    bool      // more than the mark has changed
 }
 
 // restore takes the loaded checkpoints that are not too old.
 func (cp *checkpoints) restore(in Restore, now time.Time) {
-	cp.restored = make(map[graspsync.RelayURL]*restored)
+	cp.restored = make(map[graspsync.RelayURL]*Kept)
 	cp.restoredAt = now
 	for _, k := range in.Relays {
 		if k.Mark.After(now) || now.Sub(k.Mark) > cp.cfg.QuickReconnect || len(cp.restored) >= cp.cfg.MaxRelays {
 			continue
 		}
-		items := k.Items
-		if !slices.IsSorted(items) {
-			items = slices.Sorted(slices.Values(items))
+		if !slices.IsSorted(k.Items) {
+			k.Items = slices.Sorted(slices.Values(k.Items))
 		}
-		cp.restored[k.Relay] = &restored{mark: k.Mark, passAt: k.PassAt, items: items}
+		cp.restored[k.Relay] = &k
 	}
 	for _, r := range cp.relays.byURL {
 		if r.dial.aliveAt.IsZero() {
@@ -90,16 +81,16 @@ func (cp *checkpoints) recall(r *relayState) {
 func (cp *checkpoints) resume(r *relayState, now time.Time) bool {
 	k := r.checkpoint.restored
 	r.checkpoint.restored = nil
-	if k == nil || !r.dial.aliveAt.IsZero() || k.mark.After(now) || now.Sub(k.mark) > cp.cfg.QuickReconnect {
+	if k == nil || !r.dial.aliveAt.IsZero() || k.Mark.After(now) || now.Sub(k.Mark) > cp.cfg.QuickReconnect {
 		return false
 	}
 	for it := range r.history.items {
-		if _, ok := slices.BinarySearch(k.items, cp.repos.hash(it)); ok {
+		if _, ok := slices.BinarySearch(k.Items, cp.repos.hash(it)); ok {
 			r.history.set(it, confirmed)
 		}
 	}
-	r.dial.aliveAt, r.checkpoint.mark = k.mark, k.mark
-	r.pass.at = k.passAt
+	r.dial.aliveAt, r.checkpoint.mark = k.Mark, k.Mark
+	r.pass.at = k.PassAt
 	if r.pass.at.IsZero() || r.pass.at.After(now) {
 		r.pass.at = now
 	}
@@ -140,31 +131,20 @@ func (cp *checkpoints) markLost(r *relayState, aliveAt time.Time) {
 		r.checkpoint.mark = aliveAt
 		r.checkpoint.dirty = true
 	case cp.settledAt.After(r.checkpoint.mark):
-		at := cp.settledAt
-		if aliveAt.Before(at) {
-			at = aliveAt
-		}
-		r.checkpoint.moveMark(cp.completeUntil(r, at))
+		r.checkpoint.moveMark(cp.completeUntil(r, backoff.Earlier(cp.settledAt, aliveAt)))
 	}
 }
 
 func (cp *checkpoints) forget(r *relayState) { cp.changed[r.url] = struct{}{} }
 
 func (cp *checkpoints) readUntil(r *relayState) time.Time {
-	until := r.dial.connectedAt
-	if r.checkpoint.mark.After(until) {
-		until = r.checkpoint.mark
-	}
-	if cp.settledAt.After(until) {
-		until = cp.settledAt
-	}
-	return until
+	return backoff.Later(r.dial.connectedAt, backoff.Later(r.checkpoint.mark, cp.settledAt))
 }
 
 func (cp *checkpoints) jumped(back time.Duration) {
 	cp.settledAt = time.Time{}
 	for _, k := range cp.restored {
-		setBack(back, &k.mark)
+		setBack(back, &k.Mark)
 	}
 }
 
@@ -188,7 +168,7 @@ func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 				out = append(out, k)
 			}
 		case cp.restored[u] != nil:
-			out = append(out, cp.restored[u].checkpoint(u))
+			out = append(out, *cp.restored[u])
 		}
 	}
 	slices.SortFunc(out, func(a, b Kept) int { return a.Relay.Compare(b.Relay) })
@@ -197,7 +177,7 @@ func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 
 func (cp *checkpoints) of(r *relayState) (Kept, bool) {
 	if r.checkpoint.restored != nil {
-		return r.checkpoint.restored.checkpoint(r.url), true
+		return *r.checkpoint.restored, true
 	}
 	if r.checkpoint.mark.IsZero() || r.history.ofStatus[confirmed] == 0 {
 		return Kept{}, false
@@ -229,7 +209,7 @@ func (cp *checkpoints) marks() iter.Seq2[graspsync.RelayURL, time.Time] {
 		for u, r := range cp.relays.byURL {
 			mark := r.checkpoint.mark
 			if r.checkpoint.restored != nil {
-				mark = r.checkpoint.restored.mark
+				mark = r.checkpoint.restored.Mark
 			} else if r.history.ofStatus[confirmed] == 0 {
 				continue
 			}
@@ -252,6 +232,6 @@ func (s *checkpointState) jumped(back time.Duration) {
 	s.dirty = s.dirty || !s.mark.IsZero()
 	s.mark = time.Time{}
 	if s.restored != nil {
-		setBack(back, &s.restored.mark)
+		setBack(back, &s.restored.Mark)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"slices"
 	"time"
+
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 type dialer struct {
@@ -100,11 +102,7 @@ func (d *dialer) nextWake() (at time.Time) {
 		}
 	}
 	if d.mayDial() && !d.roomAt.IsZero() {
-		look := d.roomAt
-		if d.dialAt.After(look) {
-			look = d.dialAt
-		}
-		earlier(look)
+		earlier(backoff.Later(d.roomAt, d.dialAt))
 	}
 	if n := d.young(); d.anyWaits() && n > 0 && len(d.attempts) < d.cfg.MaxDials+d.silentMost() {
 		earlier(d.attempts[len(d.attempts)-n].dial.dialedAt.Add(patience))
@@ -201,9 +199,7 @@ func (d *dialer) failed(r *relayState, in DialFailed, now time.Time) {
 	r.dial.retryAt = in.RetryAt
 	if in.NotDialed {
 		r.dial.refusals++
-		if at := now.Add(min(d.retryAfter(r.dial.refusals), d.longer(yieldAfter))); at.After(r.dial.retryAt) {
-			r.dial.retryAt = at
-		}
+		r.dial.retryAt = backoff.Later(in.RetryAt, now.Add(min(d.retryAfter(r.dial.refusals), d.longer(yieldAfter))))
 		return
 	}
 	r.dial.refusals = 0

@@ -368,16 +368,11 @@ func (p *Plan) onSaving(in Saving) {
 	if p.pending.unsaving = in.Nothing; p.pending.unsaving {
 		return
 	}
-	var late []*relayState
-	for r := range p.dialer.connected {
+	for _, r := range sortedBy(p.dialer.connected, byName) {
 		if r.pending.late {
-			late = append(late, r)
+			r.retryNow()
+			p.markDirty(r)
 		}
-	}
-	slices.SortFunc(late, func(a, b *relayState) int { return graspsync.RelayURL.Compare(a.url, b.url) })
-	for _, r := range late {
-		r.retryNow()
-		p.markDirty(r)
 	}
 }
 
