@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,17 +27,16 @@ type readiness struct {
 	read    <-chan struct{} // closed after the store was read
 	store   func() error    // last known write error of the store
 	records state.Store
-	git     func() error // write error of the folder of repositories
+	git     func() error  // write error of the folder of repositories
+	slot    chan struct{} // full while a check runs, or its answer is used
 
-	mu sync.Mutex
-	// guarded by mu
-	at   time.Time     // time of the last answer
-	err  error         // the last answer
-	done chan struct{} // closed after the running check; nil: none
+	// guarded by slot
+	at  time.Time // time of the last answer
+	err error     // the last answer
 }
 
 func newReadiness(read <-chan struct{}, store func() error, records state.Store, git func() error) *readiness {
-	return &readiness{read: read, store: store, records: records, git: git}
+	return &readiness{read: read, store: store, records: records, git: git, slot: make(chan struct{}, 1)}
 }
 
 func (r *readiness) Ready(ctx context.Context) error {
@@ -52,32 +50,27 @@ func (r *readiness) Ready(ctx context.Context) error {
 
 // written returns the write errors of records and repositories, at most period old.
 func (r *readiness) written(ctx context.Context) error {
-	r.mu.Lock()
-	if r.done == nil && time.Since(r.at) >= period {
-		done := make(chan struct{})
-		r.done = done
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answer := make(chan error, 1)
+	select {
+	case r.slot <- struct{}{}:
 		go func() { // a goroutine, because a write to a disk that hangs cannot be canceled
-			err := errors.Join(r.record(context.WithoutCancel(ctx)), r.git())
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.at, r.err, r.done = time.Now(), err, nil
-			close(done)
+			if time.Since(r.at) >= period {
+				r.err = errors.Join(r.record(context.WithoutCancel(ctx)), r.git())
+				r.at = time.Now()
+			}
+			answer <- r.err
+			<-r.slot
 		}()
+	case <-ctx.Done():
 	}
-	done := r.done
-	r.mu.Unlock()
-	if done != nil {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return fmt.Errorf("writing a few bytes takes too long: %w", context.Cause(ctx))
-		}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("writing a few bytes takes too long: %w", context.Cause(ctx))
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
 }
 
 func (r *readiness) record(ctx context.Context) error {
