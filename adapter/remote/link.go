@@ -39,7 +39,8 @@ type link struct {
 	// guarded by mu
 	number  int                  // of requests
 	waiting map[string][]*answer // by key; an event that was sent twice gets two answers
-	err     error
+
+	err error // read-only after ended was closed
 }
 
 func (s *Store) connection(ctx context.Context) (*link, error) {
@@ -93,21 +94,14 @@ func (l *link) hasEnded() bool {
 	}
 }
 
+// read receives messages until the connection ends.
 func (l *link) read() {
-	for {
-		m, err := l.conn.Receive(context.Background())
-		if err != nil {
-			l.end(err)
-			return
-		}
+	m, err := l.conn.Receive(context.Background())
+	for err == nil {
 		l.receive(m)
+		m, err = l.conn.Receive(context.Background())
 	}
-}
-
-func (l *link) end(err error) {
 	_ = l.conn.Close() // releases its resources
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.err = fmt.Errorf("%w: %w", errLost, err)
 	close(l.ended)
 }

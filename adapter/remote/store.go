@@ -58,11 +58,11 @@ type Store struct {
 	transport relaysync.Transport
 	cfg       Config
 	places    chan struct{} // one for each request
-	dialing   chan struct{} // its one slot is held while link changes
 	end       context.CancelFunc
 	open      context.Context //nolint:containedctx // that of no call: it ends with Close
 
-	link *link // nil: none; guarded by the slot of dialing
+	dialing chan struct{} // its one slot is held while link changes
+	link    *link         // nil: none; guarded by dialing
 }
 
 var _ relaysync.Store = (*Store)(nil)
@@ -81,10 +81,7 @@ func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*
 	}
 	cfg.fixed.timeout = cmp.Or(cfg.fixed.timeout, 30*time.Second)
 	cfg.fixed.pageLimit = cmp.Or(cfg.fixed.pageLimit, filters.DefaultLimit)
-	s := &Store{
-		relay: relay, transport: transport, cfg: cfg,
-		places: make(chan struct{}, requests), dialing: make(chan struct{}, 1),
-	}
+	s := &Store{relay: relay, transport: transport, cfg: cfg, places: make(chan struct{}, requests), dialing: make(chan struct{}, 1)}
 	s.open, s.end = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -220,33 +217,28 @@ const readings = 3
 func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	return func(yield func(graspsync.Event, error) bool) {
 		given := make(map[graspsync.EventID]struct{})
-		for n := 1; ; n++ {
+		for range readings {
 			complete, err := s.walk(ctx, filter, func(ev graspsync.Event) bool {
-				if _, again := given[ev.ID]; again {
-					return true
-				}
+				_, again := given[ev.ID]
 				given[ev.ID] = struct{}{}
-				return yield(ev, nil)
+				return again || yield(ev, nil)
 			})
-			if err == nil && !complete && n == readings {
-				err = ErrIncomplete
+			if errors.Is(err, errStopped) || err == nil && complete {
+				return
 			}
-			switch {
-			case errors.Is(err, errStopped):
-				return
-			case err != nil:
+			if err != nil {
 				yield(graspsync.Event{}, fmt.Errorf("reading from %s: %w", s.relay, err))
-				return
-			case complete:
 				return
 			}
 		}
+		yield(graspsync.Event{}, fmt.Errorf("reading from %s: %w", s.relay, ErrIncomplete))
 	}
 }
 
 // errStopped means that the consumer has stopped.
 var errStopped = errors.New("stopped")
 
+// walk reads all pages. It returns false if the relay did not return all events.
 func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsync.Event) bool) (complete bool, err error) {
 	match := filters.Compile([]nostr.Filter{filter})
 	walk := filters.NewWalk(filter, filters.WalkStart{Limit: s.cfg.fixed.pageLimit, PageSize: s.cfg.fixed.pageLimit})
@@ -255,12 +247,9 @@ func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsy
 		if err != nil {
 			return false, err
 		}
-		var fresh []graspsync.Event
-		for _, ev := range p.events {
-			if walk.Saw(ev.ID, ev.CreatedAt) && match.Match(ev.Event) {
-				fresh = append(fresh, ev)
-			}
-		}
+		fresh := slices.DeleteFunc(p.events, func(ev graspsync.Event) bool {
+			return !walk.Saw(ev.ID, ev.CreatedAt) || !match.Match(ev.Event)
+		})
 		walk.End(p.finish, p.more)
 		for _, ev := range fresh {
 			if !give(ev) {
