@@ -17,8 +17,7 @@ import (
 )
 
 type command struct {
-	usage       string
-	least, most int // number of arguments; the last one may have several words if it is [reason] or <text>
+	usage string // [reason] is optional; it and <text> may have several words
 	// read reads the arguments, and replaces the name of a subject by its canonical spelling.
 	read func(args []string) (run, error)
 }
@@ -28,19 +27,19 @@ var errUsage = errors.New("not the usage")
 type run = func(ctx context.Context, c *Control, by string) (any, error)
 
 var commands = map[string]command{
-	"block":     {"block relay|author|repository|event <which> [reason]", 2, 3, onSubject(set(rules.Block))},
-	"allow":     {"allow relay|author|repository|event <which> [reason]", 2, 3, onSubject(set(rules.Allow))},
-	"unset":     {"unset relay|author|repository|event <which>", 2, 2, onSubject((*Control).unset)},
-	"purge":     {"purge author|repository|event <which>", 2, 2, onSubject(func(c *Control, ctx context.Context, r rules.Rule) (any, error) { return c.purge(ctx, r.Subject) })},
-	"remove":    {"remove author|repository|event <which> [reason]", 2, 3, onSubject((*Control).remove)},
-	"retry":     {"retry <relay>", 1, 1, func(args []string) (run, error) { return onRelay(args[0], (*relaysync.SyncManager).Retry) }},
-	"resync":    {"resync relay|repository <which>", 2, 2, resync},
-	"refetch":   {"refetch <repository>", 1, 1, func(args []string) (run, error) { return onRepository(args[0], (*Control).refetch) }},
-	"maintain":  {"maintain <repository>", 1, 1, func(args []string) (run, error) { return onRepository(args[0], (*Control).maintain) }},
-	"confirm":   {"confirm departures", 1, 1, confirm},
-	"bootstrap": {"bootstrap add|remove <relay>", 2, 2, bootstrap},
-	"describe":  {"describe name|description|icon <text>", 2, 2, describe},
-	commandRules: {"rules", 0, 0, func([]string) (run, error) {
+	"block":     {"block relay|author|repository|event <which> [reason]", onSubject(set(rules.Block))},
+	"allow":     {"allow relay|author|repository|event <which> [reason]", onSubject(set(rules.Allow))},
+	"unset":     {"unset relay|author|repository|event <which>", onSubject((*Control).unset)},
+	"purge":     {"purge author|repository|event <which>", onSubject(func(c *Control, ctx context.Context, r rules.Rule) (any, error) { return c.purge(ctx, r.Subject) })},
+	"remove":    {"remove author|repository|event <which> [reason]", onSubject((*Control).remove)},
+	"retry":     {"retry <relay>", func(args []string) (run, error) { return onRelay(args[0], (*relaysync.SyncManager).Retry) }},
+	"resync":    {"resync relay|repository <which>", resync},
+	"refetch":   {"refetch <repository>", func(args []string) (run, error) { return onRepository(args[0], (*Control).refetch) }},
+	"maintain":  {"maintain <repository>", func(args []string) (run, error) { return onRepository(args[0], (*Control).maintain) }},
+	"confirm":   {"confirm departures", confirm},
+	"bootstrap": {"bootstrap add|remove <relay>", bootstrap},
+	"describe":  {"describe name|description|icon <text>", describe},
+	commandRules: {"rules", func([]string) (run, error) {
 		return func(_ context.Context, c *Control, _ string) (any, error) {
 			return append([]rules.Rule{}, c.cfg.Rules.All()...), nil
 		}, nil
@@ -69,8 +68,8 @@ func Unknown(name string) error {
 
 // Join joins the words of a reason or text at the end of args.
 func Join(name string, args []string) []string {
-	cmd := commands[name]
-	if n := cmd.most; len(args) > n && (strings.HasSuffix(cmd.usage, "[reason]") || strings.HasSuffix(cmd.usage, "<text>")) {
+	usage := commands[name].usage
+	if n := strings.Count(usage, " "); len(args) > n && (strings.HasSuffix(usage, "[reason]") || strings.HasSuffix(usage, "<text>")) {
 		return append(slices.Clone(args[:n-1]), strings.Join(args[n-1:], " "))
 	}
 	return args
@@ -96,7 +95,8 @@ func (c *Control) Do(ctx context.Context, by, name string, args ...string) (resu
 	}
 	args = slices.Clone(Join(name, args))
 	do, err := run(nil), errUsage
-	if cmd.least <= len(args) && len(args) <= cmd.most {
+	most := strings.Count(cmd.usage, " ") // the last one is optional if it is in brackets
+	if n := len(args); n == most || n == most-strings.Count(cmd.usage, "[") {
 		do, err = cmd.read(args)
 	}
 	switch {

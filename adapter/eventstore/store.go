@@ -392,7 +392,7 @@ func (s *Store) Writable() error { return s.writable() }
 
 // replace saves a version if it is the newest, and then removes the older ones.
 func (b *batch) replace(ctx context.Context, e graspsync.Event, addr graspsync.Address) (graspsync.Result, error) {
-	versions, err := b.versions(ctx, addr)
+	versions, err := b.versions(ctx, addr.Author, addr)
 	if err != nil {
 		return 0, err
 	}
@@ -414,18 +414,6 @@ func (b *batch) replace(ctx context.Context, e graspsync.Event, addr graspsync.A
 		}
 	}
 	return result, err
-}
-
-func (s *Store) versions(ctx context.Context, addr graspsync.Address) ([]graspsync.Event, error) {
-	f := nostr.Filter{Kinds: []int{addr.Kind}, Authors: []string{addr.Author.String()}}
-	if nostr.IsAddressableKind(addr.Kind) && addr.Identifier != "" {
-		f.Tags = nostr.TagMap{"d": {addr.Identifier}}
-	}
-	events, err := s.all(ctx, f, false)
-	return slices.DeleteFunc(events, func(e graspsync.Event) bool {
-		a, ok := e.Address()
-		return !ok || a != addr
-	}), err
 }
 
 func (s *Store) removes(e graspsync.Event) bool {
@@ -481,7 +469,7 @@ func (b *batch) removeVersions(ctx context.Context, e graspsync.Event) error {
 	if !ok || !b.tombs.Names(e) || !b.tombs.AddVersion(addr, e.Key()) {
 		return nil
 	}
-	versions, err := b.versions(ctx, addr)
+	versions, err := b.versions(ctx, addr.Author, addr)
 	if err != nil {
 		return err
 	}
@@ -505,32 +493,30 @@ func (s *Store) targets(ctx context.Context, e graspsync.Event) ([]graspsync.Eve
 	if err != nil {
 		return nil, err
 	}
-	events, err := s.versionsOf(ctx, e.Event.PubKey, at)
+	events, err := s.versions(ctx, e.PubKey, at...)
 	return append(named, events...), err
 }
 
 // fewAddresses is the maximum number of addresses that are looked up one by one.
 const fewAddresses = 16
 
-// versionsOf returns the stored events at addresses of one author. A stranger may name thousands, for which
-// the author's events are read once.
-func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Address) (found []graspsync.Event, err error) {
+// versions returns the stored events at addresses of one author. A stranger may name thousands, for
+// which the author's events are read once.
+func (s *Store) versions(ctx context.Context, author graspsync.PubKey, at ...graspsync.Address) ([]graspsync.Event, error) {
 	wanted := make(map[graspsync.Address]bool, len(at))
-	f := nostr.Filter{Authors: []string{author}}
+	f := nostr.Filter{Authors: []string{author.String()}}
+	var identifiers []string
 	for _, a := range at {
 		if nostr.IsAddressableKind(a.Kind) || nostr.IsReplaceableKind(a.Kind) && a.Identifier == "" {
 			wanted[a] = true
-			f.Kinds = append(f.Kinds, a.Kind)
+			f.Kinds, identifiers = append(f.Kinds, a.Kind), append(identifiers, a.Identifier)
 		}
 	}
-	if len(wanted) <= fewAddresses {
-		for a := range wanted {
-			versions, err := s.versions(ctx, a)
-			if found = append(found, versions...); err != nil {
-				return nil, err
-			}
-		}
-		return found, nil
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	if len(wanted) <= fewAddresses && !slices.Contains(identifiers, "") { // no tag is needed for an empty one
+		f.Tags = nostr.TagMap{"d": identifiers}
 	}
 	events, err := s.all(ctx, f, false)
 	return slices.DeleteFunc(events, func(e graspsync.Event) bool {
@@ -575,53 +561,45 @@ func (s *Store) Remove(ctx context.Context, event graspsync.Event) error {
 
 const lookUpAtOnce = 100
 
+// tombstonesOf returns what the stored events delete of some events.
 func (s *Store) tombstonesOf(ctx context.Context, events []graspsync.Event) (*nip34.Tombstones, error) {
 	t := nip34.NewTombstones(s.cfg.Identity)
 	for chunk := range slices.Chunk(events, lookUpAtOnce) {
-		ids, addrs := nostr.Filter{Kinds: []int{graspsync.KindDeletion}}, nostr.Filter{Kinds: []int{graspsync.KindDeletion, kindVersion}}
-		gone := nostr.Filter{Kinds: []int{graspsync.KindVanish}}
+		var authors, ids, at []string
 		for _, e := range chunk {
-			gone.Authors = append(gone.Authors, e.Event.PubKey)
+			authors = append(authors, e.Event.PubKey)
 			if e.Kind == graspsync.KindDeletion {
 				continue
 			}
-			ids.Authors = append(ids.Authors, e.Event.PubKey)
-			ids.Tags = addTag(ids.Tags, "e", e.Event.ID)
+			ids = append(ids, e.Event.ID)
 			if addr, ok := e.Address(); ok {
-				addrs.Authors = append(addrs.Authors, e.Event.PubKey)
-				addrs.Tags = addTag(addrs.Tags, "a", addr.String())
+				at = append(at, addr.String())
 			}
 		}
-		named := nostr.Filter{Kinds: ids.Kinds}
-		for _, f := range []*nostr.Filter{&ids, &addrs, &gone, &named} { // the query addrs adds to named
-			if f.Tags == nil && f.Kinds[0] == graspsync.KindDeletion {
-				continue
-			}
-			f.Authors = unique(f.Authors)
-			found, err := s.all(ctx, *f, true)
-			if err != nil {
-				return t, err
-			}
+		slices.Sort(authors)
+		authors = slices.Compact(authors)
+		var versions []string // ids of versions at the addresses
+		read := func(f nostr.Filter) error {
+			f.Authors = authors
+			found, err := s.all(ctx, f, true)
 			for _, d := range found {
 				if addr, v, ok := versionOf(d); ok && t.AddVersion(addr, v) {
-					named.Authors, named.Tags = append(named.Authors, d.Event.PubKey), addTag(named.Tags, "e", v.ID.String())
+					versions = append(versions, v.ID.String())
 				}
 				t.Add(d)
 			}
+			return err
+		}
+		tagged := func(tag string, values []string) error {
+			if len(values) == 0 {
+				return nil
+			}
+			return read(nostr.Filter{Kinds: []int{graspsync.KindDeletion, kindVersion}, Tags: nostr.TagMap{tag: values}})
+		}
+		err := errors.Join(read(nostr.Filter{Kinds: []int{graspsync.KindVanish}}), tagged("e", ids), tagged("a", at))
+		if err = errors.Join(err, tagged("e", versions)); err != nil {
+			return t, err
 		}
 	}
 	return t, ctx.Err()
-}
-
-func addTag(tags nostr.TagMap, name, value string) nostr.TagMap {
-	if tags == nil {
-		tags = make(nostr.TagMap, 1)
-	}
-	tags[name] = append(tags[name], value)
-	return tags
-}
-
-func unique(values []string) []string {
-	slices.Sort(values)
-	return slices.Compact(values)
 }
