@@ -30,8 +30,8 @@
 //	relayConn         one connection to a relay, with its session
 //	ingest            the pipeline: submit, verify and writer; a slow Store slows the relays
 //	writer            one goroutine that judges events by the Policy and saves them in batches
-//	selfSubscriber    merges changes of the index (internal/index) for the loop
-//	loop              runs the plan; targetBuilder makes its input, statusBuilder the Status
+//	selfSubscriber    makes the wanted repositories and their relays from changes of the index (internal/index)
+//	loop              runs the plan
 //	relayConn         hands the effects of the plan to its session, which sends requests
 //
 // # Limits for relays

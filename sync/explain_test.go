@@ -178,7 +178,7 @@ func TestExplainRelay(t *testing.T) {
 		owner.Sign(plain)
 		r.save(plain)
 		after(time.Minute)
-		for url, want := range map[string]relaysync.RelayCode{
+		for url, want := range map[string]relaysync.StateCode{
 			"wss://a.example":       relaysync.RelayFollowed,
 			"wss://down.example":    relaysync.RelayFollowed,
 			"wss://grasp.example":   relaysync.RelayOurs,

@@ -18,7 +18,8 @@ func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync
 	t := newBatchWait()
 	t.ended = func() {}
 	defer m.ingest.hurry() // no further event comes
-	return m.ingest.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, wait: t, ids: new(wire.IDChecker)})
+	j := &job{incoming: graspsync.Incoming{Event: eventtest.Of(ev), Source: src}, size: 500, waits: []*batchWait{t}}
+	return m.ingest.submit(ctx, j, false, new(wire.IDChecker))
 }
 
 // RunPipeline runs the pipeline without relays.

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
@@ -50,7 +52,8 @@ type GRASPPolicy struct {
 	Hosts func(a *nip34.Announcement) bool
 
 	identity nip34.Identity
-	kin      authorityCache
+	mu       sync.Mutex
+	cache    *limit.Table[authorityKey, *recognizedAuthors] // recent results; guarded by mu
 }
 
 var _ Policy = (*GRASPPolicy)(nil)
@@ -58,7 +61,9 @@ var _ Policy = (*GRASPPolicy)(nil)
 // NewGRASPPolicy returns the policy of the service with this identity. The zero Identity accepts no
 // repository.
 func NewGRASPPolicy(identity nip34.Identity) *GRASPPolicy {
-	return &GRASPPolicy{identity: identity}
+	return &GRASPPolicy{
+		identity: identity, cache: limit.NewTable[authorityKey, *recognizedAuthors](maxAuthorities, maxAuthorityListings),
+	}
 }
 
 // Version returns a text for Config.PolicyVersion that depends on the fields except Hosts.
@@ -201,13 +206,12 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 		return accept()
 	}
 	v := unlisted(p.identity, a)
-	if knows(view, a.Ref) {
-		k := p.kinOf(a.Ref.Identifier, view)
-		wanted, full := k.wanted()
-		if _, is := wanted[a.Ref.Owner]; is {
+	if view.Knows(a.Ref.Identifier, a.Ref.Owner) {
+		k := p.authors(a.Ref.Identifier, view).compute()
+		if _, is := k.wanted[a.Ref.Owner]; is {
 			return accept()
 		}
-		if full && k.family.Knows(a.Ref.Owner) {
+		if k.full && k.family.Knows(a.Ref.Owner) {
 			v.Reason, v.Detail = reasonCrowded, ""
 		}
 	}
@@ -220,7 +224,7 @@ func (p *GRASPPolicy) judgeState(ev graspsync.Event, view View) graspsync.Verdic
 	if err != nil {
 		return reject(nip34.Reason(err))
 	}
-	if p.speaks(s.Ref, view) {
+	if p.isMember(s.Ref, view) {
 		return accept()
 	}
 	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{graspsync.OnBecomesMaintainer(s.Ref.Identifier, s.Ref.Owner)}}
@@ -228,12 +232,12 @@ func (p *GRASPPolicy) judgeState(ev graspsync.Event, view View) graspsync.Verdic
 
 // Authority implements [Policy].
 func (p *GRASPPolicy) Authority(ref graspsync.RepoRef, view View) *nip34.Authority {
-	return p.kinOf(ref.Identifier, view).family.Authority(ref)
+	return p.authors(ref.Identifier, view).family.Authority(ref)
 }
 
 // RecognizedAuthors implements [Policy].
 func (p *GRASPPolicy) RecognizedAuthors(identifier string, view View) map[graspsync.PubKey]bool {
-	return p.kinOf(identifier, view).heard()
+	return p.authors(identifier, view).compute().roles
 }
 
 func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
@@ -263,7 +267,7 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, vie
 		case a.Kind == graspsync.KindAnnouncement && view.Announced(ref):
 			return accept(), nil
 		case a.Kind == graspsync.KindState:
-			if p.speaks(ref, view) {
+			if p.isMember(ref, view) {
 				return accept(), nil
 			}
 			wait.add(graspsync.OnBecomesMaintainer(ref.Identifier, author))
@@ -438,7 +442,7 @@ func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsy
 		r.wait.add(graspsync.OnRepo(ref)) // an announcement would make the repository hosted
 	}
 	if s, err := nip34.ParseState(ev); err == nil {
-		if r.p.speaks(s.Ref, r.view) {
+		if r.p.isMember(s.Ref, r.view) {
 			return next, true
 		}
 		r.wait.add(graspsync.OnBecomesMaintainer(s.Ref.Identifier, s.Ref.Owner))
@@ -464,16 +468,11 @@ func belongsTo(ev graspsync.Event) []graspsync.RepoRef {
 	return nip34.RepoRefs(ev.Event)
 }
 
-func (p *GRASPPolicy) kinOf(identifier string, view View) *recognizedAuthors {
-	return p.kin.of(p.Membership, identifier, view, p.Lists)
-}
-
-// speaks reports whether an author is a member of a hosted repository with the identifier.
-func (p *GRASPPolicy) speaks(who graspsync.RepoRef, view View) bool {
-	return knows(view, who) && p.kinOf(who.Identifier, view).speaks(who.Owner)
-}
-
-// knows reports whether an author may be related to an identifier.
-func knows(view View, who graspsync.RepoRef) bool {
-	return view.Knows(who.Identifier, who.Owner)
+// isMember reports whether an author is a member of a hosted repository with the identifier.
+func (p *GRASPPolicy) isMember(who graspsync.RepoRef, view View) bool {
+	if !view.Knows(who.Identifier, who.Owner) {
+		return false
+	}
+	k := p.authors(who.Identifier, view)
+	return k.family.Knows(who.Owner) && k.compute().roles[who.Owner]
 }

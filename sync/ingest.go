@@ -2,17 +2,45 @@ package sync
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/batchverify"
+	"github.com/graspsync/graspsync/sync/internal/index"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 const saveBatch = 256 // maximum number of events in one call of Store.Save
+
+// ErrSignature is wrapped by the error of a [Verifier] for an event with a wrong signature.
+var ErrSignature = batchverify.ErrSignature
+
+// A Verifier checks signatures (BIP-340) in batches. Verify returns one result for each event, in
+// the same order: nil, or an error that wraps [ErrSignature]. The ids of the events have been
+// verified. Verify is called concurrently with 1 to a few hundred events, and must not retain or
+// change them.
+type Verifier interface {
+	Verify(events []*nostr.Event) []error
+}
+
+const (
+	// verifyBatch is the maximum number of events in one call of the Verifier. Larger batches are
+	// hardly cheaper per event.
+	verifyBatch = 512
+
+	// verifyLinger is the maximum time that historic events wait for a full batch, because a single
+	// check costs several times as much per signature.
+	verifyLinger = 20 * time.Millisecond
+)
 
 // ingest is the pipeline of events from relays into the Store. Its stages run one after the other:
 //
@@ -22,11 +50,14 @@ const saveBatch = 256 // maximum number of events in one call of Store.Save
 // reading of relays. All methods may be called concurrently.
 type ingest struct {
 	cfg       *Config // read-only
+	identity  nip34.Identity
+	index     *index.Index
 	self      *selfSubscriber
 	telemetry *telemetry
-	store     *safeStore
-	policy    *safePolicy
-	request   func(graspsync.RelayURL, []graspsync.EventID) // requests events by id and never blocks; nil in tests
+	store     Store
+	policy    Policy
+	view      View
+	request   func(graspsync.RelayURL, []graspsync.EventID) // requests events by id and never blocks
 
 	inflight  *inflight
 	reprocess reprocessQueue
@@ -45,20 +76,16 @@ type ingest struct {
 	ended     chan struct{} // closed when run ends
 }
 
-func newIngest(
-	cfg Config, store Store, policy Policy, view View, f *selfSubscriber, r *telemetry, request func(graspsync.RelayURL, []graspsync.EventID),
-) *ingest {
+// newIngest returns the pipeline of m, whose other parts must be set.
+func newIngest(m *SyncManager) *ingest {
+	c := &m.cfg.constants
 	return &ingest{
-		cfg: &cfg, self: f, telemetry: r, request: request,
-		store: &safeStore{of: store, timeout: cfg.constants.StoreTimeout, telemetry: r},
-		policy: &safePolicy{
-			of: policy, holder: cfg.Holder, rules: cfg.Rules, view: view, timeout: cfg.constants.StoreTimeout, telemetry: r,
-		},
-		inflight: newInflight(cfg.Limits.InFlight), reprocess: reprocessQueue{most: cfg.constants.FeedQueue, wake: make(chan struct{}, 1)},
-		known: pending.NewKnown(cfg.constants.Remembered),
+		cfg: m.cfg, identity: m.identity, index: m.index, self: m.self, telemetry: m.telemetry, request: m.refetch,
+		store: m.store, policy: m.cfg.Policy, view: storeView{m.index, m.store},
+		inflight: newInflight(m.cfg.Limits.InFlight), reprocess: reprocessQueue{most: c.FeedQueue, wake: make(chan struct{}, 1)},
+		known: pending.NewKnown(c.Remembered),
 		rejected: pending.NewRejectedIndex(pending.Config{
-			Most: cfg.constants.Remembered, Waiting: cfg.constants.Waiting, WaitingBytes: cfg.constants.WaitingBytes,
-			KeepFor: cfg.constants.RejectedFor,
+			Most: c.Remembered, Waiting: c.Waiting, WaitingBytes: c.WaitingBytes, KeepFor: c.RejectedFor,
 		}),
 		toVerify: make(chan *job, 2*verifyBatch), toSave: make(chan *job, 2*saveBatch), ended: make(chan struct{}),
 		gathering: make(chan struct{}, 1), hurried: make(chan struct{}, 1),
@@ -76,58 +103,44 @@ func (g *ingest) run(ctx context.Context) {
 	g.drain()
 }
 
-type delivery struct {
-	event graspsync.Event
-	known bool // only the id was read, see [wire.Message]
-	src   graspsync.Source
-	gap   bool
-	size  int
-	ids   *wire.IDChecker // of the connection
-	wait  *batchWait
-	from  *relayConn // nil in tests
-}
-
-// submit adds an event to the pipeline. It blocks while the pipeline is full. The only error is
-// that of ctx.
-func (g *ingest) submit(ctx context.Context, d delivery) error {
+// submit adds a job to the pipeline. It blocks while the pipeline is full. known means that only the
+// id of the event was read, see [wire.Message]. The only error is that of ctx.
+func (g *ingest) submit(ctx context.Context, j *job, known bool, ids *wire.IDChecker) error {
 	g.telemetry.received.Add(1)
-	id := d.event.ID
-	dealtWith := g.dealtWith(id)
-	if d.known && !dealtWith { // a dependency has arrived since the id was read
-		g.refetch(d.src.Relay, []graspsync.EventID{id})
+	ev, relay, wait := j.incoming.Event, j.incoming.Source.Relay, j.waits[0]
+	dealtWith := g.dealtWith(ev.ID)
+	if known && !dealtWith { // a dependency has arrived since the id was read
+		g.refetch(relay, []graspsync.EventID{ev.ID})
 	}
-	if d.known || dealtWith {
+	if known || dealtWith {
 		g.telemetry.duplicates.Add(1)
-		g.inflight.claims.settled(id)
+		g.inflight.claims.settled(ev.ID)
 		return nil
 	}
-	if !d.ids.Check(d.event) {
-		d.from.forged("id does not match the event")
+	if !ids.Check(ev) {
+		j.from.forged("id does not match the event")
 		return nil
 	}
-	j := &job{
-		key: copyKey{id, d.event.Sig}, gap: d.gap, from: d.from, waits: []*batchWait{d.wait},
-		incoming: graspsync.Incoming{Event: d.event, Source: d.src},
-		size:     min(memorySize(d.event, d.size), hostShare(g.cfg.Limits.InFlight)),
-	}
-	if d.from != nil {
-		if j.stats = d.from.stats; j.stats.bad.has(j.key) {
+	j.key = copyKey{ev.ID, ev.Sig}
+	j.size = min(memorySize(ev, int(j.size)), hostShare(g.cfg.Limits.InFlight))
+	if j.from != nil {
+		if j.stats = j.from.stats; ev.Sig != "" && j.stats.badSig(ev.ID) == ev.Sig {
 			g.telemetry.duplicates.Add(1)
-			d.from.spend(int64(d.size)) // a repeated bad copy
+			j.from.spend(j.size) // a repeated bad copy
 			return nil
 		}
 	}
-	_, j.foreign = g.policy.foreign(d.event)
+	_, j.foreign = g.foreign(ev)
 	if err := g.inflight.admit(ctx, j); err != nil {
 		return err
 	}
-	d.wait.hold()
+	wait.hold()
 	if !g.inflight.enter(j) {
 		j.release()
 		g.telemetry.duplicates.Add(1)
 		return nil
 	}
-	if g.dealtWith(id) { // an earlier copy was processed while this one waited
+	if g.dealtWith(ev.ID) { // an earlier copy was processed while this one waited
 		g.telemetry.duplicates.Add(1)
 		g.inflight.settled(j, true)
 		return nil
@@ -143,6 +156,38 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 		g.inflight.settled(j, false)
 	}
 	return nil
+}
+
+// foreign reports whether an event is an announcement for another service, which the Policy rejects
+// whatever its signature. It is called before the signature is checked, so it does not read the
+// Store and does not call Judge.
+func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
+	if ev.Kind != graspsync.KindAnnouncement {
+		return v, false
+	}
+	a, err := nip34.ParseAnnouncement(ev)
+	if err != nil || g.view.Knows(a.Ref.Identifier, a.Ref.Owner) {
+		return v, false
+	}
+	defer func() {
+		if recover() != nil { // verify and judge the event like others
+			foreign = false
+			g.telemetry.panicked("policy")
+		}
+	}()
+	if g.cfg.Rules != nil {
+		if reason, _ := g.cfg.Rules.Blocks(ev); reason != "" || g.cfg.Rules.BlocksRepository(a.Ref) {
+			return v, false // the verdict depends on a rule
+		}
+	}
+	if g.policy.Lists(a) {
+		return v, false
+	}
+	recognized := g.policy.RecognizedAuthors(a.Ref.Identifier, g.view)
+	if _, is := recognized[a.Ref.Owner]; recognized == nil || is || len(recognized) >= nip34.WaitingBounds().Each {
+		return v, false // with so many maintainers only Judge decides who has room
+	}
+	return unlisted(g.identity, a), true
 }
 
 // drain settles the jobs in the queues when the pipeline has stopped.
@@ -161,9 +206,156 @@ func (g *ingest) drain() {
 
 // refetch requests events by id from relay, or from any relay if relay is zero. It never blocks.
 func (g *ingest) refetch(relay graspsync.RelayURL, ids []graspsync.EventID) {
-	if g.request != nil && len(ids) > 0 {
+	if len(ids) > 0 {
 		g.request(relay, ids)
 	}
+}
+
+// gather collects a batch, in one worker at a time. It does not wait for more events if the batch
+// contains a live event or a request has ended. It returns nil if ctx ends.
+func (g *ingest) gather(ctx context.Context) (jobs []*job) {
+	select {
+	case g.gathering <- struct{}{}:
+		defer func() { <-g.gathering }()
+	case <-ctx.Done():
+		return nil
+	}
+	if len(g.toVerify) == 0 { // the request that ended has no queued event
+		select {
+		case <-g.hurried:
+		default:
+		}
+	}
+	var linger <-chan time.Time
+	var hurried <-chan struct{} // nil without events
+	for len(jobs) < verifyBatch {
+		select {
+		case j := <-g.toVerify:
+			if jobs = append(jobs, j); j.incoming.Source.Kind == graspsync.Live {
+				return more(g.toVerify, jobs, verifyBatch)
+			}
+			if linger == nil {
+				linger, hurried = time.After(verifyLinger), g.hurried
+			}
+			continue
+		case <-ctx.Done():
+			return jobs
+		case <-linger:
+			return jobs
+		case <-hurried:
+			return more(g.toVerify, jobs, verifyBatch)
+		}
+	}
+	return jobs
+}
+
+// hurry makes queued events be verified immediately, because a request has ended.
+func (g *ingest) hurry() {
+	select {
+	case g.hurried <- struct{}{}:
+	default:
+	}
+}
+
+// verifyAll is one worker. It verifies events until ctx ends.
+func (g *ingest) verifyAll(ctx context.Context) {
+	for {
+		jobs := g.gather(ctx)
+		if jobs == nil {
+			return
+		}
+		for _, j := range jobs { // other events of the same hosts may wait for room
+			j.turn.Release()
+		}
+		jobs = g.unstored(ctx, jobs)
+		events := make([]*nostr.Event, len(jobs))
+		for i, j := range jobs {
+			events[i] = j.incoming.Event.Event
+		}
+		if len(jobs) == 0 {
+			continue
+		}
+		verdicts, err := g.verify(events)
+		if err != nil {
+			g.cfg.Logger.Warn("verifier failed", keyErr, err)
+		}
+		for i, j := range jobs {
+			switch {
+			case err != nil:
+				g.unverified(j)
+			case errors.Is(verdicts[i], ErrSignature):
+				j.from.badSignature(j.key)
+				if e, known := g.rejected.Look(j.key.id); known && e.Wanted { // other relays may have a valid copy
+					g.refetch(graspsync.RelayURL{}, []graspsync.EventID{j.key.id})
+				}
+				g.inflight.settled(j, true)
+			case verdicts[i] != nil:
+				g.cfg.Logger.Warn("verifier failed", keyErr, verdicts[i])
+				g.unverified(j)
+			default:
+				select {
+				case g.toSave <- j:
+				case <-ctx.Done():
+					g.inflight.settled(j, false)
+				}
+			}
+		}
+	}
+}
+
+// verify calls the Verifier. An error means that no event was checked.
+func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
+	defer g.telemetry.recovered(&err, "verifier")
+	verdicts = g.cfg.Verifier.Verify(events)
+	if len(verdicts) != len(events) {
+		return nil, fmt.Errorf("%d verdicts on %d events", len(verdicts), len(events))
+	}
+	g.telemetry.verified.Add(uint64(len(events)))
+	return verdicts, nil
+}
+
+// unverified ends a job that could not be verified.
+func (g *ingest) unverified(j *job) {
+	g.telemetry.failed.Add(1)
+	g.inflight.settled(j, false)
+	if j.incoming.Source.Kind == graspsync.Live {
+		g.refetch(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
+	}
+}
+
+// unstored settles the jobs of stored events and returns the others, or all if the Store fails.
+func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
+	ids := make([]graspsync.EventID, len(jobs))
+	for i, j := range jobs {
+		ids[i] = j.key.id
+	}
+	has, err := g.has(ctx, ids)
+	if err != nil {
+		return jobs
+	}
+	kept := jobs[:0]
+	for i, j := range jobs {
+		if has[i] {
+			g.known.Add(j.key.id)
+			g.telemetry.duplicates.Add(1)
+			g.inflight.settled(j, true)
+			continue
+		}
+		kept = append(kept, j)
+	}
+	return kept
+}
+
+// has calls [Store].Has.
+func (g *ingest) has(ctx context.Context, ids []graspsync.EventID) (has []bool, err error) {
+	defer g.telemetry.recovered(&err, whoseStore)
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.constants.StoreTimeout)
+	defer cancel()
+	has, err = g.store.Has(ctx, ids)
+	if err == nil && len(has) != len(ids) {
+		err = fmt.Errorf("%d answers on %d ids", len(has), len(ids))
+	}
+	return has, err
 }
 
 // more appends jobs from the queue without waiting, up to most in total.
@@ -277,7 +469,7 @@ type job struct {
 	gap      bool
 	size     int64
 	at       time.Time    // when it entered the pipeline
-	waits    []*batchWait // guarded by inflight.mu: of all connections that delivered a copy
+	waits    []*batchWait // guarded by inflight.mu: of all connections that delivered a copy; submit needs the first
 	from     *relayConn   // the first of these; nil if revived
 	stats    *relayStats  // of its relay
 	bytes    *limit.Slot  // room in the pipeline; nil if revived

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/backoff"
-	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -24,19 +22,10 @@ const (
 	statusEvery = time.Second
 	statusMost  = time.Minute // because the health of relays changes with time
 	statusShare = 20          // snapshots take at most 1/20 of the time
-
-	// Waits before the Store is read again after a failure. They double. Before the first success
-	// the maximum is lower, because nothing is followed.
-	rescanFirst     = 10 * time.Second
-	rescanMostFirst = time.Minute
-	rescanMost      = time.Hour
 )
 
 // completeEvery is the minimum time between two plans of everything.
 const completeEvery = time.Minute
-
-// repairEvery is the minimum time between two scans after a panic of the index or the Policy.
-const repairEvery = time.Hour
 
 // loop owns the plan. It runs on one goroutine, passes inputs to the plan and performs its effects.
 type loop struct {
@@ -45,8 +34,7 @@ type loop struct {
 	conns map[graspsync.RelayURL]*relayConn
 	stats map[graspsync.RelayURL]*relayStats
 
-	targets *targetBuilder
-	status  *statusBuilder
+	status *statusBuilder
 
 	bootstrap []graspsync.RelayURL // followed even if no repository lists them
 
@@ -55,8 +43,6 @@ type loop struct {
 	started   bool             // the first scan has succeeded
 	window    <-chan time.Time // open batch window, nil if none
 
-	broken      bool      // the index is wrong since a panic
-	repairedAt  time.Time // the last scan because of broken
 	incomplete  bool      // items left out by a limit may have room now
 	completedAt time.Time // the last plan of everything because of incomplete
 	rescanAt    time.Time // zero: none is due
@@ -65,7 +51,10 @@ type loop struct {
 
 	savesNothing bool      // the last plan.Saving
 	resumedAt    time.Time // the last plan.Saving that reported a recovery
-	threadSearch threadSearch
+
+	searching bool                           // for stored replies (layer 4)
+	toSearch  map[graspsync.RepoRef]struct{} // repositories
+	searchAt  time.Time                      // not before
 
 	settledAt time.Time   // the last plan.Settled
 	settling  settleRound // the next plan.Settled
@@ -76,8 +65,7 @@ func newLoop(m *SyncManager) *loop {
 	stats := make(map[graspsync.RelayURL]*relayStats)
 	return &loop{
 		m: m, bootstrap: slices.Clone(m.cfg.Bootstrap), conns: make(map[graspsync.RelayURL]*relayConn), stats: stats,
-		targets: &targetBuilder{m: m, held: make(map[graspsync.RepoRef]*nip34.Announcement)},
-		status:  &statusBuilder{m: m, stats: stats, unread: true},
+		status: &statusBuilder{m: m, stats: stats, unread: true},
 	}
 }
 
@@ -130,9 +118,8 @@ func (l *loop) run(ctx context.Context) {
 			l.watchClock(ctx, time.Now())
 			l.settle(ctx, time.Now())
 			l.saving(ctx, now)
-			l.descend(ctx, time.Now())
+			l.searchReplies(ctx)
 			l.complete(now)
-			l.repair(ctx, now)
 			l.m.sets.forgetOld(now)
 			l.status.publish(now, l.plan, l.known())
 		}
@@ -182,69 +169,23 @@ func (l *loop) step(ctx context.Context, in plan.Input) {
 // known reports whether the index is complete.
 func (l *loop) known() bool { return l.started && !l.scanning }
 
-// scan reads the Store at the start and daily, because the relay may remove events by moderation or
-// expiry without a report.
-func (l *loop) scan(ctx context.Context) {
-	l.rescanAt = time.Time{}
-	if l.scanning {
-		return
-	}
-	l.scanning = true
-	l.m.wg.Go(func() { l.m.scan(ctx) })
-}
-
-func (msg scanResult) handle(ctx context.Context, l *loop) {
-	l.scanning = false
-	if msg.err != nil {
-		if ctx.Err() == nil {
-			l.status.storeErr = graspsync.Printable(msg.err.Error())
-			l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
-		}
-		most := rescanMost
-		if !l.started {
-			most = rescanMostFirst
-		}
-		l.scanFailures++
-		l.rescanAt = time.Now().Add(backoff.Doubled(rescanFirst, most, l.scanFailures))
-		return
-	}
-	l.scanFailures = 0
-	l.status.unread, l.status.storeErr = false, ""
-	least, most := l.m.cfg.Times.passBetween()
-	l.rescanAt = time.Now().Add(least + rand.N(most-least+1))
-	if !l.started {
-		l.started = true
-		l.followBootstrap(ctx)
-	}
-	l.window = nil
-	l.closeWindow(ctx)
-	l.threadSearch.all = true
-	l.descend(ctx, time.Now())
-	if l.scanAgain {
-		l.scanAgain = false
-		l.scan(ctx)
-	}
-}
-
 // closeWindow applies the changes of a batch window.
 func (l *loop) closeWindow(ctx context.Context) {
-	b := l.m.self.take()
-	l.targets.hold(&b)
-	l.m.telemetry.drop("descendants", b.change.LeftOut)
-	l.broken = l.broken || b.change.Broken
-	for ref := range b.change.Fresh {
-		lazy.Put(&l.threadSearch.of, ref, struct{}{})
+	change, authors, all := l.m.self.take()
+	l.m.telemetry.drop("descendants", change.LeftOut)
+	if change.Broken {
+		l.rescanBefore(repairAfter)
 	}
-	defer l.descend(ctx, time.Now())
-	if len(b.authors) > 0 {
-		l.step(ctx, plan.Authors(b.authors))
+	if len(authors) > 0 {
+		l.step(ctx, authors)
 	}
-	if !b.all {
-		l.step(ctx, l.targets.changes(b.change))
-		return
+	if changes := l.m.self.targets(change, all); all {
+		l.step(ctx, plan.Snapshot(changes))
+	} else {
+		l.step(ctx, changes)
 	}
-	l.targets.withHeld(&b.change)
-	l.step(ctx, plan.Snapshot(l.targets.changes(b.change)))
+	l.searchLater(slices.Collect(maps.Keys(change.Fresh))...)
+	l.searchReplies(ctx)
 }
 
 // complete plans everything again if there may be room for items left out.
@@ -253,25 +194,6 @@ func (l *loop) complete(now time.Time) {
 		l.incomplete, l.completedAt = false, now
 		l.m.self.tellAll()
 	}
-}
-
-// repair reads the Store again after a panic, rarely, because the event that caused it may come
-// again.
-func (l *loop) repair(ctx context.Context, now time.Time) {
-	if l.broken && l.known() && now.Sub(l.repairedAt) >= repairEvery {
-		l.broken, l.repairedAt = false, now
-		l.scan(ctx)
-	}
-}
-
-func (msg rateLimit) handle(ctx context.Context, l *loop) {
-	c := msg.conn
-	if l.conns[c.url] == c {
-		l.m.health.RateLimited(c.url, msg.until)
-		l.m.logFailing(c, graspsync.Printable(msg.reason))
-		l.m.telemetry.remote(slog.LevelInfo, c.url, classRateLimit, "relay limit reached", keyReason, graspsync.Printable(msg.reason))
-	}
-	l.step(ctx, plan.RateLimited{Relay: c.url, Epoch: c.epoch, Until: msg.until})
 }
 
 func (msg connOpened) handle(ctx context.Context, l *loop) {
@@ -400,9 +322,6 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 		l.m.cfg.Logger.Debug("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
 	case plan.Reset:
 		l.m.cfg.Logger.Debug("confirmed state dropped", keyRelay, e.Relay.String(), "daily", e.Daily)
-		if st := l.stats[e.Relay]; st != nil {
-			st.completeness.begin()
-		}
 	case plan.Incomplete:
 		l.incomplete = true
 	case plan.Dropped:
@@ -468,18 +387,6 @@ func (l *loop) hangup(u graspsync.RelayURL, epoch uint64) {
 	}
 }
 
-// handle counts the lacking events in the repositories that are followed on the relay.
-func (msg lackingEvents) handle(_ context.Context, l *loop) {
-	var events [][]graspsync.RepoRef
-	for _, refs := range msg.events {
-		refs = slices.DeleteFunc(refs, func(ref graspsync.RepoRef) bool { return !l.plan.Follows(ref, msg.conn.url) })
-		if len(refs) > 0 {
-			events = append(events, refs)
-		}
-	}
-	msg.conn.stats.completeness.counted(events)
-}
-
 const (
 	settleEvery = time.Minute // between two plan.Settled
 	leastJump   = time.Minute // of the wall clock
@@ -542,44 +449,6 @@ func clockJump(wall, monotonic time.Duration) (by time.Duration, jumped bool) {
 	return by, by > leastJump || by < -leastJump
 }
 
-// threadSearch schedules the search for stored replies in hosted repositories (layer 4).
-type threadSearch struct {
-	running bool
-	all     bool                           // of all repositories
-	of      map[graspsync.RepoRef]struct{} // or of these
-	at      time.Time                      // not before
-}
-
-// descend starts a search for replies in new hosted repositories, or in all after a scan, unless a
-// search is running.
-func (l *loop) descend(ctx context.Context, now time.Time) {
-	d := &l.threadSearch
-	if d.running || !d.all && len(d.of) == 0 || now.Before(d.at) {
-		return
-	}
-	of := d.of
-	if d.all {
-		of = nil
-	}
-	d.running, d.all, d.of = true, false, nil
-	l.m.wg.Go(func() { l.m.descend(ctx, of) })
-}
-
-func (msg threadSearchResult) handle(ctx context.Context, l *loop) {
-	d := &l.threadSearch
-	d.running = false
-	// If the Store is incomplete, the found replies count, and a scan reports the error.
-	if msg.err != nil && !errors.Is(msg.err, ErrIncomplete) && ctx.Err() == nil {
-		l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
-		d.at = time.Now().Add(rescanMostFirst)
-		d.all = d.all || msg.of == nil
-		for ref := range msg.of {
-			lazy.Put(&d.of, ref, struct{}{})
-		}
-	}
-	l.descend(ctx, time.Now())
-}
-
 func (l *loop) forget(u graspsync.RelayURL) {
 	delete(l.stats, u)
 	l.m.health.Forget(u)
@@ -599,7 +468,7 @@ func (l *loop) keep(ctx context.Context) {
 		return
 	}
 	r.busy = true
-	r.pending.capture(l.plan)
+	r.capture(l.plan)
 	l.m.wg.Go(func() {
 		l.m.inbox.put(exportResult{r.export(ctx)})
 	})
@@ -620,7 +489,7 @@ func (l *loop) keepAll() {
 	for u, s := range l.stats {
 		r.relay(u, s)
 	}
-	r.pending.capture(l.plan)
+	r.capture(l.plan)
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
 	if r.export(ctx) == nil {
@@ -690,16 +559,6 @@ type (
 		*relayBatch
 		done session.Done
 	}
-	rateLimit struct {
-		conn   *relayConn
-		until  time.Time
-		reason string
-	}
-	// lackingEvents contains the repositories of each event that the relay lacks.
-	lackingEvents struct {
-		conn   *relayConn
-		events [][]graspsync.RepoRef
-	}
 )
 
 // Messages of other goroutines.
@@ -708,8 +567,8 @@ type (
 	planInput struct{ in plan.Input }
 	// scanResult: a scan of the Store has ended.
 	scanResult struct{ err error }
-	// threadSearchResult: the search for replies in these repositories has ended; nil means all.
-	threadSearchResult struct {
+	// searchResult: the search for replies in these repositories has ended.
+	searchResult struct {
 		of  map[graspsync.RepoRef]struct{}
 		err error
 	}

@@ -21,44 +21,40 @@ import (
 // It removes announcements that were stored only because a maintainer list named their authors, if
 // no list names them now.
 func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
-	changed, all := w.self.index.TakeNews()
+	changed, all := w.index.TakeNews()
 	if all {
 		woken = append(woken, w.rejected.Anything()...)
-		for _, identifier := range w.self.index.Related() {
+		for _, identifier := range w.index.Related() {
 			lazy.Put(&changed, identifier, struct{}{})
 		}
 	}
 	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
-		relatives := w.relatives(identifier)
+		var relatives []*nip34.Announcement
+		if !w.stays {
+			relatives = w.index.Relatives(identifier)
+		}
 		if w.rejected.Idle() && len(relatives) == 0 {
 			continue
 		}
-		heard, can := w.policy.hear(identifier)
-		if can {
-			w.retire(ctx, w.unlisted(identifier, relatives, heard))
+		recognized := w.recognized(identifier)
+		if recognized != nil {
+			w.retire(ctx, w.unlisted(identifier, relatives, recognized))
 		}
-		keys := slices.DeleteFunc(w.recognized(identifier, heard, can), func(k pending.Key) bool { return !w.rejected.Awaits(k) })
+		keys := slices.DeleteFunc(w.fulfilled(identifier, recognized), func(k pending.Key) bool { return !w.rejected.Awaits(k) })
 		woken = append(woken, w.arrived(ctx, keys)...)
 	}
 	return woken
 }
 
-func (w *writer) relatives(identifier string) []*nip34.Announcement {
-	if !w.store.removes() {
-		return nil
-	}
-	return w.self.index.Relatives(identifier)
-}
-
 // spared is the number of unlisted announcements per identifier that stay stored, the newest.
 const spared = 32
 
-func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, heard map[graspsync.PubKey]bool) []*nip34.Announcement {
+func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, recognized map[graspsync.PubKey]bool) []*nip34.Announcement {
 	out := slices.DeleteFunc(relatives, func(a *nip34.Announcement) bool {
-		_, is := heard[a.Ref.Owner]
+		_, is := recognized[a.Ref.Owner]
 		return is
 	})
-	if len(w.policy.view.Announcements(identifier)) == 0 { // no hosted repository is left
+	if len(w.view.Announcements(identifier)) == 0 { // no hosted repository is left
 		return out
 	}
 	slices.SortFunc(out, func(a, b *nip34.Announcement) int {
@@ -82,11 +78,11 @@ func (w *writer) retire(ctx context.Context, all []*nip34.Announcement) {
 		for i, a := range some {
 			ids[i] = a.ID
 		}
-		events, err := w.policy.events(ctx, ids)
+		events, err := w.readEvents(ctx, ids)
 		for i := 0; i < len(some) && err == nil; i++ {
 			err = w.remove(ctx, some[i], events[some[i].ID])
 		}
-		if errors.Is(err, ErrCannotRemove) {
+		if w.stays = w.stays || errors.Is(err, ErrCannotRemove); w.stays {
 			return
 		}
 		if err != nil {
@@ -102,7 +98,7 @@ func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync
 		w.self.removed(graspsync.Event{Event: &nostr.Event{Kind: graspsync.KindAnnouncement}, ID: a.ID, PubKey: a.Ref.Owner})
 		return nil
 	}
-	if err := w.store.remove(ctx, ev); err != nil {
+	if err := w.removeEvent(ctx, ev); err != nil {
 		return err
 	}
 	w.note(pending.Note{
@@ -117,15 +113,41 @@ func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync
 	return nil
 }
 
-// recognized returns the dependencies that recognized authors fulfill. If the Policy cannot tell
-// (can is false), it returns those of all known people.
-func (w *writer) recognized(identifier string, heard map[graspsync.PubKey]bool, can bool) (keys []pending.Key) {
-	if !can {
-		for _, a := range w.policy.view.Family(identifier) {
+func (w *writer) readEvents(ctx context.Context, ids []graspsync.EventID) (_ map[graspsync.EventID]graspsync.Event, err error) {
+	defer w.telemetry.recovered(&err, whoseStore)
+	return w.view.Events(ctx, ids)
+}
+
+func (w *writer) removeEvent(ctx context.Context, ev graspsync.Event) (err error) {
+	defer w.telemetry.recovered(&err, "store remove")
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.constants.StoreTimeout)
+	defer cancel()
+	return w.store.Remove(ctx, ev)
+}
+
+// recognized calls [Policy].RecognizedAuthors.
+func (g *ingest) recognized(identifier string) (authors map[graspsync.PubKey]bool) {
+	var err error
+	defer g.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
+	return g.policy.RecognizedAuthors(identifier, g.view)
+}
+
+// authority calls [Policy].Authority.
+func (g *ingest) authority(ref graspsync.RepoRef) *nip34.Authority {
+	var err error
+	defer g.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
+	return g.policy.Authority(ref, g.view)
+}
+
+// fulfilled returns the dependencies that recognized authors fulfill. If the Policy cannot tell, it
+// returns those of all known people.
+func (w *writer) fulfilled(identifier string, recognized map[graspsync.PubKey]bool) (keys []pending.Key) {
+	if recognized == nil {
+		for _, a := range w.view.Family(identifier) {
 			keys = append(keys, onRecognized(a)...)
 		}
 	}
-	for who, isMember := range heard {
+	for who, isMember := range recognized {
 		keys = append(keys, pending.KeyOf(graspsync.OnBecomesListed(identifier, who)))
 		if isMember {
 			keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(identifier, who)))
@@ -136,45 +158,37 @@ func (w *writer) recognized(identifier string, heard map[graspsync.PubKey]bool, 
 
 // recognizedAuthors contains the authors whose events are accepted under one identifier.
 type recognizedAuthors struct {
-	family     *nip34.AnnouncementSet
-	generation Revision // revision of the announcements; set by authorityCache
+	family          *nip34.AnnouncementSet
+	owners, waiting []graspsync.PubKey // of accepted and of held announcements
 
-	speakers func() map[graspsync.PubKey]struct{}
-	wanted   func() (of map[graspsync.PubKey]graspsync.PubKey, full bool)
-	heard    func() map[graspsync.PubKey]bool
+	once sync.Once
+	// set by compute
+	wanted map[graspsync.PubKey]graspsync.PubKey // see [nip34.AnnouncementSet.Wanted]
+	full   bool
+	roles  map[graspsync.PubKey]bool // see [Policy].RecognizedAuthors
 }
 
-// newRecognizedAuthors takes the owners of accepted and of held announcements.
-func newRecognizedAuthors(family *nip34.AnnouncementSet, owners, waiting []graspsync.PubKey) *recognizedAuthors {
-	k := &recognizedAuthors{family: family}
-	k.speakers = sync.OnceValue(func() map[graspsync.PubKey]struct{} { return family.Speakers(slices.Concat(owners, waiting)) })
-	k.wanted = sync.OnceValues(func() (map[graspsync.PubKey]graspsync.PubKey, bool) {
-		of, full := family.Wanted(owners, nip34.ServedBounds())
-		others, crowded := family.Wanted(waiting, nip34.WaitingBounds())
-		maps.Copy(of, others)
-		return of, full || crowded
-	})
-	k.heard = sync.OnceValue(func() map[graspsync.PubKey]bool {
-		heard := make(map[graspsync.PubKey]bool)
-		wanted, _ := k.wanted()
-		for who := range wanted {
-			heard[who] = false
+func (k *recognizedAuthors) compute() *recognizedAuthors {
+	k.once.Do(func() {
+		k.wanted, k.full = k.family.Wanted(k.owners, nip34.ServedBounds())
+		others, full := k.family.Wanted(k.waiting, nip34.WaitingBounds())
+		maps.Copy(k.wanted, others)
+		k.full = k.full || full
+		k.roles = make(map[graspsync.PubKey]bool)
+		for who := range k.wanted {
+			k.roles[who] = false
 		}
-		for who := range k.speakers() {
-			heard[who] = true
+		for who := range k.family.Speakers(slices.Concat(k.owners, k.waiting)) {
+			k.roles[who] = true
 		}
-		return heard
 	})
 	return k
 }
 
-// speaks reports whether who is a member of the maintainer set of a hosted repository.
-func (k *recognizedAuthors) speaks(who graspsync.PubKey) bool {
-	if !k.family.Knows(who) {
-		return false
-	}
-	_, has := k.speakers()[who]
-	return has
+// authorityKey is an identifier and the revision of its announcements ([View]).
+type authorityKey struct {
+	identifier string
+	revision   any
 }
 
 const (
@@ -185,65 +199,37 @@ const (
 	maxAuthorityListings = 250_000
 )
 
-// authorityCache contains recent results. It is safe for concurrent use.
-type authorityCache struct {
-	mu      sync.Mutex
-	entries *limit.Table[authorityKey, *recognizedAuthors] // guarded by mu; nil: empty
-}
-
-// authorityKey is an identifier, and whether held announcements are included.
-type authorityKey struct {
-	identifier string
-	waits      bool
-}
-
-func (c *authorityCache) get(key authorityKey, generation Revision) *recognizedAuthors {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.entries == nil {
-		c.entries = limit.NewTable[authorityKey, *recognizedAuthors](maxAuthorities, maxAuthorityListings)
+// authors returns the recognized authors of an identifier. It reads the revision before the
+// announcements, so that a concurrent change makes the result obsolete.
+func (p *GRASPPolicy) authors(identifier string, view View) *recognizedAuthors {
+	key := authorityKey{identifier, view.Revision(identifier)}
+	if k := p.cached(key); k != nil {
+		return k
 	}
-	k, _ := c.entries.Get(key)
-	if k == nil || k.generation != generation {
-		return nil
+	all, waiting := view.Family(identifier), nip34.Owners(view.Waiting(identifier))
+	k := &recognizedAuthors{
+		family: p.Membership.Family(identifier, all), waiting: waiting,
+		owners: ownersAmong(all, view.Announcements(identifier), waiting, p.Lists),
 	}
-	c.entries.Touch(key)
-	return k
-}
-
-func (c *authorityCache) put(key authorityKey, k *recognizedAuthors, listings int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.entries.Put(key, limit.Stranger{}, min(int64(listings), maxAuthorityListings/2), k)
-}
-
-// of returns the recognized authors of an identifier. It reads the revision before the
-// announcements, so that a concurrent change makes the result obsolete. ours reports whether an
-// announcement that is not accepted makes a repository hosted. A nil ours means that owners do not
-// matter.
-func (c *authorityCache) of(rule nip34.Membership, identifier string, view View, ours func(*nip34.Announcement) bool) *recognizedAuthors {
-	generation := view.Revision(identifier)
-	key := authorityKey{identifier, generation.Waiting != nil}
-	if generation.Known {
-		if k := c.get(key, generation); k != nil {
-			return k
-		}
-	}
-	all := view.Family(identifier)
-	var owners, waiting []graspsync.PubKey
-	if ours != nil {
-		waiting = nip34.Owners(view.Waiting(identifier))
-		owners = ownersAmong(all, view.Announcements(identifier), waiting, ours)
-	}
-	k := newRecognizedAuthors(rule.Family(identifier, all), owners, waiting)
-	if generation.Known {
+	if key.revision != nil {
 		listings := len(all)
 		for _, a := range all {
 			listings += len(a.Maintainers)
 		}
 		key.identifier = strings.Clone(identifier)
-		k.generation = generation
-		c.put(key, k, listings)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.cache.Put(key, limit.Stranger{ID: key.identifier}, min(int64(listings), maxAuthorityListings/2), k)
+	}
+	return k
+}
+
+func (p *GRASPPolicy) cached(key authorityKey) *recognizedAuthors {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k, _ := p.cache.Get(key)
+	if k != nil {
+		p.cache.Touch(key)
 	}
 	return k
 }

@@ -97,11 +97,11 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	x := index.New(cfg.Policy.Lists, identity, rep.panickedIn)
 	m := &SyncManager{
 		cfg: &cfg, identity: identity, store: store, transport: transport, health: tracker, index: x, telemetry: rep,
-		self: newSelfSubscriber(x, cfg.constants.FeedQueue, maxAuthors), unproductive: newUnproductive(&cfg.constants),
-		ready: make(chan struct{}), ended: make(chan struct{}), inbox: newMailbox[loopMessage](), submissions: newMailbox[graspsync.Event](),
+		unproductive: newUnproductive(&cfg.constants),
+		ready:        make(chan struct{}), ended: make(chan struct{}), inbox: newMailbox[loopMessage](), submissions: newMailbox[graspsync.Event](),
 	}
-	m.ingest = newIngest(cfg, store, cfg.Policy, storeView{x, store}, m.self, rep, m.refetch)
-	m.ingest.policy.identity = identity
+	m.self = newSelfSubscriber(m)
+	m.ingest = newIngest(m)
 	m.persistence = newPersistence(&cfg, identity, tracker, m.ingest.rejected, transport, rep)
 	m.own = &ownFeed{cfg: &cfg, telemetry: rep, readable: m.ready, stored: m.ownEvent}
 	m.sets = &negentropySets{m: m, places: make(chan struct{}, setLoads), loaded: make(map[string]setLoad)}
@@ -307,7 +307,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	}
 	m.apply() // the event may refer to an event that was just stored
 	in := graspsync.Incoming{Event: event}
-	v, err := m.ingest.policy.verdict(ctx, in)
+	v, err := m.ingest.verdict(ctx, in)
 	switch {
 	case err != nil:
 	case v.Decision == graspsync.Accept:
@@ -440,7 +440,7 @@ func (m *SyncManager) Collector(namespace string) prometheus.Collector {
 // RepoStatus returns the states of the followed repositories among refs. It blocks Run, so pass only
 // the repositories that are needed. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) RepoStatus(ctx context.Context, refs ...graspsync.RepoRef) ([]RepoStatus, error) {
-	q := &reposQuestion{refs: refs}
+	q := &repoQuestion{refs: refs}
 	if err := m.ask(ctx, q); err != nil {
 		return nil, fmt.Errorf("asking about repositories: %w", err)
 	}
@@ -454,7 +454,7 @@ func (m *SyncManager) RepoStatus(ctx context.Context, refs ...graspsync.RepoRef)
 		if err == nil {
 			s.Git = gitOf(lacking, s.Ref)
 		}
-		if a := m.ingest.policy.authority(s.Ref); a != nil {
+		if a := m.ingest.authority(s.Ref); a != nil {
 			s.Maintainers = a.People
 			if a.Walk != nip34.Found {
 				s.Unled = a.Walk
@@ -467,27 +467,28 @@ func (m *SyncManager) RepoStatus(ctx context.Context, refs ...graspsync.RepoRef)
 // RepoRefs returns the sorted addresses of the followed repositories. Blocking and errors are as
 // for RepoStatus.
 func (m *SyncManager) RepoRefs(ctx context.Context) ([]graspsync.RepoRef, error) {
-	q := &refsQuestion{}
+	q := &repoQuestion{all: true}
 	if err := m.ask(ctx, q); err != nil {
 		return nil, fmt.Errorf("asking for the repositories: %w", err)
 	}
 	return q.refs, nil
 }
 
-type refsQuestion struct{ refs []graspsync.RepoRef }
-
-func (q *refsQuestion) handle(_ context.Context, l *loop) { q.refs = l.plan.Refs() }
-
-// reposQuestion asks for the status of the followed repositories among refs.
-type reposQuestion struct {
+// repoQuestion asks for the status of the followed repositories among refs, or for all refs.
+type repoQuestion struct {
+	all   bool
 	refs  []graspsync.RepoRef
 	repos []RepoStatus // the answer
 }
 
-func (q *reposQuestion) handle(_ context.Context, l *loop) {
+func (q *repoQuestion) handle(_ context.Context, l *loop) {
+	if q.all {
+		q.refs = l.plan.Refs()
+		return
+	}
 	for _, ref := range q.refs {
 		if p, known := l.plan.RepoStatus(ref); known {
-			q.repos = append(q.repos, l.status.repoStatus(p, l.targets.listers(ref)))
+			q.repos = append(q.repos, repoStatus(p, l.m.self.listers(ref)))
 		}
 	}
 }
@@ -526,46 +527,19 @@ var (
 // blocks until Run has accepted the request. The error is that of ctx, [ErrNotRunning], or wraps
 // [ErrUnknownRelay].
 func (m *SyncManager) Retry(ctx context.Context, relay graspsync.RelayURL) error {
-	return m.order(ctx, &relayOrder{relay: relay, in: plan.Retry{Relay: relay}})
+	return m.order(ctx, plan.Retry{Relay: relay}, ErrUnknownRelay, relay)
 }
 
 // Resync compares all targets of a relay again. A disconnected relay is dialed immediately.
 // Blocking and errors are as for Retry.
 func (m *SyncManager) Resync(ctx context.Context, relay graspsync.RelayURL) error {
-	return m.order(ctx, &relayOrder{relay: relay, in: plan.Resync{Relay: relay}})
+	return m.order(ctx, plan.Resync{Relay: relay}, ErrUnknownRelay, relay)
 }
 
 // ResyncRepository fetches all events of a repository again from all its relays, which are dialed
 // immediately. The error is that of ctx, [ErrNotRunning], or wraps [ErrUnknownRepo].
 func (m *SyncManager) ResyncRepository(ctx context.Context, ref graspsync.RepoRef) error {
-	q := &repoResync{ref: ref}
-	err := m.ask(ctx, q)
-	switch {
-	case err != nil:
-		return fmt.Errorf("asking for %s again: %w", ref, err)
-	case !q.known:
-		return fmt.Errorf("%w: %s", ErrUnknownRepo, ref)
-	}
-	return nil
-}
-
-type repoResync struct {
-	ref   graspsync.RepoRef
-	known bool // the answer
-}
-
-func (q *repoResync) handle(ctx context.Context, l *loop) {
-	var status plan.RepoStatus
-	if status, q.known = l.plan.RepoStatus(q.ref); !q.known {
-		return
-	}
-	l.step(ctx, plan.ResyncRepo{Ref: q.ref})
-	for _, r := range status.Relays {
-		if l.conns[r.Relay] == nil {
-			l.forgive(r.Relay)
-			l.step(ctx, plan.Retry{Relay: r.Relay})
-		}
-	}
+	return m.order(ctx, plan.ResyncRepo{Ref: ref}, ErrUnknownRepo, ref)
 }
 
 // AddBootstrap follows a relay like [Config.Bootstrap] until Run ends or RemoveBootstrap is called.
@@ -578,18 +552,13 @@ func (m *SyncManager) AddBootstrap(ctx context.Context, relay graspsync.RelayURL
 	case m.tooPlain(relay):
 		return fmt.Errorf("%w: %s is not encrypted", ErrUnusableRelay, relay)
 	}
-	return m.ask(ctx, &bootstrapChange{relay: relay})
+	return m.ask(ctx, &order{in: plan.Bootstrap{Relay: relay}})
 }
 
 // RemoveBootstrap drops a bootstrap relay unless a repository lists it. The error is that of ctx,
 // [ErrNotRunning], or wraps [ErrUnknownRelay] if it was no bootstrap relay.
 func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.RelayURL) error {
-	q := &bootstrapChange{relay: relay, remove: true}
-	err := m.ask(ctx, q)
-	if err == nil && !q.was {
-		return fmt.Errorf("%w as a bootstrap relay: %s", ErrUnknownRelay, relay)
-	}
-	return err
+	return m.order(ctx, plan.Bootstrap{Relay: relay, Not: true}, ErrUnknownRelay, relay)
 }
 
 // RulesChanged must be called after a change of [Config.Rules]. When it returns, blocked relays are
@@ -604,53 +573,58 @@ func (m *SyncManager) RulesChanged(ctx context.Context, lifted ...graspsync.Depe
 	return nil
 }
 
-// relayOrder passes the plan an input about a followed relay.
-type relayOrder struct {
-	relay graspsync.RelayURL
+// order is an input of the plan from the operator.
+type order struct {
 	in    plan.Input
-	known bool // the answer
+	known bool // the answer: its relay or repository is followed
 }
 
-func (q *relayOrder) handle(ctx context.Context, l *loop) {
-	if q.known = l.plan.Knows(q.relay); q.known {
-		l.forgive(q.relay)
-		l.step(ctx, q.in)
-	}
-}
-
-func (m *SyncManager) order(ctx context.Context, q *relayOrder) error {
+// order passes an input to the plan. The error wraps unknown if the relay or repository is unknown.
+func (m *SyncManager) order(ctx context.Context, in plan.Input, unknown error, about fmt.Stringer) error {
+	q := &order{in: in}
 	err := m.ask(ctx, q)
 	if err == nil && !q.known {
-		err = fmt.Errorf("%w: %s", ErrUnknownRelay, q.relay)
+		err = fmt.Errorf("%w: %s", unknown, about)
 	}
 	return err
 }
 
-func (l *loop) forgive(u graspsync.RelayURL) {
-	l.m.health.Forgive(u)
-	l.m.persistence.health(u)
-}
-
-type bootstrapChange struct {
-	relay  graspsync.RelayURL
-	remove bool
-	was    bool // the answer: it was a bootstrap relay
-}
-
-func (q *bootstrapChange) handle(ctx context.Context, l *loop) {
-	i := slices.Index(l.bootstrap, q.relay)
-	q.was = i >= 0
-	switch {
-	case !q.remove:
-		if !q.was {
-			l.bootstrap = append(l.bootstrap, q.relay)
+func (q *order) handle(ctx context.Context, l *loop) {
+	switch in := q.in.(type) {
+	case plan.Retry:
+		q.known = l.order(ctx, in.Relay, in)
+	case plan.Resync:
+		q.known = l.order(ctx, in.Relay, in)
+	case plan.ResyncRepo:
+		var status plan.RepoStatus
+		if status, q.known = l.plan.RepoStatus(in.Ref); q.known {
+			l.step(ctx, in)
 		}
-		l.followBootstrap(ctx)
-		return
-	case q.was:
-		l.bootstrap = slices.Delete(l.bootstrap, i, i+1)
+		for _, r := range status.Relays {
+			if l.conns[r.Relay] == nil {
+				l.order(ctx, r.Relay, plan.Retry{Relay: r.Relay})
+			}
+		}
+	case plan.Bootstrap:
+		q.known = slices.Contains(l.bootstrap, in.Relay)
+		l.bootstrap = slices.DeleteFunc(l.bootstrap, func(u graspsync.RelayURL) bool { return u == in.Relay })
+		if in.Not {
+			l.step(ctx, in)
+		} else {
+			l.bootstrap = append(l.bootstrap, in.Relay)
+			l.followBootstrap(ctx)
+		}
 	}
-	l.step(ctx, plan.Bootstrap{Relay: q.relay, Not: true})
+}
+
+// order passes an input about a relay to the plan, and reports whether the relay is followed.
+func (l *loop) order(ctx context.Context, u graspsync.RelayURL, in plan.Input) (known bool) {
+	if known = l.plan.Knows(u); known {
+		l.m.health.Forgive(u)
+		l.m.persistence.health(u)
+		l.step(ctx, in)
+	}
+	return known
 }
 
 func (l *loop) followBootstrap(ctx context.Context) {

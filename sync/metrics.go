@@ -65,8 +65,6 @@ func newCollector(namespace string, most int, status func() Status, failures fun
 				counter, func(r RelayStatus) float64 { return float64(r.Gaps) }),
 			relay("daily_gap_events_total", "Total events that only the daily pass found, although a live subscription should have brought them.",
 				counter, func(r RelayStatus) float64 { return float64(r.Lasting) }),
-			relay("relay_lacking_events", "Number of stored events that the relay lacked at its last pass.",
-				gauge, func(r RelayStatus) float64 { return float64(r.Lacks) }),
 			relay("relay_uptime_ratio", "Connected part of the time since the first attempt, from 0 to 1.",
 				gauge, func(r RelayStatus) float64 { return r.UptimeShare }),
 			relay("disconnects_total", "Total lost connections.",

@@ -24,7 +24,7 @@ func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsy
 	out := make([]graspsync.EventID, 0, len(ids)) // usually nearly all
 	for some := range slices.Chunk(ids, saveBatch) {
 		chunk := slices.DeleteFunc(slices.Clone(some), g.dealtWith)
-		has, err := g.store.has(ctx, chunk)
+		has, err := g.has(ctx, chunk)
 		if err != nil {
 			return nil, fmt.Errorf("reading the store: %w", err)
 		}
@@ -61,12 +61,12 @@ func countsAgain(ev graspsync.Event) bool {
 // event fulfills.
 func (g *ingest) nowHeld(ev graspsync.Event) []pending.Key {
 	keys := append(pending.Fulfils(ev, false), pending.KeyOf(graspsync.OnHeldBy(ev.PubKey)))
-	if a := g.self.index.ListedBy(ev); a != nil {
+	if a := g.index.ListedBy(ev); a != nil {
 		g.self.hold(a)
 	}
-	g.self.index.Note(ev)
+	g.index.Note(ev)
 	if a, err := nip34.ParseAnnouncement(ev); err == nil {
-		if _, can := g.policy.hear(a.Ref.Identifier); !can {
+		if g.recognized(a.Ref.Identifier) == nil {
 			keys = append(keys, onRecognized(a)...)
 		}
 	}
@@ -109,7 +109,7 @@ func (g *ingest) arrived(ctx context.Context, keys []pending.Key) []*pending.Pen
 // refetchMissing requests events by id, unless they are stored.
 func (g *ingest) refetchMissing(ctx context.Context, ask map[graspsync.RelayURL][]graspsync.EventID) {
 	for relay, ids := range ask {
-		has, err := g.store.has(ctx, ids)
+		has, err := g.has(ctx, ids)
 		missing := ids[:0]
 		for i, id := range ids {
 			if err == nil && has[i] {
@@ -141,7 +141,7 @@ func (g *ingest) fulfil(ev graspsync.Event) {
 
 // withdrawn records that an event was removed.
 func (g *ingest) withdrawn(ev graspsync.Event) {
-	g.self.index.Note(ev)
+	g.index.Note(ev)
 	g.reprocess.wakeFor(nil)
 }
 
@@ -182,7 +182,15 @@ func (g *ingest) displaced(ev graspsync.Event) {
 		Later: true, Tries: h.tries,
 	})
 	g.known.Forget(ev.ID)
-	g.reprocess.judgeLater(time.Time{})
+}
+
+func (g *ingest) heldForUser(id graspsync.EventID) (byUser, held bool) {
+	if g.cfg.Holder == nil {
+		return false, false
+	}
+	var err error
+	defer g.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
+	return g.cfg.Holder.HeldForUser(id)
 }
 
 // heldFrom returns the source of a held event.
@@ -194,7 +202,7 @@ func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
 	if known {
 		return h
 	}
-	if byUser, held := g.policy.heldForUser(id); held && !byUser {
+	if byUser, held := g.heldForUser(id); held && !byUser {
 		h.source.Kind = graspsync.CatchUp
 	}
 	return h
@@ -203,9 +211,7 @@ func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
 // letGo records the end of a hold.
 func (g *ingest) letGo(id graspsync.EventID) {
 	if _, held := g.sources.get(id, true); held {
-		if _, later := g.rejected.Whole(); later > 0 {
-			g.reprocess.judgeLater(time.Now())
-		}
+		g.reprocess.freed()
 	}
 }
 
@@ -237,7 +243,6 @@ type reprocessQueue struct {
 	// guarded by mu
 	fulfilled []pending.Key // by events that were stored without the writer
 	overrun   bool          // a limit was exceeded: judge all pending events
-	later     bool          // some event had no room, or room was freed
 	freedAt   time.Time     // when the Policy last ended a hold, which may make room
 }
 
@@ -253,12 +258,11 @@ func (q *reprocessQueue) wakeFor(keys []pending.Key) {
 	q.poke()
 }
 
-// judgeLater records that an event waits for room, or that room was freed at a time.
-func (q *reprocessQueue) judgeLater(freed time.Time) {
+// freed records that the Policy has ended a hold.
+func (q *reprocessQueue) freed() {
 	q.mu.Lock()
-	q.later, q.freedAt = true, latest(q.freedAt, freed)
-	q.mu.Unlock()
-	q.poke()
+	defer q.mu.Unlock()
+	q.freedAt = time.Now()
 }
 
 func (q *reprocessQueue) room() time.Time {
@@ -274,12 +278,12 @@ func (q *reprocessQueue) poke() {
 	}
 }
 
-func (q *reprocessQueue) take() (keys []pending.Key, all, later bool) {
+func (q *reprocessQueue) take() (keys []pending.Key, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	keys, all, later = q.fulfilled, q.overrun, q.later
-	q.fulfilled, q.overrun, q.later = nil, false, false
-	return keys, all, later
+	keys, all = q.fulfilled, q.overrun
+	q.fulfilled, q.overrun = nil, false
+	return keys, all
 }
 
 // maxHeldSources exceeds the room of any purgatory.

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -33,8 +32,7 @@ const (
 
 const (
 	rejectedName   = "rejected"
-	rejectedFormat = "4"     // rejections in another format are forgotten
-	basisName      = "basis" // fingerprint of the identity and the policy
+	rejectedFormat = "5" // rejections in another format are forgotten
 	transportName  = "transport"
 )
 
@@ -60,14 +58,15 @@ type persistence struct {
 	rejected  *pending.RejectedIndex
 	transport Transport
 	telemetry *telemetry
-	basis     []byte // set by New, read-only
+	basis     []byte // fingerprint of the identity and the policy; read-only
 	salt      []byte // set by recall, read-only after that
 
 	// owned by Run and its loop
-	busy    bool // an export is running
-	pending unsavedProgress
-	learned map[graspsync.RelayURL]relaylimits.Learned // of relays that are not listed yet
-	kept    []memory.Kept
+	busy     bool                                       // an export is running
+	progress map[graspsync.RelayURL]*memory.Kept        // not saved yet; nil: remove the record
+	marks    map[graspsync.RelayURL]time.Time           // not saved yet
+	learned  map[graspsync.RelayURL]relaylimits.Learned // of relays that are not listed yet
+	kept     []memory.Kept
 }
 
 func newPersistence(
@@ -90,13 +89,13 @@ func newPersistence(
 
 // start loads the records and starts to save.
 func (r *persistence) start(ctx context.Context) (end func()) {
-	based := r.recall(ctx)
+	r.recall(ctx)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var wg sync.WaitGroup
-	wg.Go(func() { r.memory.Run(ctx) })
-	if !based {
-		wg.Go(func() { r.rebase(ctx) })
-	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.memory.Run(ctx)
+	}()
 	return func() {
 		last, stop := context.WithTimeout(ctx, lastWords)
 		defer stop()
@@ -104,26 +103,19 @@ func (r *persistence) start(ctx context.Context) (end func()) {
 			r.cfg.Logger.Error("saving persistent state failed", keyErr, err)
 		}
 		cancel()
-		wg.Wait()
+		<-ended
 	}
 }
 
-// recall loads the records. based is false if they belong to another identity or policy, or to an
-// unknown one.
-func (r *persistence) recall(running context.Context) (based bool) {
+// recall loads the records. Rejections and confirmed items of another identity or policy do not
+// count, because fetching again costs less than missing repositories for a week. Chunks of
+// rejections begin with the basis, and the salt of the items depends on it.
+func (r *persistence) recall(running context.Context) {
 	ctx, cancel := context.WithTimeout(running, r.cfg.constants.StoreTimeout)
 	defer cancel()
 	loaded, err := r.memory.Load(ctx)
 	if err != nil && running.Err() == nil { // otherwise the records are not needed
 		r.cfg.Logger.Error("reading persistent state failed", keyErr, err)
-	}
-	basis, read := loaded.Chunks[basisName]
-	based = slices.EqualFunc(basis, [][]byte{r.basis}, bytes.Equal)
-	switch {
-	case !read && err != nil: // the record may exist
-		based = true
-	case !based:
-		r.disown(&loaded)
 	}
 	for u, record := range loaded.Health {
 		r.tracker.Import(u, record)
@@ -131,20 +123,29 @@ func (r *persistence) recall(running context.Context) (based bool) {
 	for host, record := range loaded.Hosts {
 		r.tracker.ImportHost(host, record)
 	}
-	if chunks := loaded.Chunks[rejectedName]; chunks != nil {
-		dropped, err := r.rejected.Restore(chunks)
-		if err != nil {
-			r.cfg.Logger.Warn("reading a part of the rejected events failed", keyErr, err)
+	var rejected [][]byte
+	foreign := 0
+	for _, chunk := range loaded.Chunks[rejectedName] {
+		if own, is := bytes.CutPrefix(chunk, r.basis); is {
+			rejected = append(rejected, own)
+		} else if chunk != nil {
+			foreign++
 		}
-		r.telemetry.drop("remembered", dropped.Remembered)
 	}
+	if foreign > 0 {
+		r.cfg.Logger.Info("rejected events forgotten, because the server's name or policy changed")
+	}
+	dropped, err := r.rejected.Restore(rejected)
+	if err != nil {
+		r.cfg.Logger.Warn("reading a part of the rejected events failed", keyErr, err)
+	}
+	r.telemetry.drop("remembered", dropped.Remembered)
 	if chunks := loaded.Chunks[transportName]; chunks != nil {
 		if err := r.importTransport(chunks); err != nil {
 			r.cfg.Logger.Error("restoring the state of the transport failed", keyErr, err)
 		}
 	}
-	r.salt, r.learned, r.kept = loaded.Salt, loaded.Learned, loaded.Kept
-	return based
+	r.salt, r.learned, r.kept = append(loaded.Salt, r.basis...), loaded.Learned, loaded.Kept
 }
 
 // basisOf returns a fingerprint of the identity and the policy.
@@ -152,29 +153,7 @@ func basisOf(identity nip34.Identity, policy string) []byte {
 	addresses := strings.Fields(identity.String())
 	slices.Sort(addresses)
 	sum := sha256.Sum256([]byte(strings.Join(slices.Compact(addresses), " ") + "\n" + policy + "\n" + rejectedFormat))
-	return sum[:]
-}
-
-// disown discards the rejections and the confirmed state of another or unknown identity or policy,
-// because fetching again costs less than missing repositories for a week.
-func (r *persistence) disown(loaded *memory.Loaded) {
-	if len(loaded.Chunks[rejectedName])+len(loaded.Kept) > 0 {
-		r.cfg.Logger.Info("rejected events forgotten, because the server's name or policy changed",
-			"relays", len(loaded.Kept))
-	}
-	delete(loaded.Chunks, rejectedName)
-	for _, k := range loaded.Kept {
-		r.memory.NothingKept(k.Relay)
-	}
-	loaded.Kept = nil
-}
-
-// rebase saves the fingerprint after the old rejections are removed. If the process ends in
-// between, the next process removes them.
-func (r *persistence) rebase(ctx context.Context) {
-	if r.memory.SaveChunks(ctx, rejectedName, nil) == nil && r.memory.Flush(ctx) == nil {
-		_ = r.memory.SaveChunks(ctx, basisName, [][]byte{r.basis}) // the failure is logged by observedState
-	}
+	return sum[:8]
 }
 
 // stats returns the facts that an earlier process learned about a relay.
@@ -234,49 +213,50 @@ func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
 func (r *persistence) forget(u graspsync.RelayURL) {
 	if r.on {
 		r.memory.Forget(u)
-		delete(r.pending.kept, u)
-		delete(r.pending.marks, u)
+		delete(r.progress, u)
+		delete(r.marks, u)
 		r.health(u)
 	}
 }
 
-// unsavedProgress is the confirmed state of the plan. It may be saved only after the records of
-// rejected events are durable, because waiting events count as processed.
-type unsavedProgress struct {
-	kept  map[graspsync.RelayURL]*memory.Kept // nil: remove the record
-	marks map[graspsync.RelayURL]time.Time
-}
-
-// capture copies the confirmed state of the plan. The events of that state are stored, because a
-// batch ends after its events are saved.
-func (p *unsavedProgress) capture(from *plan.Plan) {
+// capture copies the confirmed state of the plan. Its events are stored, because a batch ends after
+// its events are saved. It may be saved only after the records of rejected events are durable,
+// because waiting events count as processed.
+func (r *persistence) capture(from *plan.Plan) {
 	if changed := from.Changed(); len(changed) > 0 {
 		for _, u := range changed {
-			lazy.Put(&p.kept, u, nil)
+			lazy.Put(&r.progress, u, nil)
 		}
 		for _, kept := range from.Kept(changed...) {
-			lazy.Put(&p.kept, kept.Relay, &kept)
+			lazy.Put(&r.progress, kept.Relay, &kept)
 		}
 	}
-	p.marks = maps.Collect(from.Marks())
+	r.marks = maps.Collect(from.Marks())
 }
 
+// confirmed saves the captured state.
 func (r *persistence) confirmed() {
-	for u, kept := range r.pending.kept {
+	for u, kept := range r.progress {
 		if kept == nil {
 			r.memory.NothingKept(u)
 		} else {
 			r.memory.Kept(*kept)
 		}
 	}
-	r.memory.Marks(maps.All(r.pending.marks))
-	r.pending = unsavedProgress{}
+	r.memory.Marks(maps.All(r.marks))
+	r.progress, r.marks = nil, nil
 }
 
 // export saves the rejected events and the state of the Transport. After an error the confirmed
 // state must not be saved.
 func (r *persistence) export(ctx context.Context) error {
-	first := r.memory.SaveChunks(ctx, rejectedName, r.rejected.Export())
+	rejected := r.rejected.Export()
+	for i, chunk := range rejected {
+		if chunk != nil {
+			rejected[i] = slices.Concat(r.basis, chunk)
+		}
+	}
+	first := r.memory.SaveChunks(ctx, rejectedName, rejected)
 	if chunks, err := r.exportTransport(); err != nil { // its earlier record stays
 		r.cfg.Logger.Warn("exporting the state of the transport failed", keyErr, err)
 	} else {

@@ -2,9 +2,7 @@ package sync
 
 import (
 	"context"
-	"errors"
 	"iter"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -61,7 +59,28 @@ type Holder interface {
 // waits until the removed event is stored again, because a memory of removed events would not
 // survive a restart.
 type View interface {
-	AnnouncementView
+	// The first methods answer from memory, without reading the Store.
+
+	// Announced reports whether an accepted announcement makes the repository a hosted one.
+	Announced(ref graspsync.RepoRef) bool
+	// Left reports whether the newest stored announcement of the repository no longer lists this
+	// server.
+	Left(ref graspsync.RepoRef) bool
+	// Family returns all stored announcements with this identifier, accepted or not, because the
+	// maintainers depend on all of them. The caller must not change them. Their Event is nil.
+	Family(identifier string) []*nip34.Announcement
+	// Waiting returns the held announcements that would make a repository with this identifier
+	// hosted. The caller must not change them.
+	Waiting(identifier string) []*nip34.Announcement
+	// Revision returns a comparable value that changes whenever the result of Waiting, Family or
+	// Announcements for this identifier changes, such as a pointer that is allocated at each change.
+	// It is nil for a View that cannot tell versions apart.
+	Revision(identifier string) any
+	// Knows reports whether who is the author of an announcement in Family, or is listed in one. It
+	// may report true for some other keys. It is cheap, to reject most events of unrelated authors.
+	Knows(identifier string, who graspsync.PubKey) bool
+	// Root reports whether id is an accepted patch, pull request or issue of a hosted repository.
+	Root(id graspsync.EventID) bool
 	// Announcements returns the accepted announcements with this identifier, of all owners, in any
 	// order. The caller must not change them. Their Event is nil.
 	Announcements(identifier string) []*nip34.Announcement
@@ -78,145 +97,6 @@ type View interface {
 	Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]graspsync.Event, error)
 	// Wrote reports whether an event by this author is stored, other than a request to vanish.
 	Wrote(ctx context.Context, author graspsync.PubKey) (bool, error)
-}
-
-// AnnouncementView is the part of a [View] that answers from memory, without reading the Store.
-type AnnouncementView interface {
-	// Announced reports whether an accepted announcement makes the repository a hosted one.
-	Announced(ref graspsync.RepoRef) bool
-	// Left reports whether the newest stored announcement of the repository no longer lists this
-	// server.
-	Left(ref graspsync.RepoRef) bool
-	// Family returns all stored announcements with this identifier, accepted or not, because the
-	// maintainers depend on all of them. The caller must not change them. Their Event is nil.
-	Family(identifier string) []*nip34.Announcement
-	// Waiting returns the held announcements that would make a repository with this identifier
-	// hosted. The caller must not change them.
-	Waiting(identifier string) []*nip34.Announcement
-	// Revision returns a value that changes whenever the result of Waiting, Family or Announcements
-	// for this identifier changes.
-	Revision(identifier string) Revision
-	// Knows reports whether who is the author of an announcement in Family, or is listed in one. It
-	// may report true for some other keys. It is cheap, to reject most events of unrelated authors.
-	Knows(identifier string, who graspsync.PubKey) bool
-	// Root reports whether id is an accepted patch, pull request or issue of a hosted repository.
-	Root(id graspsync.EventID) bool
-}
-
-// A Revision identifies a version of the announcements of an identifier. The zero Revision is
-// for a [View] that cannot tell versions apart.
-type Revision struct {
-	// Stored and Waiting identify the stored and the held announcements, nil if there are none.
-	// They must be comparable, such as a pointer to a value that is allocated at each change.
-	Stored, Waiting any
-	Known           bool
-}
-
-// safePolicy calls the Policy, the Holder and the Rules. A panic becomes an error.
-type safePolicy struct {
-	of        Policy
-	holder    Holder // nil if nothing is held
-	view      View
-	rules     Rules // nil: there are none
-	identity  nip34.Identity
-	timeout   time.Duration // of a judgement
-	telemetry *telemetry
-}
-
-var (
-	errVerdict = errors.New("the Policy gave no valid verdict")
-	errHolder  = errors.New("the Policy held an event, and Config.Holder is not set: set it to what tells which events are held")
-)
-
-const (
-	reasonFuture  = "invalid: dated too far ahead"
-	reasonExpired = "invalid: event is expired"
-)
-
-// verdict checks the times of an event and the rules, and then calls the Policy.
-func (p *safePolicy) verdict(ctx context.Context, in graspsync.Incoming) (v graspsync.Verdict, err error) {
-	if p.isAhead(in.Event) {
-		return graspsync.Verdict{Decision: graspsync.Later, Reason: reasonFuture}, nil
-	}
-	if at, expires := nip34.Expiration(in.Event.Event); expires && at <= nostr.Now() { // NIP-40
-		return reject(reasonExpired), nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	defer p.telemetry.recovered(&err, "policy judge")
-	v, err = p.of.Judge(ctx, in.Event, in.Source, p.view)
-	if err == nil && v.Decision == graspsync.Hold && p.holder == nil {
-		return graspsync.Verdict{}, errHolder // without an error the event would be requested again and again
-	}
-	return v, err
-}
-
-// foreign reports whether an event is an announcement for another service, which the Policy rejects
-// whatever its signature. It is called before the signature is checked, so it does not read the
-// Store and does not call Judge.
-func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
-	if ev.Kind != graspsync.KindAnnouncement || p.of == nil {
-		return v, false
-	}
-	a, err := nip34.ParseAnnouncement(ev)
-	if err != nil || p.view.Knows(a.Ref.Identifier, a.Ref.Owner) {
-		return v, false
-	}
-	defer func() {
-		if recover() != nil { // verify and judge the event like others
-			foreign = false
-			p.telemetry.panicked("policy")
-		}
-	}()
-	if p.rules != nil {
-		if reason, _ := p.rules.Blocks(ev); reason != "" || p.rules.BlocksRepository(a.Ref) {
-			return v, false // the verdict depends on a rule
-		}
-	}
-	if p.of.Lists(a) {
-		return v, false
-	}
-	heard := p.of.RecognizedAuthors(a.Ref.Identifier, p.view)
-	if _, is := heard[a.Ref.Owner]; heard == nil || is || len(heard) >= nip34.WaitingBounds().Each {
-		return v, false // with so many maintainers only Judge decides who has room
-	}
-	return unlisted(p.identity, a), true
-}
-
-// isAhead reports whether an event is dated too far in the future.
-func (p *safePolicy) isAhead(ev graspsync.Event) bool {
-	// Compare seconds, because the largest timestamps do not fit into a time.Time.
-	return ev.CreatedAt > nostr.Timestamp(time.Now().Add(FutureTolerance).Unix())
-}
-
-// events reads stored events through the View of the Policy.
-func (p *safePolicy) events(ctx context.Context, ids []graspsync.EventID) (_ map[graspsync.EventID]graspsync.Event, err error) {
-	defer p.telemetry.recovered(&err, whoseStore)
-	return p.view.Events(ctx, ids)
-}
-
-// hear calls [Policy].RecognizedAuthors.
-func (p *safePolicy) hear(identifier string) (heard map[graspsync.PubKey]bool, can bool) {
-	var err error
-	defer p.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
-	heard = p.of.RecognizedAuthors(identifier, p.view)
-	return heard, heard != nil
-}
-
-func (p *safePolicy) heldForUser(id graspsync.EventID) (byUser, held bool) {
-	if p.holder == nil {
-		return false, false
-	}
-	var err error
-	defer p.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
-	return p.holder.HeldForUser(id)
-}
-
-// authority returns the members of a repository, or nil if the Policy cannot tell.
-func (p *safePolicy) authority(ref graspsync.RepoRef) *nip34.Authority {
-	var err error
-	defer p.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
-	return p.of.Authority(ref, p.view)
 }
 
 // Rules are the operator's blocks of events, repositories and relays. After a change

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -431,7 +432,9 @@ func (c *relayConn) perform(actions []session.Action) {
 			c.m.inbox.put(planInput{closed})
 		case session.RateLimited:
 			c.stats.cooled(session.Cooling{Until: a.Until, For: a.For})
-			c.m.inbox.put(rateLimit{conn: c, until: a.Until, reason: a.Reason})
+			c.m.health.RateLimited(c.url, a.Until)
+			c.m.telemetry.remote(slog.LevelInfo, c.url, classRateLimit, "relay limit reached", keyReason, graspsync.Printable(a.Reason))
+			c.m.inbox.put(planInput{plan.RateLimited{Relay: c.url, Epoch: c.epoch, Until: a.Until}})
 		case session.Learned:
 			c.learn(a)
 		case session.SetAside:
@@ -473,27 +476,24 @@ var errHostile = errors.New("hostile relay")
 
 // deliver passes an event to the pipeline.
 func (c *relayConn) deliver(a session.Deliver) {
-	d := delivery{
-		event: a.Event, known: a.Known, gap: a.Gap, size: a.Size, from: c, ids: &c.ids, wait: c.live,
-		src: graspsync.Source{Relay: c.url, Kind: graspsync.Live},
-	}
+	src, wait, gap := graspsync.Source{Relay: c.url, Kind: graspsync.Live}, c.live, a.Gap
 	if a.Batch != 0 {
 		f, ok := c.batches[a.Batch]
 		if !ok {
 			return
 		}
-		d.wait = f.wait
-		d.src.Kind = graspsync.CatchUp
+		wait, src.Kind = f.wait, graspsync.CatchUp
 		switch a.Kind {
 		case plan.DailyHistory:
-			d.src.Kind = graspsync.Daily
+			src.Kind = graspsync.Daily
 		case plan.Audit: // reconciliation should have found it
-			d.src.Kind, d.gap = graspsync.Daily, true
+			src.Kind, gap = graspsync.Daily, true
 		}
 	}
 	c.stats.events.Add(1)
 	start := time.Now()
-	if err := c.m.ingest.submit(c.ctx, d); err != nil {
+	j := &job{incoming: graspsync.Incoming{Event: a.Event, Source: src}, gap: gap, size: int64(a.Size), from: c, waits: []*batchWait{wait}}
+	if err := c.m.ingest.submit(c.ctx, j, a.Known, &c.ids); err != nil {
 		c.end(err)
 	}
 	c.stalled += time.Since(start)
@@ -538,7 +538,7 @@ func (c *relayConn) divide(ctx context.Context, a session.Missing, f *relayBatch
 		if ids, err = g.needed(ctx, ids); err != nil {
 			return nil, nil, err
 		}
-		free, busy = g.inflight.claims.take(c.stats.bad.without(ids), f, time.Now())
+		free, busy = g.inflight.claims.take(slices.DeleteFunc(ids, func(id graspsync.EventID) bool { return c.stats.badSig(id) != "" }), f, time.Now())
 		if len(free) > 0 || len(busy) == 0 || a.More {
 			return free, busy, nil
 		}
@@ -576,7 +576,6 @@ func (c *relayConn) done(a session.Done) {
 		return
 	}
 	delete(c.batches, a.Batch)
-	c.compared(a.Report)
 	c.m.ingest.hurry()
 	f.wait.finish(func() {
 		c.m.ingest.inflight.claims.leave(f)
@@ -647,7 +646,7 @@ const forgeries = 2_000
 // badSignature counts a copy of an event with a wrong signature. Only the first is a proof of
 // hostility, but each is charged for its check.
 func (c *relayConn) badSignature(k copyKey) {
-	if c.stats.bad.add(k) {
+	if c.stats.addBad(k) {
 		c.forged("signature does not match")
 		return
 	}
@@ -771,30 +770,9 @@ func (c *relayConn) send(r wire.Request) []session.Action {
 	return nil
 }
 
-// compared finds the repositories of the events that the relay lacks and reports them to the loop.
-func (c *relayConn) compared(r session.Report) {
-	if r.Reconciled == 0 {
-		return
-	}
-	ids := c.stats.completeness.fresh(r.Lacking, time.Now())
-	if len(ids) == 0 {
-		return
-	}
-	c.m.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, c.m.cfg.constants.StoreTimeout)
-		defer cancel()
-		events, err := c.m.lookUp(ctx, ids)
-		if err != nil && c.ctx.Err() == nil {
-			c.m.cfg.Logger.Debug("reading events for reconciliation failed", keyRelay, c.url.String(), keyErr, err)
-		}
-		c.m.inbox.put(lackingEvents{conn: c, events: events})
-	})
-}
-
 // gap counts an event that a live subscription should have delivered.
 func (c *relayConn) gap(in graspsync.Incoming) {
 	c.stats.gaps.Add(1)
-	c.stats.completeness.missed(c.m.index.ReposOf(in.Event))
 	id := in.Event.ID
 	if in.Source.Kind == graspsync.Daily {
 		c.stats.lasting.Add(1)

@@ -3,7 +3,6 @@ package sync
 import (
 	"hash/maphash"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/limit"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -29,9 +27,7 @@ type relayStats struct {
 	missing         atomic.Uint64 // ids that the relay announced, of events that it did not serve
 	seconds         atomic.Uint64 // seconds with more events than a page
 
-	completeness completeness
-	bad          badSignatures
-	host         limit.Stranger // read-only
+	host limit.Stranger // read-only
 
 	// owned by the loop
 	dead   bool // that it is dead was logged
@@ -46,6 +42,7 @@ type relayStats struct {
 	method   session.Method
 	software string
 	lastErr  string
+	badSigs  *limit.Table[graspsync.EventID, string] // the last signature of each event; may be nil
 }
 
 func (s *relayStats) connected(info wire.Info) {
@@ -102,7 +99,6 @@ func (s *relayStats) fill(r *RelayStatus) {
 	r.Events, r.Stored, r.Bytes = s.events.Load(), s.stored.Load(), s.bytes.Load()
 	r.Unserved, r.Seconds, r.Strikes = s.missing.Load(), s.seconds.Load(), s.strikes.Load()
 	r.Gaps, r.Lasting = s.gaps.Load(), s.lasting.Load()
-	s.completeness.fill(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.Method, r.Software, r.LastError = s.method.String(), graspsync.Printable(s.software), s.lastErr
@@ -178,48 +174,28 @@ func kindName(k plan.Kind) string {
 
 const maxBad = 512
 
-// badSignatures contains the events of a relay that had a wrong signature, over all its
-// connections. At most maxBad are kept. An honest relay may have stored such an event long ago, so
-// each event counts as hostile once and is not checked or fetched again. The zero value is ready.
-// It is safe for concurrent use.
-type badSignatures struct {
-	mu   sync.Mutex
-	sigs *limit.Table[graspsync.EventID, string] // the last signature of each event, guarded by mu; may be nil
-}
-
-// add records a copy and reports whether it is the first bad copy of the event.
-func (b *badSignatures) add(k copyKey) (first bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sigs == nil {
-		b.sigs = limit.NewTable[graspsync.EventID, string](maxBad, 0)
+// addBad records a copy with a wrong signature and reports whether it is the first bad copy of the
+// event. An honest relay may have stored such an event long ago, so each event counts as hostile
+// once and is not checked or fetched again.
+func (s *relayStats) addBad(k copyKey) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.badSigs == nil {
+		s.badSigs = limit.NewTable[graspsync.EventID, string](maxBad, 0)
 	}
-	_, known := b.sigs.Get(k.id)
-	b.sigs.Put(k.id, limit.Stranger{}, 0, k.sig)
+	_, known := s.badSigs.Get(k.id)
+	s.badSigs.Put(k.id, limit.Stranger{}, 0, k.sig)
 	return !known
 }
 
-// has reports whether this copy has a wrong signature.
-func (b *badSignatures) has(k copyKey) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sigs == nil {
-		return false
+// badSig returns the last wrong signature of an event, or "".
+func (s *relayStats) badSig(id graspsync.EventID) (sig string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.badSigs != nil {
+		sig, _ = s.badSigs.Get(id)
 	}
-	sig, known := b.sigs.Get(k.id)
-	return known && sig == k.sig
-}
-
-func (b *badSignatures) without(ids []graspsync.EventID) []graspsync.EventID {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sigs == nil {
-		return ids
-	}
-	return slices.DeleteFunc(ids, func(id graspsync.EventID) bool {
-		_, bad := b.sigs.Get(id)
-		return bad
-	})
+	return sig
 }
 
 // repeatFilter detects a relay that sends the same event repeatedly on a subscription. It is a
@@ -246,89 +222,4 @@ func (r *repeatFilter) seen(sub string, id graspsync.EventID) bool {
 	}
 	*slot = sum
 	return false
-}
-
-// Limits per relay.
-const (
-	lackingIDs    = 2_048 // lacking events of one pass
-	coverageRepos = 1_024 // repositories with their own counts
-)
-
-// lackingAfter is the minimum age of an event that counts as lacking at a relay, because newer
-// events may still arrive.
-const lackingAfter = 10 * time.Minute
-
-// completeness counts, per repository, the events that a relay lacks and the events that only its
-// history delivered. The zero value is empty.
-type completeness struct {
-	mu sync.Mutex
-	// guarded by mu
-	comparedAt time.Time                  // end of the last reconciliation, zero: none
-	seen       map[graspsync.EventID]bool // lacking events of this pass
-	lacks      map[graspsync.RepoRef]int  // number of these by repository
-	lacksAll   int                        // number of these of any repository
-	had        map[graspsync.RepoRef]int  // events that we missed since the start
-}
-
-func (c *completeness) begin() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seen, c.lacks, c.lacksAll = nil, nil, 0
-}
-
-// missed counts an event that should have arrived earlier.
-func (c *completeness) missed(refs []graspsync.RepoRef) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, ref := range refs {
-		countRepo(&c.had, ref)
-	}
-}
-
-func countRepo(m *map[graspsync.RepoRef]int, ref graspsync.RepoRef) {
-	if _, ok := (*m)[ref]; ok || len(*m) < coverageRepos {
-		lazy.Put(m, ref, (*m)[ref]+1)
-	}
-}
-
-// fresh records a reconciliation.
-func (c *completeness) fresh(ids []graspsync.EventID, now time.Time) []graspsync.EventID {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.comparedAt = now
-	var out []graspsync.EventID
-	for _, id := range ids {
-		if len(c.seen) >= lackingIDs {
-			break
-		}
-		if !c.seen[id] {
-			lazy.Put(&c.seen, id, true)
-			out = append(out, id)
-		}
-	}
-	return out
-}
-
-// counted adds the result of a lookup. events has the repositories of each lacking event.
-func (c *completeness) counted(events [][]graspsync.RepoRef) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, refs := range events {
-		c.lacksAll++
-		for _, ref := range refs {
-			countRepo(&c.lacks, ref)
-		}
-	}
-}
-
-func (c *completeness) of(ref graspsync.RepoRef) (lacks, had int, comparedAt time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lacks[ref], c.had[ref], c.comparedAt
-}
-
-func (c *completeness) fill(r *RelayStatus) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r.Lacks, r.ComparedAt = c.lacksAll, c.comparedAt
 }

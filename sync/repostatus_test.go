@@ -59,19 +59,13 @@ func TestRepoStatusCoverage(t *testing.T) {
 		if onA.URL != a.URL() {
 			onA, onB = onB, onA
 		}
-		require.Equal(t, 8, onA.Lacks, "4 issues and 4 comments")
-		require.False(t, onA.ComparedAt.IsZero())
 		require.True(t, onA.Live)
 		require.Equal(t, 11, onA.Confirmed)
 		require.Equal(t, b.URL(), onB.URL)
-		require.True(t, onB.ComparedAt.IsZero(), "nobody knows without NIP-77")
 
 		a.Publish(issues[9]) // someone publishes a missing event there
 		after(26 * time.Hour)
-		s = status()
-		require.Equal(t, 1, s.Relays[0].Missed+s.Relays[1].Missed)
 		relay := r.relay("wss://a.example")
-		require.Equal(t, 7, relay.Lacks, "counted anew by each pass")
 		require.Equal(t, uint64(1), relay.Gaps)
 		require.Equal(t, uint64(1), relay.Lasting)
 

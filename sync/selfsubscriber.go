@@ -1,148 +1,121 @@
 package sync
 
 import (
-	"context"
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/index"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
-	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// selfSubscriber collects the changes by events that our relay stores and removes, for one batch
-// window. Senders never block. The limit grows with the index, because reading a large index takes
-// longer.
+// selfSubscriber collects the changes by events that our relay stores, removes or holds during one
+// batch window, and makes the input of the plan from them: the wanted repositories and their relays.
+// Senders never block.
 type selfSubscriber struct {
-	index *index.Index
-	most  int           // maximum number of changes, or a quarter of the index
-	wake  chan struct{} // one slot
+	m    *SyncManager
+	wake chan struct{} // one slot
 
-	authorsMost int
+	counted map[graspsync.RepoRef]graspsync.EventID // announcements with counted omissions; owned by the loop
 
 	mu sync.Mutex
 	// guarded by mu
-	batch selfBatch                     // of the open window
-	seen  map[graspsync.PubKey]struct{} // recently reported authors, at most authorsMost
+	change  index.Change                              // of the open window
+	all     bool                                      // everything counts as changed
+	held    map[graspsync.RepoRef]*nip34.Announcement // by the Policy
+	authors plan.Authors
+	seen    map[graspsync.PubKey]struct{} // recently reported authors, at most maxAuthors
 }
 
-func newSelfSubscriber(x *index.Index, most, authors int) *selfSubscriber {
-	return &selfSubscriber{index: x, most: most, authorsMost: authors, wake: make(chan struct{}, 1), seen: make(map[graspsync.PubKey]struct{})}
-}
-
-// selfBatch contains the changes of a window.
-type selfBatch struct {
-	change  index.Change
-	held    map[graspsync.RepoRef]*nip34.Announcement // held by the Policy
-	unheld  []*nip34.Announcement                     // not held any more
-	authors []graspsync.PubKey
-	all     bool // change is, or must become, the whole index
-}
-
-func (b *selfBatch) empty() bool {
-	return b.change.Empty() && len(b.held)+len(b.unheld)+len(b.authors) == 0 && !b.all
+func newSelfSubscriber(m *SyncManager) *selfSubscriber {
+	return &selfSubscriber{
+		m: m, wake: make(chan struct{}, 1), seen: make(map[graspsync.PubKey]struct{}),
+		held: make(map[graspsync.RepoRef]*nip34.Announcement), counted: make(map[graspsync.RepoRef]graspsync.EventID),
+	}
 }
 
 func (f *selfSubscriber) stored(ev graspsync.Event) {
 	f.update(func() {
-		f.add(f.index.Stored(ev))
-		f.addAuthor(ev)
+		f.add(f.m.index.Stored(ev))
+		a := ev.PubKey
+		if _, known := f.seen[a]; known || len(f.authors) >= maxAuthors {
+			return
+		}
+		if len(f.seen) >= maxAuthors {
+			clear(f.seen) // reporting an author twice is harmless
+		}
+		f.seen[a] = struct{}{}
+		f.authors = append(f.authors, a)
 	})
-}
-
-// descends applies a stored event that may be a reply.
-func (f *selfSubscriber) descends(ev graspsync.Event) {
-	f.update(func() {
-		f.add(f.index.Reply(ev))
-	})
-}
-
-func (f *selfSubscriber) addAuthor(ev graspsync.Event) {
-	a := ev.PubKey
-	if _, known := f.seen[a]; known || len(f.batch.authors) >= f.authorsMost {
-		return
-	}
-	if len(f.seen) >= f.authorsMost {
-		clear(f.seen) // reporting an author twice is harmless
-	}
-	f.seen[a] = struct{}{}
-	f.batch.authors = append(f.batch.authors, a)
 }
 
 func (f *selfSubscriber) removed(ev graspsync.Event) {
 	f.update(func() {
-		f.add(f.index.Removed(ev))
-		if ev.Kind == graspsync.KindAnnouncement {
-			if a, err := nip34.ParseAnnouncement(ev); err == nil && len(f.batch.unheld) < f.most {
-				f.batch.unheld = append(f.batch.unheld, a)
-			}
+		f.add(f.m.index.Removed(ev))
+		ref := graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()}
+		if h := f.held[ref]; h != nil && h.ID == ev.ID {
+			delete(f.held, ref)
+			f.heldChanged(h.Ref)
 		}
 	})
 }
 
 func (f *selfSubscriber) hold(a *nip34.Announcement) {
+	a = index.WithoutEvent(a)
 	f.update(func() {
-		if len(f.batch.held) < f.most {
-			lazy.Put(&f.batch.held, a.Ref, index.WithoutEvent(a))
-			f.batch.unheld = slices.DeleteFunc(f.batch.unheld, func(o *nip34.Announcement) bool { return o.ID == a.ID })
-		}
+		f.held[a.Ref] = a
+		f.heldChanged(a.Ref)
 	})
 }
 
-// found applies an event that a scan shows, and reports whether it was unknown.
-func (f *selfSubscriber) found(s index.Scan, ev graspsync.Event) (news bool) {
+func (f *selfSubscriber) heldChanged(ref graspsync.RepoRef) {
+	var c index.Change
+	c.SetName(ref.Identifier)
+	c.SetRepo(ref, f.m.index.Announcement(ref))
+	f.add(c)
+}
+
+// apply applies a change of the index that a search of the Store finds.
+func (f *selfSubscriber) apply(find func() index.Change) (found bool) {
 	f.update(func() {
-		c := s.Add(ev)
-		news = !c.Empty()
+		c := find()
+		found = !c.Empty()
 		f.add(c)
 	})
-	return news
-}
-
-// missing applies that a known event is not stored.
-func (f *selfSubscriber) missing(s index.Scan, id graspsync.EventID) {
-	f.update(func() { f.add(s.Missing(id)) })
+	return found
 }
 
 // tellAll makes the loop read the whole index.
-func (f *selfSubscriber) tellAll() {
-	f.update(func() {
-		f.overrunBy(f.batch.change)
-	})
-}
+func (f *selfSubscriber) tellAll() { f.update(f.overrun) }
 
 func (f *selfSubscriber) add(c index.Change) {
-	if f.batch.all || f.tooMany(&c) {
+	if f.all || f.tooMany(&c) {
 		c = c.Beside()
-		f.overrunBy(f.batch.change)
+		f.overrun()
 	}
-	f.batch.change.Merge(c)
-	if f.tooMany(&f.batch.change) {
-		f.overrunBy(f.batch.change)
+	f.change.Merge(c)
+	if f.tooMany(&f.change) {
+		f.overrun()
 	}
 }
 
+// tooMany reports whether reading the whole index costs less than the changes.
 func (f *selfSubscriber) tooMany(c *index.Change) bool {
-	return c.Size() > f.most && c.Size() > f.index.Size()/overrunShare
+	return c.Size() > f.m.cfg.constants.FeedQueue && c.Size() > f.m.index.Size()/overrunShare
 }
 
-// overrunBy replaces the changes by the whole index if there are too many.
-func (f *selfSubscriber) overrunBy(c index.Change) {
-	f.batch.change, f.batch.all = c.Beside(), true
-}
-
-// overrunShare is the divisor of the index size.
 const overrunShare = 4
 
-// update runs change and wakes the loop if the batch has changes.
+func (f *selfSubscriber) overrun() { f.change, f.all = f.change.Beside(), true }
+
+// update runs change and wakes the loop if the window has changes.
 func (f *selfSubscriber) update(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
-	if !f.batch.empty() {
+	if !f.change.Empty() || len(f.authors) > 0 || f.all {
 		select {
 		case f.wake <- struct{}{}:
 		default:
@@ -150,101 +123,183 @@ func (f *selfSubscriber) update(change func()) {
 	}
 }
 
-// take returns the changes since the last call.
-func (f *selfSubscriber) take() selfBatch {
-	b := f.takeChanges()
-	if b.all {
-		beside := b.change
-		b.change = f.index.All()
-		b.change.Merge(beside)
-	}
-	return b
-}
-
-func (f *selfSubscriber) takeChanges() selfBatch {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	b := f.batch
-	f.batch = selfBatch{}
-	return b
-}
-
 // pending reports whether there are changes. Replies do not count, because a relay is synced
 // without them.
 func (f *selfSubscriber) pending() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := f.batch
-	b.change.Descendants, b.change.LeftOut, b.change.Fresh = nil, 0, nil
-	return !b.empty()
+	c := f.change
+	c.Descendants, c.LeftOut, c.Fresh = nil, 0, nil
+	return !c.Empty() || len(f.authors) > 0 || f.all
 }
 
-// scan compares the index with the Store.
-func (m *SyncManager) scan(ctx context.Context) {
-	first, waited := !m.isReady(), make(map[pending.Key]struct{})
-	// Events that begin to wait later find their dependencies in the index.
-	recalls := first && !m.ingest.rejected.Idle()
-	authors := make(map[graspsync.PubKey]struct{}) // the plan requests their deletions
-	var news plan.Authors
-	announcements, listed := 0, ""
-	s := m.index.Begin()
-	missed, err := m.scanStore(ctx, func(ev graspsync.Event) {
-		if m.self.found(s, ev) && !first {
-			m.ingest.fulfil(ev)
-		}
-		if reason, _ := m.cfg.blocks(ev); ev.Kind == graspsync.KindAnnouncement && reason == "" {
-			announcements++
-			if first && listed == "" {
-				listed = listedRelay(ev)
+// take returns the changes of the window and the new authors. all means that c is the whole index.
+func (f *selfSubscriber) take() (c index.Change, authors plan.Authors, all bool) {
+	f.mu.Lock()
+	c, authors, all = f.change, f.authors, f.all
+	f.change, f.authors, f.all = index.Change{}, nil, false
+	f.mu.Unlock()
+	if all {
+		beside := c
+		c = f.m.index.All()
+		c.Merge(beside)
+	}
+	return c, authors, all
+}
+
+// targets returns the input of the plan for changes of the index, see take.
+func (f *selfSubscriber) targets(c index.Change, all bool) plan.Changes {
+	held := f.heldBesides(c)
+	if all {
+		for ref := range held {
+			if _, also := c.Repos[ref]; !also {
+				c.SetRepo(ref, nil)
 			}
 		}
-		if _, known := authors[ev.PubKey]; !known {
-			authors[ev.PubKey] = struct{}{}
-			if news = append(news, ev.PubKey); len(news) >= maxAuthors {
-				m.inbox.put(planInput{news})
-				news = nil
-				clear(authors) // naming an author twice is harmless
-			}
+	}
+	out := plan.Changes{Roots: make([]plan.RootChange, 0, len(c.Roots))}
+	relays := f.relays(held)
+	follow := func(a *nip34.Announcement, level plan.Level) (left int) {
+		c := plan.RepoChange{Ref: a.Ref, Level: level}
+		targets, left := relays(a.Ref)
+		for _, r := range targets {
+			c.Relays = append(c.Relays, r.Relay)
 		}
-		if recalls {
-			m.ingest.awaited(ev, waited)
+		out.Repos = append(out.Repos, c)
+		return left
+	}
+	for ref, a := range c.Repos {
+		switch {
+		case a != nil:
+			f.countOmitted(a, follow(a, plan.LevelFull))
+		case held[ref] != nil:
+			f.countOmitted(held[ref], follow(held[ref], plan.LevelStateOnly))
+		default:
+			delete(f.counted, ref)
+			out.Repos = append(out.Repos, plan.RepoChange{Ref: ref})
 		}
-	}, s.Unseen, func(id graspsync.EventID) { m.self.missing(s, id) })
-	if err != nil {
-		m.inbox.put(scanResult{err: err})
+	}
+	// A changed announcement may change the relays of other repositories with maintainers.
+	also := func(a *nip34.Announcement, level plan.Level) {
+		if _, changed := c.Repos[a.Ref]; !changed && slices.ContainsFunc(a.Maintainers, func(m graspsync.PubKey) bool { return m != a.Ref.Owner }) {
+			follow(a, level)
+		}
+	}
+	for name := range c.Names {
+		for _, a := range f.m.index.Announcements(name) {
+			also(a, plan.LevelFull)
+			delete(held, a.Ref)
+		}
+	}
+	for ref, a := range held {
+		if _, changed := c.Names[ref.Identifier]; changed {
+			also(a, plan.LevelStateOnly)
+		}
+	}
+	for id, refs := range c.Roots {
+		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: f.m.index.RootTime(id)})
+	}
+	for of, refs := range c.Descendants {
+		out.Descendants = append(out.Descendants, plan.DescendantChange{Of: of, Repos: refs})
+	}
+	return out
+}
+
+func (f *selfSubscriber) heldAnnouncement(ref graspsync.RepoRef) *nip34.Announcement {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held[ref]
+}
+
+// heldBesides returns the held announcements. Those of repositories that c announces are no longer
+// held.
+func (f *selfSubscriber) heldBesides(c index.Change) map[graspsync.RepoRef]*nip34.Announcement {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for ref, a := range c.Repos {
+		if a != nil {
+			delete(f.held, ref)
+		}
+	}
+	return maps.Clone(f.held)
+}
+
+// relays returns a function that returns the relays of a repository and the number of others that
+// only maintainers list ([nip34.AnnouncementSet.Targets]). It computes them once per identifier.
+func (f *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) func(graspsync.RepoRef) ([]nip34.Target, int) {
+	waiting := make(map[string][]*nip34.Announcement)
+	for ref, a := range held {
+		waiting[ref.Identifier] = append(waiting[ref.Identifier], a)
+	}
+	rules := make(map[string]func(owner graspsync.PubKey) ([]nip34.Target, int))
+	return func(ref graspsync.RepoRef) ([]nip34.Target, int) {
+		rule := rules[ref.Identifier]
+		if rule == nil {
+			// The order of members is the same on all servers.
+			all := append(f.m.index.Family(ref.Identifier), waiting[ref.Identifier]...)
+			most := f.m.cfg.Limits.MaxRelaysPerRepo
+			rule = nip34.Membership{}.Family(ref.Identifier, all).Targets(nip34.TargetBounds{
+				People: nip34.ServedBounds().Each, Each: most, Most: most, Usable: f.m.usable,
+			})
+			rules[ref.Identifier] = rule
+		}
+		return rule(ref.Owner)
+	}
+}
+
+// listers returns the author who lists each relay of a repository.
+func (f *selfSubscriber) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
+	by := make(map[graspsync.RelayURL]graspsync.PubKey)
+	relays, _ := f.relays(f.heldBesides(index.Change{}))(ref)
+	for _, r := range relays {
+		by[r.Relay] = r.By
+	}
+	return by
+}
+
+// countOmitted counts the omissions of an announcement once. others is the number of relays without
+// room that only maintainers list.
+func (f *selfSubscriber) countOmitted(a *nip34.Announcement, others int) {
+	if f.counted[a.Ref] == a.ID {
 		return
 	}
-	if missed != nil {
-		m.telemetry.drop("scans", 1)
-		m.cfg.Logger.Warn("reading the store ended early", keyErr, missed)
-	}
-	m.inbox.put(planInput{news})
-	s.End(missed != nil)
-	if first {
-		close(m.ready)
-		if announcements > 0 && m.index.Hosted() == 0 {
-			m.cfg.Logger.Warn("no stored announcement lists this server, check the domain",
-				"announcements", announcements, "us", m.identity.String(), "listed", listed)
+	f.counted[a.Ref] = a.ID
+	m := f.m
+	followed := a.Relays[:min(len(a.Relays), m.cfg.Limits.MaxRelaysPerRepo)]
+	plaintext, blocked := 0, 0
+	for _, u := range followed {
+		switch {
+		case m.isOurs(u):
+		case m.tooPlain(u):
+			plaintext++
+		case m.blockedRelay(u):
+			blocked++
 		}
 	}
-	m.inbox.put(scanResult{})
-	// Request events now, because the plan knows the relays.
-	if first {
-		m.ingest.recalled(waited)
-	}
-	m.ingest.reprocess.poke()
+	m.telemetry.drop("plaintext", plaintext)
+	m.telemetry.drop("blocked", blocked)
+	m.telemetry.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
+	m.telemetry.drop("relays_others", others)
+	m.telemetry.drop("relays_unusable", a.UnusableRelays)
+	m.telemetry.drop("clones_listed", a.DroppedClones)
+	m.telemetry.drop("clones_unusable", a.UnusableClones)
+	m.telemetry.drop("maintainers_listed", a.DroppedMaintainers)
+	m.telemetry.drop("maintainers_unusable", a.UnusableMaintainers)
 }
 
-// descend searches for replies in the repositories in of. A nil of means all.
-func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}) {
-	m.inbox.put(threadSearchResult{of, m.findReplies(ctx, of, m.self.descends)})
+// usable reports whether a relay may be followed.
+func (m *SyncManager) usable(u graspsync.RelayURL) bool {
+	return !m.isOurs(u) && !m.tooPlain(u) && !m.blockedRelay(u)
 }
 
-// listedRelay returns a relay that an announcement lists, or "".
-func listedRelay(ev graspsync.Event) string {
-	a, err := nip34.ParseAnnouncement(ev)
-	if err != nil || len(a.Relays) == 0 {
-		return ""
-	}
-	return a.Relays[0].String()
+func (m *SyncManager) blockedRelay(u graspsync.RelayURL) bool {
+	return m.cfg.Rules != nil && m.cfg.Rules.BlocksRelay(u)
+}
+
+func (m *SyncManager) isOurs(u graspsync.RelayURL) bool {
+	return m.identity.IsRelay(u) || u == m.cfg.OwnRelay
+}
+
+func (m *SyncManager) tooPlain(u graspsync.RelayURL) bool {
+	return u.Plaintext() && !m.cfg.AllowPlaintext
 }

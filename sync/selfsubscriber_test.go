@@ -24,7 +24,7 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 	for i := range roots {
 		x.Stored(eventtest.Of(testEvent(10_000+i, graspsync.KindPatch, 1, 1, tagRepo(ref))))
 	}
-	f := newSelfSubscriber(x, 10, 10)
+	f := newSelfSubscriber(&SyncManager{cfg: &Config{constants: constants{FeedQueue: 10}}, index: x})
 	f.tellAll()
 	var stored atomic.Int64
 	began, stop, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -44,18 +44,18 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 	}()
 	<-began
 	before := stored.Load()
-	b := f.take()
+	b, _, everything := f.take()
 	during := stored.Load() - before
 	close(stop)
 	<-done
-	require.True(t, b.all)
+	require.True(t, everything)
 	require.Positive(t, during, "nobody waits")
 	all := make(map[graspsync.EventID]bool)
 	for range 2 { // events stored in between are included, or come next
-		for id := range b.change.Roots {
+		for id := range b.Roots {
 			all[id] = true
 		}
-		b = f.take()
+		b, _, _ = f.take()
 	}
 	require.Len(t, all, roots+min(200, int(stored.Load())))
 }

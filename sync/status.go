@@ -115,12 +115,7 @@ type RelayStatus struct {
 	Seconds  uint64 `json:"full_seconds"` // seconds with more events than a page
 	Gaps     uint64 `json:"gaps"`         // events of history that a live subscription should have delivered
 	Lasting  uint64 `json:"lasting_gaps"` // those of Gaps that only the daily pass found
-	// Lacks is the number of stored events of its repositories that the relay lacked in the last
-	// reconciliation (NIP-77), which ended at ComparedAt (zero: never). At most 2,048 events that
-	// are ten minutes old are counted.
-	Lacks      int       `json:"lacks"`
-	ComparedAt time.Time `json:"compared_at,omitzero"`
-	Strikes    uint64    `json:"strikes"` // proofs of hostility
+	Strikes  uint64 `json:"strikes"`      // proofs of hostility
 
 	Attempts       uint64 `json:"attempts"`
 	Connects       uint64 `json:"connects"` // successful attempts
@@ -198,14 +193,6 @@ type RepoRelay struct {
 	Wanted    int              `json:"wanted"`
 	InFlight  int              `json:"in_flight"`
 	Confirmed int              `json:"confirmed"`
-
-	// Missed is the number of events of this repository in the relay's Gaps ([RelayStatus]): events
-	// that a live subscription should have delivered.
-	Missed int `json:"missed"`
-	// Lacks is the number of stored events that the relay lacked at ComparedAt, the end of its last
-	// reconciliation (NIP-77).
-	Lacks      int       `json:"lacks"`
-	ComparedAt time.Time `json:"compared_at,omitzero"`
 }
 
 // statusBuilder makes the Status and makes a new one only after changes.
@@ -327,7 +314,9 @@ func following(p plan.RelayStatus) string {
 	return p.LiveMethod.String()
 }
 
-func (o *statusBuilder) repoStatus(p plan.RepoStatus, listers map[graspsync.RelayURL]graspsync.PubKey) RepoStatus {
+const levelFull = "full"
+
+func repoStatus(p plan.RepoStatus, listers map[graspsync.RelayURL]graspsync.PubKey) RepoStatus {
 	s := RepoStatus{
 		Ref: p.Ref, Level: levelFull, Roots: p.Roots,
 		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed, Relays: []RepoRelay{},
@@ -336,14 +325,10 @@ func (o *statusBuilder) repoStatus(p plan.RepoStatus, listers map[graspsync.Rela
 		s.Level = "state only"
 	}
 	for _, r := range p.Relays {
-		relay := RepoRelay{
+		s.Relays = append(s.Relays, RepoRelay{
 			URL: r.Relay, ListedBy: listers[r.Relay], Phase: r.Phase.String(), Live: r.Live,
 			Wanted: r.Wanted, InFlight: r.InFlight, Confirmed: r.Confirmed,
-		}
-		if st := o.stats[r.Relay]; st != nil {
-			relay.Lacks, relay.Missed, relay.ComparedAt = st.completeness.of(p.Ref)
-		}
-		s.Relays = append(s.Relays, relay)
+		})
 	}
 	return s
 }

@@ -61,7 +61,7 @@ func (r *telemetry) say(msg string, in graspsync.Incoming, more ...any) {
 }
 
 // refuse counts, records and logs that the Policy rejected or deferred an event.
-func (r *telemetry) refuse(in graspsync.Incoming, is EventCode, v graspsync.Verdict) {
+func (r *telemetry) refuse(in graspsync.Incoming, is StateCode, v graspsync.Verdict) {
 	r.reject(v.Reason)
 	detail := graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
 	r.states.note(in, EventState{Is: is, Reason: v.Reason, Detail: detail, Rule: ruleOf(v.DependsOn)})

@@ -9,8 +9,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
@@ -18,23 +22,21 @@ const (
 	retryFirst = time.Second     // wait before the first retry after a failure
 	retryMost  = 4 * time.Minute // wait while no event can be saved
 
+	// turnEvery is the time between two retries. After a retry the writer serves new events for
+	// turnShare times as long as the retry took.
+	turnEvery = time.Second
+	turnShare = 4
+
 	// askEvery is the minimum time between two requests for events by id. askMost is the maximum
 	// number of ids per relay in one request.
 	askEvery = time.Minute
 	askMost  = 5_000
-
-	// turnEvery is the minimum time between two retries. After a retry the writer serves new events
-	// for turnShare times as long as the retry took.
-	turnEvery = time.Second
-	turnShare = 4
 
 	// maxMisses is the number of failed calls in a row after which the parts of a failed batch are
 	// not tried. One bad event in a full batch causes 9.
 	maxMisses = 16
 	// leastPatience is the divisor of StoreTimeout for small parts of a batch that was too slow.
 	leastPatience = 16
-
-	sayTrouble = time.Minute // minimum time between two log lines
 )
 
 // writer is the last stage of the pipeline. Its goroutine judges and saves one batch after the
@@ -43,31 +45,25 @@ type writer struct {
 	*ingest
 
 	works    uint64         // number of successful saves
+	failures uint64         // of the Store or the Policy
 	misses   int            // failed saves in a row
 	workedAt time.Time      // the last success after complete failure
 	pause    backoff.Streak // while nothing can be saved
+	turnAt   time.Time      // not before this time are unsaved events retried
 	askAt    time.Time      // the next request of ids
-	timer    *time.Timer    // of the next retry, nil if none is due
-	turnAt   time.Time      // when timer fires
-
-	failures uint64    // of the Store or the Policy
-	unsaid   int       // failures since the last line in the log
-	saidAt   time.Time // the last line in the log
+	stays    bool           // the Store cannot remove events
 }
 
 func (w *writer) run(ctx context.Context) {
-	w.arm(time.Time{}) // events of the previous process
+	retry := time.NewTicker(turnEvery)
+	defer retry.Stop()
 	for {
-		var due <-chan time.Time
-		if w.timer != nil {
-			due = w.timer.C
-		}
 		select {
 		case j := <-w.toSave:
 			w.turn(func() { w.process(ctx, more(w.toSave, []*job{j}, saveBatch)) })
 		case <-w.reprocess.wake:
 			w.turn(func() { w.catchUp(ctx) })
-		case <-due:
+		case <-retry.C:
 			w.turn(func() { w.judgeAgain(ctx) })
 		case <-ctx.Done():
 			return
@@ -77,8 +73,6 @@ func (w *writer) run(ctx context.Context) {
 
 // turn runs a part of the work and recovers a panic.
 func (w *writer) turn(work func()) {
-	w.inflight.unsettled.Add(1) // revived events are in no table
-	defer w.inflight.unsettled.Add(-1)
 	defer func() {
 		if p := recover(); p != nil {
 			w.telemetry.panickedIn(whosePipeline, p)
@@ -101,24 +95,11 @@ func (w *writer) contain(j *job, step func()) {
 	step()
 }
 
-// arm schedules a retry at a time, unless an earlier retry is scheduled.
-func (w *writer) arm(at time.Time) {
-	now := time.Now()
-	if at.Before(w.pause.Until) {
-		at = w.pause.Until
-	}
-	wait := max(turnEvery, at.Sub(now))
-	if w.timer == nil || now.Add(wait).Before(w.turnAt) {
-		w.timer, w.turnAt = time.NewTimer(wait), now.Add(wait)
-	}
-}
-
 // catchUp judges the events again that reprocessQueue reports.
 func (w *writer) catchUp(ctx context.Context) {
-	keys, all, later := w.reprocess.take()
-	if later {
-		w.arm(time.Time{})
-	}
+	w.inflight.unsettled.Add(1) // revived events are in no table
+	defer w.inflight.unsettled.Add(-1)
+	keys, all := w.reprocess.take()
 	waiting := append(w.arrived(ctx, keys), w.maintainersChanged(ctx)...)
 	if all {
 		waiting = append(waiting, w.rejected.Anything()...)
@@ -130,55 +111,38 @@ func (w *writer) catchUp(ctx context.Context) {
 // bad event does not always precede the same others.
 func (w *writer) judgeAgain(ctx context.Context) {
 	now := time.Now()
-	w.timer = nil
-	if w.pause.Waits(now) {
-		w.arm(w.pause.Until)
+	if w.pause.Waits(now) || now.Before(w.turnAt) {
 		return
 	}
-	next := now.Add(askEvery)
-	defer func() { // also after a panic
-		if least := time.Now().Add(turnShare * time.Since(now)); !next.IsZero() && next.Before(least) {
-			next = least
+	defer func() { w.turnAt = time.Now().Add(turnShare * time.Since(now)) }() // also after a panic
+	waiting := w.rejected.InTurn(saveBatch, now, w.reprocess.room(), w.workedAt)
+	if len(waiting) > 0 {
+		rand.Shuffle(len(waiting), func(a, b int) { waiting[a], waiting[b] = waiting[b], waiting[a] })
+		jobs := w.revived(waiting)
+		for _, j := range jobs {
+			j.again = true
 		}
-		if !next.IsZero() {
-			w.arm(next)
+		works, failures := w.works, w.failures
+		w.misses = 0
+		w.process(ctx, jobs)
+		if w.failures != failures && w.works == works {
+			w.pause.Again(now, retryFirst, retryMost)
+			w.savesNothing.Store(true)
 		}
-	}()
-	freed := w.reprocess.room()
-	waiting, _ := w.rejected.InTurn(saveBatch, now, freed, w.workedAt)
-	rand.Shuffle(len(waiting), func(a, b int) { waiting[a], waiting[b] = waiting[b], waiting[a] })
-	jobs := w.revived(waiting)
-	for _, j := range jobs {
-		j.again = true
 	}
-	works, failures := w.works, w.failures
-	w.misses = 0
-	w.process(ctx, jobs)
-	if w.failures != failures && w.works == works {
-		w.pause.Again(now, retryFirst, retryMost)
-		w.savesNothing.Store(true)
-	}
-	any := true
 	if w.pause.Times == 0 && !now.Before(w.askAt) {
-		var ask map[graspsync.RelayURL][]graspsync.EventID
-		var gone int
-		ask, gone, any = w.rejected.Overdue(askMost, w.workedAt)
-		w.telemetry.drop("unsaved", gone)
 		w.askAt = now.Add(askEvery)
+		ask, gone := w.rejected.Overdue(askMost, w.workedAt)
+		w.telemetry.drop("unsaved", gone)
 		w.refetchMissing(ctx, ask)
-	}
-	_, at := w.rejected.InTurn(0, now, freed, w.workedAt)
-	switch {
-	case !at.IsZero() && at.Before(next):
-		next = at
-	case !any:
-		next = time.Time{}
 	}
 }
 
 // process judges jobs, saves the accepted events and continues with the events that waited for
 // them. If many events waited, new events get half of the batches.
 func (w *writer) process(ctx context.Context, jobs []*job) {
+	w.inflight.unsettled.Add(1) // woken events are in no table
+	defer w.inflight.unsettled.Add(-1)
 	defer func() { // also after a panic
 		for _, j := range jobs {
 			w.end(j, false)
@@ -201,52 +165,73 @@ func (w *writer) judge(ctx context.Context, jobs []*job) (accepted []*job, woken
 	accepted = make([]*job, 0, len(jobs))
 	for _, j := range jobs {
 		w.contain(j, func() {
-			accept, more := w.judgeOne(ctx, j)
-			if woken = append(woken, more...); accept {
+			switch {
+			case !j.revived && w.known.Has(j.key.id): // another copy was processed in the meantime
+				w.telemetry.duplicates.Add(1)
+				w.end(j, true)
+				return
+			case j.foreign:
+				w.judgeForeign(j)
+				return
+			}
+			verdict, err := w.verdict(ctx, j.incoming)
+			if err != nil {
+				w.failed(j, fmt.Errorf("judging event %s: %w", j.key.id, err))
+				return
+			}
+			switch verdict.Decision {
+			case graspsync.Accept:
 				accepted = append(accepted, j)
+			case graspsync.Hold:
+				woken = append(woken, w.held(ctx, j)...)
+			case graspsync.Depend:
+				w.depend(j, verdict)
+			case graspsync.Reject:
+				w.reject(j, verdict)
+			case graspsync.Later:
+				w.postpone(j, verdict)
 			}
 		})
 	}
 	return accepted, woken
 }
 
-func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*pending.PendingEvent) {
-	if !j.revived && w.known.Has(j.key.id) { // another copy was processed in the meantime
-		w.telemetry.duplicates.Add(1)
-		w.end(j, true)
-		return false, nil
+var (
+	errVerdict = errors.New("the Policy gave no valid verdict")
+	errHolder  = errors.New("the Policy held an event, and Config.Holder is not set: set it to what tells which events are held")
+)
+
+const (
+	reasonFuture  = "invalid: dated too far ahead"
+	reasonExpired = "invalid: event is expired"
+)
+
+// verdict checks the times of an event, and then calls the Policy.
+func (g *ingest) verdict(ctx context.Context, in graspsync.Incoming) (v graspsync.Verdict, err error) {
+	// Compare seconds, because the largest timestamps do not fit into a time.Time.
+	if in.Event.CreatedAt > nostr.Timestamp(time.Now().Add(FutureTolerance).Unix()) {
+		return graspsync.Verdict{Decision: graspsync.Later, Reason: reasonFuture}, nil
 	}
-	if j.foreign {
-		w.judgeForeign(j)
-		return false, nil
+	if at, expires := nip34.Expiration(in.Event.Event); expires && at <= nostr.Now() { // NIP-40
+		return reject(reasonExpired), nil
 	}
-	verdict, err := w.policy.verdict(ctx, j.incoming)
-	if err == nil && (verdict.Decision < graspsync.Accept || verdict.Decision > graspsync.Later || verdict.Decision == graspsync.Depend && len(verdict.DependsOn) == 0) {
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.constants.StoreTimeout)
+	defer cancel()
+	defer g.telemetry.recovered(&err, "policy judge")
+	switch v, err = g.policy.Judge(ctx, in.Event, in.Source, g.view); {
+	case err != nil:
+	case v.Decision < graspsync.Accept || v.Decision > graspsync.Later || v.Decision == graspsync.Depend && len(v.DependsOn) == 0:
 		err = errVerdict
+	case v.Decision == graspsync.Hold && g.cfg.Holder == nil:
+		err = errHolder // without an error the event would be requested again and again
 	}
-	if err != nil {
-		w.failed(j, fmt.Errorf("judging event %s: %w", j.key.id, err))
-		return false, nil
-	}
-	switch verdict.Decision {
-	case graspsync.Accept:
-		return true, nil
-	case graspsync.Hold:
-		return false, w.held(ctx, j)
-	case graspsync.Depend:
-		w.depend(j, verdict)
-	case graspsync.Reject:
-		w.reject(j, verdict)
-	case graspsync.Later:
-		w.postpone(j, verdict)
-	}
-	return false, nil
+	return v, err
 }
 
 // judgeForeign rejects an announcement with an unchecked signature. If its author is recognized by
 // now, it is requested again and verified.
 func (w *writer) judgeForeign(j *job) {
-	if v, foreign := w.policy.foreign(j.incoming.Event); foreign {
+	if v, foreign := w.foreign(j.incoming.Event); foreign {
 		w.reject(j, v)
 		return
 	}
@@ -274,11 +259,10 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 	n := j.note()
 	n.Later = true
 	w.unwanted(j, IsPostponed, v, n)
-	w.arm(time.Time{})
 }
 
 // unwanted counts and records an event that is not stored.
-func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.Note) {
+func (w *writer) unwanted(j *job, is StateCode, v graspsync.Verdict, n pending.Note) {
 	w.telemetry.refuse(j.incoming, is, v)
 	w.note(n)
 	w.end(j, true)
@@ -325,7 +309,7 @@ func (w *writer) save(ctx context.Context, jobs []*job, patience time.Duration) 
 			events = append(events, j.incoming)
 		}
 	}
-	outcomes, err := w.store.save(ctx, events, patience)
+	outcomes, err := w.saveEvents(ctx, events, patience)
 	if err != nil {
 		w.misses++
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -354,6 +338,19 @@ func (w *writer) save(ctx context.Context, jobs []*job, patience time.Duration) 
 		}
 	}
 	return woken
+}
+
+var errOutcomes = errors.New("the Store gave another number of outcomes than events")
+
+func (w *writer) saveEvents(ctx context.Context, events []graspsync.Incoming, patience time.Duration) (outcomes []graspsync.Outcome, err error) {
+	defer w.telemetry.recovered(&err, "store save")
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	outcomes, err = w.store.Save(ctx, events)
+	if err == nil && len(outcomes) != len(events) {
+		err = errOutcomes
+	}
+	return outcomes, err
 }
 
 func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*pending.PendingEvent) {
@@ -401,7 +398,6 @@ func (w *writer) worked() {
 	if w.pause.Times > 0 {
 		w.pause, w.workedAt = backoff.Streak{}, time.Now()
 		w.savesNothing.Store(false)
-		w.arm(w.workedAt)
 		w.cfg.Logger.Info("saving events succeeded again", "unsaved", w.rejected.Unsaved())
 	}
 }
@@ -412,10 +408,8 @@ func (w *writer) failed(j *job, err error) {
 	w.telemetry.failed.Add(1)
 	w.telemetry.states.note(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
 	w.failures++
-	w.unsaid++
-	if now := time.Now(); w.saidAt.IsZero() || now.Sub(w.saidAt) >= sayTrouble {
-		w.cfg.Logger.Warn("saving events failed, will retry", "failures", w.unsaid, "unsaved", w.rejected.Unsaved()+1, keyErr, err)
-		w.saidAt, w.unsaid = now, 0
+	if w.telemetry.says.Allow(limit.Stranger{ID: "saving"}, 1) {
+		w.cfg.Logger.Warn("saving events failed, will retry", "unsaved", w.rejected.Unsaved()+1, keyErr, err)
 	}
 	w.known.Forget(j.key.id) // an earlier result no longer counts
 	if !j.revived && j.incoming.Source.Kind != graspsync.Live && !w.rejected.HasRoom(j.size) {
@@ -425,7 +419,6 @@ func (w *writer) failed(j *job, err error) {
 	n := j.note()
 	n.Unsaved = true
 	w.note(n)
-	w.arm(time.Time{})
 	w.end(j, true)
 }
 

@@ -61,9 +61,6 @@ func (t *text) event(s relaysync.EventState, st relaysync.Status) {
 		t.first("event", string(s.Is), id, reason(s))
 	}
 	t.arrived(s)
-	if s.DeletedBy != (graspsync.EventID{}) {
-		t.add("The deletion is %s.", s.DeletedBy)
-	}
 	if s.Again && s.Is == relaysync.IsRejected {
 		if strings.HasPrefix(s.Reason, "blocked: announcement") {
 			t.add("A newer announcement that lists this server is accepted. This one is accepted when a stored announcement lists its author as a maintainer.")
@@ -169,9 +166,6 @@ func (t *text) repoStatus(r *relaysync.RepoStatus) {
 	}
 	for _, rel := range r.Relays {
 		line := fmt.Sprintf("%s is %s: %d of %d items are complete", rel.URL, rel.Phase, rel.Confirmed, rel.Wanted)
-		if rel.Lacks > 0 {
-			line += fmt.Sprintf("; at %s it lacked %s", t.at(rel.ComparedAt), plural(rel.Lacks, "stored event", "stored events"))
-		}
 		t.add("%s.", line)
 	}
 	for _, line := range maintainers(*r) {

@@ -42,7 +42,7 @@ func TestEvents(t *testing.T) {
 			"wss://a.example is disconnected: refused.",
 		}},
 		{relaysync.EventState{Is: relaysync.IsUnknown}, []string{"because older records were evicted"}},
-		{relaysync.EventState{Is: relaysync.IsDeleted, DeletedBy: graspsync.EventID{1}}, []string{"is deleted, as its author asked", graspsync.EventID{1}.String()}},
+		{relaysync.EventState{Is: relaysync.IsDeleted}, []string{"is deleted, as its author asked"}},
 	} {
 		said := told(func(x *text) { x.event(c.state, status) })
 		for _, want := range c.want {

@@ -280,10 +280,12 @@ func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
 	return ""
 }
 
-func (v *waitingView) Revision(identifier string) relaysync.Revision {
-	g := v.View.Revision(identifier)
-	g.Waiting = v.where.Revision(identifier)
-	return g
+func (v *waitingView) Revision(identifier string) any {
+	stored, waiting := v.View.Revision(identifier), v.where.Revision(identifier)
+	if stored == nil || waiting == nil {
+		return stored
+	}
+	return [2]any{stored, waiting}
 }
 
 func (v *waitingView) Knows(identifier string, who graspsync.PubKey) bool {

@@ -55,7 +55,7 @@ func (s *server) of(ref graspsync.RepoRef) (relaysync.RepoStatus, error) {
 	for n := range min(4, len(s.status.Relays)) {
 		rel := s.status.Relays[(i+n)%len(s.status.Relays)]
 		r.Relays = append(r.Relays, relaysync.RepoRelay{
-			URL: rel.URL, Phase: rel.Phase, Live: rel.Phase == "live", Wanted: 8, Confirmed: 7, Lacks: i % 5, ComparedAt: s.status.At.Add(-time.Hour),
+			URL: rel.URL, Phase: rel.Phase, Live: rel.Phase == "live", Wanted: 8, Confirmed: 7,
 		})
 	}
 	return r, nil
@@ -99,7 +99,7 @@ func large(relays, repos int) *server {
 			URL: u, Phase: phases[k], Health: healths[k], Bootstrap: i == 0, Repos: 3 + i%50, Wanted: 120 + i, Confirmed: 120 + i - (i*13)%60,
 			InFlight: 4, LiveSubscriptions: 3, LiveFilters: 12, Following: "live", Method: "NIP-77", Software: "strfry 1.0.4",
 			Events: uint64(1000 * i), Stored: uint64(90 * i), Bytes: uint64(400_000 * i), Gaps: uint64(i % 3), UptimeShare: 0.97, UptimeSeconds: 111_600, DowntimeSeconds: 3600,
-			Attempts: 4, Connects: 3, FailedAttempts: 1, ComparedAt: now.Add(-3 * time.Hour), Lacks: 4, NextPass: now.Add(20 * time.Hour),
+			Attempts: 4, Connects: 3, FailedAttempts: 1, NextPass: now.Add(20 * time.Hour),
 		}
 		if k == 4 {
 			r.Failures, r.LastError, r.NextAttempt, r.UptimeShare = 7, "dial tcp: lookup relay.example.com: no such host", now.Add(42*time.Minute), 0.1

@@ -122,7 +122,7 @@ type repositoriesData struct {
 
 type repositoryRow struct {
 	relaysync.RepoStatus
-	Connected, Live, Missed, Lacks int
+	Connected, Live int
 }
 
 func (p *Page) repositories(ctx context.Context, s snapshot, q url.Values) (any, error) {
@@ -148,8 +148,6 @@ func (p *Page) repositories(ctx context.Context, s snapshot, q url.Values) (any,
 			if rel.Live {
 				row.Live++
 			}
-			row.Missed += rel.Missed
-			row.Lacks += rel.Lacks
 		}
 		d.Rows = append(d.Rows, row)
 	}

@@ -13,5 +13,5 @@ package syncmock
 
 //go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -imports=relaysync=github.com/graspsync/graspsync/sync -source=../store.go -destination=store.go -package=syncmock
 //go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -imports=relaysync=github.com/graspsync/graspsync/sync -source=../transport.go -destination=transport.go -package=syncmock -exclude_interfaces=Skimmer,Signer
-//go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -imports=relaysync=github.com/graspsync/graspsync/sync -source=../policy.go -destination=policy.go -package=syncmock -exclude_interfaces=Holder,View,AnnouncementView,Rules
+//go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -imports=relaysync=github.com/graspsync/graspsync/sync -source=../policy.go -destination=policy.go -package=syncmock -exclude_interfaces=Holder,View,Rules
 //go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod goimports -local github.com/graspsync/graspsync -w .

@@ -134,7 +134,7 @@ func (s *state) RepoStatus(_ context.Context, refs ...graspsync.RepoRef) (out []
 	for i, ref := range refs {
 		r := relaysync.RepoStatus{Ref: ref, Level: "full", Maintainers: []nip34.Person{{Key: ref.Owner, Kind: nip34.Root}}, Roots: 7 * i % 40, Wanted: 30, Confirmed: 30 - i%3, InFlight: i % 3}
 		for _, rel := range s.status.Relays[:min(2, len(s.status.Relays))] {
-			r.Relays = append(r.Relays, relaysync.RepoRelay{URL: rel.URL, Phase: rel.Phase, Live: true, Wanted: 8, Confirmed: 7, Lacks: i % 5, ComparedAt: s.status.At.Add(-time.Hour)})
+			r.Relays = append(r.Relays, relaysync.RepoRelay{URL: rel.URL, Phase: rel.Phase, Live: true, Wanted: 8, Confirmed: 7})
 		}
 		out = append(out, r)
 	}

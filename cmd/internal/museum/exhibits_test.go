@@ -76,7 +76,7 @@ var exhibits = []exhibit{
 
 	// Events and relays to ask for.
 	{
-		"relays that only a listed maintainer names are not asked", "sync/targetbuilder.go",
+		"relays that only a listed maintainer names are not asked", "sync/selfsubscriber.go",
 		"		c.Relays = append(c.Relays, r.Relay)\n", "		if r.By == c.Ref.Owner {\n			c.Relays = append(c.Relays, r.Relay)\n		}\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
@@ -89,11 +89,11 @@ var exhibits = []exhibit{
 	},
 	{
 		"ids are not compared with the event", "sync/ingest.go",
-		"if !d.ids.Check(d.event) {", "if false {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
+		"if !ids.Check(ev) {", "if false {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
 	{
 		"an id is known before it was verified", "sync/ingest.go",
-		"if !d.ids.Check(d.event) {", "g.known.Add(id)\n\tif !d.ids.Check(d.event) {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
+		"if !ids.Check(ev) {", "g.known.Add(ev.ID)\n\tif !ids.Check(ev) {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
 	{
 		"only the first tag counts", "nip34/tags.go",
@@ -157,7 +157,7 @@ var exhibits = []exhibit{
 		oneSeed(21), "foreign",
 	},
 	{
-		"nothing begins while our store is not sure that it gave all", "sync/selfsubscriber.go",
+		"nothing begins while our store is not sure that it gave all", "sync/scan.go",
 		"if err != nil {\n		m.inbox.put(scanResult{err: err})\n		return\n	}\n	if missed", "if err == nil {\n		err = missed\n	}\n	if err != nil {\n		m.inbox.put(scanResult{err: err})\n		return\n	}\n	if missed", "./sync", "TestSimulation$",
 		oneSeed(34), "lost",
 	},
@@ -178,7 +178,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"whoever says so is a maintainer", "sync/grasp.go",
-		"	if p.speaks(s.Ref, view) {\n		return accept()\n", "	if p != nil {\n		return accept()\n", "./sync", "TestSimulation$",
+		"	if p.isMember(s.Ref, view) {\n		return accept()\n", "	if p != nil {\n		return accept()\n", "./sync", "TestSimulation$",
 		oneSeed(6), "foreign",
 	},
 	{
@@ -260,7 +260,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"each event that can not be saved is a line in the log", "sync/writer.go",
-		"now.Sub(w.saidAt) >= sayTrouble {", "now.Sub(w.saidAt) >= 0 {", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m", nil, "lines of the log",
+		"limit.Stranger{ID: \"saving\"}", "limit.Stranger{ID: fmt.Sprint(w.failures)}", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m", nil, "lines of the log",
 	},
 	{
 		"each event that a relay kept back is a line in the log", "sync/telemetry.go",

@@ -41,10 +41,15 @@ func New(lists func(*nip34.Announcement) bool, us nip34.Identity, panicked func(
 }
 
 // Announcements returns the accepted announcements with an identifier. They have no Event.
-func (x *Index) Announcements(identifier string) []*nip34.Announcement {
+func (x *Index) Announcements(identifier string) (out []*nip34.Announcement) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return slices.Clip(x.tables.named[identifier])
+	for _, a := range x.tables.family[identifier] {
+		if x.tables.repos[a.Ref].ann != nil {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // Announced reports whether a repository is hosted.
@@ -92,14 +97,14 @@ func (x *Index) Related() (out []string) {
 	return slices.Compact(out)
 }
 
-// Version returns a value that changes with Family and Announcements, or nil.
-func (x *Index) Version(identifier string) any {
+// Revision returns a value that changes with Family and Announcements.
+func (x *Index) Revision(identifier string) any {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if g := x.tables.generations[identifier]; g != nil {
-		return g
+	if family := x.tables.family[identifier]; len(family) > 0 {
+		return &family[0]
 	}
-	return nil
+	return 0
 }
 
 // Knows reports whether who is the author of an announcement in Family, or is listed in one.
@@ -356,7 +361,7 @@ const allStep = 100
 func (x *Index) All() (c Change) {
 	t := x.tables
 	x.mu.RLock()
-	c.Repos = make(map[graspsync.RepoRef]*nip34.Announcement, len(t.named))
+	c.Repos = make(map[graspsync.RepoRef]*nip34.Announcement, t.hosted)
 	c.Roots = make(map[graspsync.EventID][]graspsync.RepoRef, len(t.roots))
 	x.mu.RUnlock()
 	each(x, maps.All(t.repos), func(ref graspsync.RepoRef, r *repoEntry) {
@@ -414,31 +419,6 @@ func (x *Index) Announcement(ref graspsync.RepoRef) *nip34.Announcement {
 	return x.tables.announcement(ref)
 }
 
-// repositories of one event
-const maxRepos = 16
-
-// ReposOf returns at most 16 repositories of an event: its own, those that it tags, and those of
-// the root events and replies that it tags.
-func (x *Index) ReposOf(ev graspsync.Event) []graspsync.RepoRef {
-	refs := nip34.RepoRefs(ev.Event)
-	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
-		refs = append(refs, graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()})
-	}
-	ids := nip34.EventRefs(ev.Event)
-	x.mu.RLock()
-	for _, id := range ids {
-		if root := x.tables.roots[id]; root != nil {
-			refs = append(refs, root.refs()...)
-		} else if n := x.tables.threads.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
-			refs = append(refs, x.tables.threads.reposBelow(n.place)...)
-		}
-	}
-	x.mu.RUnlock()
-	slices.SortFunc(refs, graspsync.RepoRef.Compare)
-	refs = slices.Compact(refs)
-	return refs[:min(len(refs), maxRepos)]
-}
-
 // RootsOf returns the known root events of a repository.
 func (x *Index) RootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	x.mu.RLock()
@@ -454,64 +434,35 @@ func (x *Index) RootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	return ids
 }
 
-// AtDepth returns the ids and addresses at a number of references from the repositories in of and
-// their root events. A nil of means all repositories. Depth 0 returns these themselves.
+// AtDepth returns the ids and addresses at a number of references from the hosted repositories in of
+// and their root events. Depth 0 returns these themselves.
 func (x *Index) AtDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []graspsync.EventID, addresses []string) {
 	t := x.tables
-	top := func(ref graspsync.RepoRef, r *repoEntry) {
-		if r != nil && r.ann != nil {
-			addresses = append(addresses, ref.String())
-		}
-	}
-	root := func(id graspsync.EventID) {
-		if _, _, is := t.threads.top(refKey(id)); is {
-			ids = append(ids, id)
-		}
-	}
-	below := func(n *node) {
-		if n.place.depth != depth {
+	each(x, maps.All(of), func(ref graspsync.RepoRef, _ struct{}) {
+		r := t.repos[ref]
+		if r == nil || r.ann == nil {
 			return
 		}
-		ids = append(ids, n.id)
-		if n.address != "" {
-			addresses = append(addresses, n.address)
+		tops := []refKey{addressRef(ref.String())}
+		if depth == 0 {
+			addresses = append(addresses, ref.String())
 		}
-	}
-	switch {
-	case of == nil && depth == 0:
-		each(x, maps.All(t.repos), top)
-		each(x, maps.All(t.roots), func(id graspsync.EventID, _ *rootEntry) { root(id) })
-	case of == nil:
-		each(x, maps.All(t.threads.nodes), func(k refKey, n *node) {
-			if k == n.keys()[0] {
-				below(n)
+		for root := range r.roots {
+			if tops = append(tops, refKey(root.id)); depth == 0 {
+				ids = append(ids, root.id)
 			}
-		})
-	default:
-		each(x, maps.All(of), func(ref graspsync.RepoRef, _ struct{}) {
-			r := t.repos[ref]
-			if r == nil {
-				return
-			}
-			if depth == 0 {
-				top(ref, r)
-			}
-			branches := []refKey{addressRef(ref.String())}
-			for one := range r.roots {
-				if depth == 0 {
-					root(one.id)
+		}
+		for _, top := range tops {
+			for n := range t.threads.branches[top] {
+				if n.place.depth != depth {
+					continue
 				}
-				branches = append(branches, refKey(one.id))
-			}
-			for _, k := range branches {
-				for n := range t.threads.branches[k] {
-					if depth > 0 {
-						below(n)
-					}
+				if ids = append(ids, n.id); n.address != "" {
+					addresses = append(addresses, n.address)
 				}
 			}
-		})
-	}
+		}
+	})
 	slices.SortFunc(ids, graspsync.EventID.Compare)
 	slices.Sort(addresses)
 	return slices.Compact(ids), slices.Compact(addresses)

@@ -308,8 +308,7 @@ func TestIndexForgetsTombstones(t *testing.T) {
 		}
 		x.Stored(eventtest.Of(ev))
 	}
-	assert.LessOrEqual(t, x.tables.erased.Len(), maxRecent)
-	assert.LessOrEqual(t, x.tables.ended.Len(), maxRecent)
+	assert.LessOrEqual(t, x.tables.deleted.Len(), maxDeletions)
 	x.Stored(eventtest.Of(testAnnouncement(10, 2, "x", 6, "ours")))
 	x.Stored(eventtest.Of(testEvent(11, 1621, 2, 6, tagRepo(testRepo(2, "x")))))
 	x.check(t, &twinStore{}, newFacts())

@@ -2,6 +2,7 @@ package index
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"unique"
@@ -83,32 +84,25 @@ func (c *Change) setDescendant(of filters.Descendant, refs []graspsync.RepoRef) 
 }
 
 type tables struct {
-	repos       map[graspsync.RepoRef]*repoEntry // that are announced, or tagged by a root event
-	named       map[string][]*nip34.Announcement // accepted, by identifier; slices are immutable
-	family      map[string][]*nip34.Announcement
-	generations map[string]*generation           // a new one after each change of family
-	known       *nip34.AuthorIndex               // the people in family
-	byID        map[graspsync.EventID]*repoEntry // by the id of the newest announcement
-	roots       map[graspsync.EventID]*rootEntry
-	threads     *threads
+	repos   map[graspsync.RepoRef]*repoEntry // that are announced, or tagged by a root event
+	family  map[string][]*nip34.Announcement // by identifier; each change makes a new slice
+	known   *nip34.AuthorIndex               // the people in family
+	byID    map[graspsync.EventID]*repoEntry // by the id of the newest announcement
+	roots   map[graspsync.EventID]*rootEntry
+	threads *threads
 
 	scan uint32
 	// removed events, and addresses of stored and removed announcements, since the start of the
 	// scan
 	reported *limit.Table[refKey, struct{}]
-	// Recent deletions, for events that are reported after their deletion.
-	ended    *limit.Table[graspsync.RepoRef, nostr.Timestamp]
-	erased   *limit.Table[authored, struct{}]
-	vanished *limit.Table[graspsync.PubKey, nostr.Timestamp]
+	// Recent deletions by time, for events that are reported after their deletion.
+	deleted *limit.Table[deletion, nostr.Timestamp]
 	// The repositories in which an author has events, for requests to vanish.
 	wrote  map[unique.Handle[graspsync.PubKey]]map[*repoEntry]int
 	hosted int
 	// the Policy panicked over an announcement since the start of the last scan
 	doubted bool
 }
-
-// generation is identified by its address.
-type generation struct{ _ byte }
 
 type repoEntry struct {
 	ref    graspsync.RepoRef
@@ -153,31 +147,41 @@ func (r *rootEntry) owner() *repoEntry {
 	return nil
 }
 
-// with its claimed author
-type authored struct {
-	id     graspsync.EventID
+// deletion identifies the events of an author that a deletion or request to vanish covers.
+type deletion struct {
 	author graspsync.PubKey
+	of     refKey // or everything
+}
+
+var everything = addressRef("")
+
+// delete records a deletion.
+func (t *tables) delete(d deletion, until nostr.Timestamp) {
+	if before, ok := t.deleted.Get(d); !ok || until > before {
+		t.deleted.Put(d, ownerStranger(d.author), 0, until)
+	}
+}
+
+// isDeleted reports whether a recent deletion covers an event.
+func (t *tables) isDeleted(author graspsync.PubKey, at nostr.Timestamp, keys ...refKey) bool {
+	return slices.ContainsFunc(append(keys, everything), func(k refKey) bool {
+		until, ok := t.deleted.Get(deletion{author, k})
+		return ok && at <= until
+	})
 }
 
 func newTables() *tables {
 	roots := make(map[graspsync.EventID]*rootEntry)
 	return &tables{
-		generations: make(map[string]*generation), known: nip34.NewAuthorIndex(),
-
-		repos:  make(map[graspsync.RepoRef]*repoEntry),
-		named:  make(map[string][]*nip34.Announcement),
-		family: make(map[string][]*nip34.Announcement),
-		byID:   make(map[graspsync.EventID]*repoEntry),
-		roots:  roots,
-		wrote:  make(map[unique.Handle[graspsync.PubKey]]map[*repoEntry]int),
-
-		ended:    limit.NewTable[graspsync.RepoRef, nostr.Timestamp](maxRecent, 0),
-		erased:   limit.NewTable[authored, struct{}](maxRecent, 0),
-		vanished: limit.NewTable[graspsync.PubKey, nostr.Timestamp](maxRecent, 0),
-
+		repos:    make(map[graspsync.RepoRef]*repoEntry),
+		family:   make(map[string][]*nip34.Announcement),
+		known:    nip34.NewAuthorIndex(),
+		byID:     make(map[graspsync.EventID]*repoEntry),
+		roots:    roots,
+		wrote:    make(map[unique.Handle[graspsync.PubKey]]map[*repoEntry]int),
+		deleted:  limit.NewTable[deletion, nostr.Timestamp](maxDeletions, 0),
 		reported: limit.NewTable[refKey, struct{}](maxReported, 0),
-
-		threads: newThreads(roots),
+		threads:  newThreads(roots),
 	}
 }
 
@@ -193,13 +197,7 @@ func (t *tables) repo(ref graspsync.RepoRef) *repoEntry {
 
 // announce applies a version of an announcement. Only the newest counts.
 func (t *tables) announce(a *nip34.Announcement, listed bool, c *Change) {
-	if until, ok := t.vanished.Get(a.Ref.Owner); ok && a.CreatedAt <= until {
-		return
-	}
-	if until, ok := t.ended.Get(a.Ref); ok && a.CreatedAt <= until {
-		return
-	}
-	if _, ok := t.erased.Get(authored{a.ID, a.Ref.Owner}); ok {
+	if t.isDeleted(a.Ref.Owner, a.CreatedAt, addressRef(a.Ref.String()), refKey(a.ID)) {
 		return
 	}
 	r := t.repo(a.Ref)
@@ -216,9 +214,7 @@ func (t *tables) announce(a *nip34.Announcement, listed bool, c *Change) {
 
 // end deletes the announcements of a repository up to a time, also those that are reported later.
 func (t *tables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *Change) {
-	if before, ok := t.ended.Get(ref); !ok || until > before {
-		t.ended.Put(cloneRef(ref), ownerStranger(ref.Owner), 0, until)
-	}
+	t.delete(deletion{ref.Owner, addressRef(ref.String())}, until)
 	if r := t.repos[ref]; r != nil && r.stored != nil && r.newest.CreatedAt <= until {
 		t.set(r, nil, false, c)
 	}
@@ -235,15 +231,10 @@ func (t *tables) set(r *repoEntry, stored *nip34.Announcement, ours bool, c *Cha
 		a = nil
 	}
 	listed := t.known.Has(r.ref.Identifier, r.ref.Owner)
-	replaced(t.family, r.ref.Identifier, r.stored, stored)
+	t.replaceInFamily(r.ref.Identifier, r.stored, stored)
 	t.known.Remove(r.stored)
 	t.known.Add(stored)
 	c.SetName(r.ref.Identifier)
-	if t.family[r.ref.Identifier] == nil {
-		delete(t.generations, r.ref.Identifier)
-	} else {
-		t.generations[r.ref.Identifier] = new(generation)
-	}
 	switch {
 	case stored == nil, ours, r.ann != nil: // the last case: the owner moved the repository away
 		r.relative = false
@@ -263,7 +254,6 @@ func (t *tables) set(r *repoEntry, stored *nip34.Announcement, ours bool, c *Cha
 	before := r.ann
 	r.ann = a
 	if before != nil || a != nil {
-		replaced(t.named, r.ref.Identifier, before, a)
 		c.SetRepo(r.ref, a)
 	}
 	switch {
@@ -292,17 +282,15 @@ func (t *tables) count(author unique.Handle[graspsync.PubKey], r *repoEntry, n i
 	}
 }
 
-// replaced replaces one announcement by another. It copies the slice, because readers may use it.
-func replaced(named map[string][]*nip34.Announcement, identifier string, before, after *nip34.Announcement) {
-	same := named[identifier]
-	if before != nil {
-		same = slices.DeleteFunc(slices.Clone(same), func(a *nip34.Announcement) bool { return a == before })
-	}
+// replaceInFamily replaces one announcement by another. It copies the slice, because readers may use
+// it.
+func (t *tables) replaceInFamily(identifier string, before, after *nip34.Announcement) {
+	same := slices.DeleteFunc(slices.Clone(t.family[identifier]), func(a *nip34.Announcement) bool { return a == before })
 	if after != nil {
 		same = append(same, after)
 	}
-	if named[identifier] = same; len(same) == 0 {
-		delete(named, identifier)
+	if t.family[identifier] = same; len(same) == 0 {
+		delete(t.family, identifier)
 	}
 }
 
@@ -327,9 +315,7 @@ func (t *tables) addRoot(
 		root.seen = t.scan
 		return
 	}
-	_, erased := t.erased.Get(authored{id, author})
-	until, vanished := t.vanished.Get(author)
-	if erased || (vanished && at <= until) {
+	if t.isDeleted(author, at, refKey(id)) {
 		return
 	}
 	repos := make([]*repoEntry, len(refs))
@@ -350,19 +336,14 @@ func (t *tables) addRoot(
 }
 
 func (t *tables) addNode(a *reply, c *Change) {
-	author := a.author.Value()
-	if _, erased := t.erased.Get(authored{a.id, author}); erased {
-		return
+	if !t.isDeleted(a.author.Value(), a.at, refKey(a.id)) {
+		t.threads.add(a, t.scan, c)
 	}
-	if until, ok := t.vanished.Get(author); ok && a.at <= until {
-		return
-	}
-	t.threads.add(a, t.scan, c)
 }
 
 // erase deletes an event for its claimed author, even if it is reported later.
 func (t *tables) erase(id graspsync.EventID, author graspsync.PubKey, c *Change) {
-	t.erased.Put(authored{id, author}, ownerStranger(author), 0, struct{}{})
+	t.delete(deletion{author, refKey(id)}, math.MaxInt64)
 	root := t.roots[id]
 	repo, isRepo := t.byID[id]
 	if (root != nil && root.author.Value() == author) || (isRepo && repo.ref.Owner == author) {
@@ -372,9 +353,7 @@ func (t *tables) erase(id graspsync.EventID, author graspsync.PubKey, c *Change)
 }
 
 func (t *tables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *Change) {
-	if before, ok := t.vanished.Get(author); !ok || until > before {
-		t.vanished.Put(author, limit.Stranger{}, 0, until)
-	}
+	t.delete(deletion{author, everything}, until)
 	by := unique.Make(author)
 	for _, r := range slices.Collect(maps.Keys(t.wrote[by])) {
 		if r.ref.Owner == author && r.newest != (graspsync.EventKey{}) && r.newest.CreatedAt <= until {
@@ -420,9 +399,9 @@ func cloneRef(ref graspsync.RepoRef) graspsync.RepoRef {
 	return ref
 }
 
-// maxRecent is the maximum number of remembered deletions of each kind, which are needed because a
-// slow hook of the relay may report an event after its deletion. The daily scan corrects the rest.
-const maxRecent = 16_384
+// maxDeletions is the maximum number of remembered deletions. They are needed because a slow hook of
+// the relay may report an event after its deletion. The daily scan corrects the rest.
+const maxDeletions = 32_768
 
 // removed and replaced events that a scan ignores
 const maxReported = 100_000

@@ -111,9 +111,6 @@ func newThreads(roots map[graspsync.EventID]*rootEntry) *threads {
 	}
 }
 
-// IsReply reports whether replies to a stored event are requested.
-func IsReply(ev graspsync.Event) bool { return replyOf(ev) != nil }
-
 // replyOf returns a stored event as a reply, or nil if replies to it are not requested. Other
 // layers, deletions, reactions (NIP-25) and zaps (NIP-57) have none.
 func replyOf(ev graspsync.Event) *reply {
@@ -315,15 +312,13 @@ func (d *threads) reposBelow(at place) []graspsync.RepoRef {
 }
 
 // take puts a node into a place and returns the nodes below evicted nodes. A full branch evicts its
-// oldest node, a full table the oldest node of the owner with the most. Nodes with replies, and
-// newer nodes, are not evicted; then fits is false.
+// oldest node, a full table the oldest node of the owner with the most. If the node is itself the
+// oldest, fits is false.
 func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
-	above := d.above(n, at.top)
-	stays := func(o *node) bool { return has(above, o) || d.carries(o) }
 	if b := d.branches[at.top]; len(b) >= d.mostOfBranch {
 		oldest := n
 		for o := range b {
-			if o.before(oldest) && !stays(o) {
+			if o.before(oldest) {
 				oldest = o
 			}
 		}
@@ -335,7 +330,7 @@ func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 	owner, _, _ := d.top(at.top)
 	gone, fits := d.placed.PutKeeping(n, ownerStranger(owner), 0, owner, func(o *node) bool {
 		of, _ := d.placed.Get(o)
-		return of == owner && n.before(o) || stays(o)
+		return of == owner && n.before(o)
 	})
 	for _, g := range gone {
 		hung = append(hung, d.giveUp(g.Key, c)...)
@@ -362,11 +357,6 @@ func (d *threads) vacate(n *node) {
 	n.place = place{}
 }
 
-func has[K comparable, V any](m map[K]V, k K) bool {
-	_, ok := m[k]
-	return ok
-}
-
 // drop removes a node. The caller must settle the nodes below it.
 func (d *threads) drop(n *node, c *Change) {
 	if n.place.depth > 0 {
@@ -388,36 +378,8 @@ func (d *threads) remove(k refKey, author graspsync.PubKey, c *Change) {
 	d.settle(below, c)
 }
 
-func (d *threads) carries(n *node) bool {
-	for _, k := range n.keys() {
-		for below := range d.children[k] {
-			if below.place.depth > n.place.depth {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (n *node) before(other *node) bool { return order(n, other) < 0 }
-
-func order(n, other *node) int {
-	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id))
-}
-
-// above returns the nodes below top to which a node replies, directly or not.
-func (d *threads) above(n *node, top refKey) map[*node]struct{} {
-	found := make(map[*node]struct{})
-	for work := []*node{n}; len(work) > 0; work = work[1:] {
-		for _, ref := range work[0].refs {
-			p := d.nodes[ref]
-			if p != nil && p.place.depth > 0 && p.place.top == top && !has(found, p) {
-				found[p] = struct{}{}
-				work = append(work, p)
-			}
-		}
-	}
-	return found
+func (n *node) before(other *node) bool {
+	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id)) < 0
 }
 
 // stands updates the threads when a repository becomes hosted or is no longer hosted. Unknown

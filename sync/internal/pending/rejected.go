@@ -395,9 +395,9 @@ func (r *RejectedIndex) Wanted() (ask map[graspsync.RelayURL][]graspsync.EventID
 }
 
 // InTurn returns about most due events that had no room or could not be saved, of all relay hosts in
-// turn, and the time when the next one is due. An event without room is due early if it was judged before freed, an unsaved
-// event if it was tried before works. The events stay in the index until the next call about them.
-func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*PendingEvent, next time.Time) {
+// turn. An event without room is due early if it was judged before freed, an unsaved event if it was
+// tried before works. The events stay in the index until the next call about them.
+func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*PendingEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	byHost := make(map[string][]*PendingEvent) // due
@@ -412,26 +412,16 @@ func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*P
 		if !due.After(now) {
 			h := host(w.entry.relay).ID
 			byHost[h] = append(byHost[h], w)
-		} else if next.IsZero() || due.Before(next) {
-			next = due
 		}
 	}
-	for len(byHost) > 0 {
-		if len(turn) >= most {
-			return r.touch(turn, now), now
-		}
+	for len(byHost) > 0 && len(turn) < most {
 		for _, h := range slices.Sorted(maps.Keys(byHost)) {
 			if turn, byHost[h] = append(turn, byHost[h][0]), byHost[h][1:]; len(byHost[h]) == 0 {
 				delete(byHost, h)
 			}
 		}
 	}
-	return r.touch(turn, now), next
-}
-
-// touch makes events the last ones of the next turn.
-func (r *RejectedIndex) touch(turn []*PendingEvent, now time.Time) []*PendingEvent {
-	for _, w := range turn {
+	for _, w := range turn { // the last ones of the next turn
 		w.since = now
 		r.events[later].Touch(w.ID)
 	}
@@ -455,37 +445,35 @@ func (r *RejectedIndex) HasRoom(size int64) bool {
 
 // State is the data of one id.
 type State struct {
-	Accepted bool // the policy accepted it once
-	Tries    int  // see entry
-	Unsaved  bool // it could not be saved
-	Wanted   bool // it is judged or requested again
-	Deps     []Key
-	Whole    *PendingEvent // nil if only the id is kept
-	Heard
-}
-
-// Heard is the last time when an event was seen, with its data.
-type Heard struct {
 	ID        graspsync.EventID
-	Seen      time.Time // in seconds
+	Seen      time.Time // last time, in seconds
 	Relay     graspsync.RelayURL
 	Kind      int
 	CreatedAt nostr.Timestamp
+	Accepted  bool // the policy accepted it once
+	Tries     int  // see entry
+	Unsaved   bool // it could not be saved
+	Wanted    bool // it is judged or requested again
+	Deps      []Key
+	Whole     *PendingEvent // nil if only the id is kept
 }
 
-func (e *entry) heard() Heard {
-	return Heard{ID: e.id, Seen: time.Unix(e.seen, 0), Relay: e.relay.Value(), Kind: int(e.kind), CreatedAt: e.createdAt}
+func (e *entry) state() State {
+	return State{
+		ID: e.id, Seen: time.Unix(e.seen, 0), Relay: e.relay.Value(), Kind: int(e.kind), CreatedAt: e.createdAt,
+		Accepted: e.accepted, Tries: int(e.tries), Unsaved: e.unsaved, Wanted: e.wanted, Deps: e.keys(), Whole: e.event,
+	}
 }
 
-// Awaiting returns the events that depend on a key, the last seen first, and their number.
-func (r *RejectedIndex) Awaiting(k Key) (out []Heard, n int) {
+// Awaiting returns the events that depend on a key, the last seen first.
+func (r *RejectedIndex) Awaiting(k Key) (out []State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.waitingFor(k) {
-		out = append(out, e.heard())
+		out = append(out, e.state())
 	}
-	slices.SortStableFunc(out, func(a, b Heard) int { return b.Seen.Compare(a.Seen) })
-	return out, len(out)
+	slices.SortStableFunc(out, func(a, b State) int { return b.Seen.Compare(a.Seen) })
+	return out
 }
 
 // Look returns the data of an id, or false if it is unknown.
@@ -496,9 +484,7 @@ func (r *RejectedIndex) Look(id graspsync.EventID) (s State, known bool) {
 	if e == nil {
 		return s, false
 	}
-	return State{
-		Accepted: e.accepted, Wanted: e.wanted, Unsaved: e.unsaved, Tries: int(e.tries), Deps: e.keys(), Heard: e.heard(), Whole: e.event,
-	}, true
+	return e.state(), true
 }
 
 func (e *entry) keys() (keys []Key) {
@@ -510,9 +496,8 @@ func (e *entry) keys() (keys []Key) {
 
 // Overdue returns due ids without a whole event, up to most per relay, and makes them wanted. An
 // unsaved event is due early if it was tried before works. Ids that were requested too often are
-// removed. gone is the number of unsaved ones among them. any reports whether an event without room
-// or unsaved event exists.
-func (r *RejectedIndex) Overdue(most int, works time.Time) (ask map[graspsync.RelayURL][]graspsync.EventID, gone int, any bool) {
+// removed. gone is the number of unsaved ones among them.
+func (r *RejectedIndex) Overdue(most int, works time.Time) (ask map[graspsync.RelayURL][]graspsync.EventID, gone int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -522,7 +507,6 @@ func (r *RejectedIndex) Overdue(most int, works time.Time) (ask map[graspsync.Re
 		if e.tries == 0 {
 			continue
 		}
-		any = true
 		u := e.relay.Value()
 		switch {
 		case !e.due(now, works) || len(ask[u]) >= most:
@@ -545,7 +529,7 @@ func (r *RejectedIndex) Overdue(most int, works time.Time) (ask map[graspsync.Re
 		}
 		r.remove(e)
 	}
-	return ask, gone, any
+	return ask, gone
 }
 
 func sortPending(whole []*PendingEvent) {

@@ -132,12 +132,6 @@ func (p *Plan) relayItems(r *repo, rel *relayState) RelayItems {
 	return s
 }
 
-// Follows reports whether a repository is a full target of a relay.
-func (p *Plan) Follows(ref graspsync.RepoRef, u graspsync.RelayURL) bool {
-	r, rel := p.repos.byRef[ref], p.relays.byURL[u]
-	return r != nil && rel != nil && r.follows(rel)
-}
-
 // Refs returns the wanted repositories in order.
 func (p *Plan) Refs() []graspsync.RepoRef {
 	refs := make([]graspsync.RepoRef, 0, len(p.repos.byRef))

@@ -106,16 +106,12 @@ func (Strike) action()       {}
 
 // Report describes the result of a batch.
 type Report struct {
-	Method  Method
-	Events  int // received, duplicates included
-	Pages   int
-	Missing int // announced and not served
-	Seconds int // with more events than a page
-	// Reconciled counts the queries compared by NIP-77, LackingAll the stored ids that the relay
-	// lacks, at most [MaxLacking] of them in Lacking. Several queries may add the same id.
-	Reconciled int
-	LackingAll int
-	Lacking    []graspsync.EventID
+	Method     Method
+	Events     int // received, duplicates included
+	Pages      int
+	Missing    int // announced and not served
+	Seconds    int // with more events than a page
+	Reconciled int // queries compared by NIP-77
 	Unserved   []graspsync.EventID
 	Disproved  bool `json:",omitempty"`
 	// largest page that the relay returned so far, in events
@@ -123,17 +119,6 @@ type Report struct {
 	Err      string // reason of a failure, may be remote text
 	// Late reports that the batch failed only because of its deadline.
 	Late bool
-}
-
-// MaxLacking is the maximum length of [Report.Lacking].
-const MaxLacking = 1_000
-
-func (r *Report) compared(lacking [][32]byte) {
-	r.Reconciled++
-	r.LackingAll += len(lacking)
-	for _, id := range lacking[:min(len(lacking), MaxLacking-len(r.Lacking))] {
-		r.Lacking = append(r.Lacking, graspsync.EventID(id))
-	}
 }
 
 // Method is a bit set of ways to fetch history.

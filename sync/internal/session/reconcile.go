@@ -179,7 +179,7 @@ func (h *history) reconciled(q *query) {
 	if len(q.full) > 0 {
 		q.unsure = neg.TheirLen() <= max(leastPage, min(h.cfg.PageLimit, q.walk.Largest()))
 	}
-	q.b.report.compared(have)
+	q.b.report.Reconciled++
 	q.set = nil
 	h.askMissing(q, need)
 }

@@ -44,9 +44,6 @@ func show(a Action) string {
 		if r.Reconciled > 0 {
 			out += fmt.Sprintf(" reconciled=%d", r.Reconciled)
 		}
-		if r.LackingAll > 0 || len(r.Lacking) > 0 {
-			out += fmt.Sprintf(" lacking=%d of %d", len(r.Lacking), r.LackingAll)
-		}
 		if len(r.Unserved) > 0 {
 			out += " unserved " + numbers(r.Unserved)
 		}

@@ -17,31 +17,57 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// EventCode classifies an event.
-type EventCode string
+// StateCode classifies an event, a repository or a relay.
+type StateCode string
 
 // Codes of an [EventState].
 const (
-	IsStored     EventCode = "stored"
-	IsHeld       EventCode = "held"       // by the Policy
-	IsInFlight   EventCode = "in flight"  // being judged or saved
-	IsFailing    EventCode = "failing"    // judging or saving failed and is retried
-	IsWaiting    EventCode = "waiting"    // for its dependencies, see Detail
-	IsPostponed  EventCode = "postponed"  // judged again later
-	IsRejected   EventCode = "rejected"   // by the Policy
-	IsRefused    EventCode = "refused"    // by the Store, or by the relay of the manager
-	IsSuperseded EventCode = "superseded" // a newer version is stored
-	IsDeleted    EventCode = "deleted"    // deleted by its author
-	IsRemoved    EventCode = "removed"    // by moderation or expiry
-	IsGone       EventCode = "gone"       // accepted once and no longer stored
-	IsUnknown    EventCode = "unknown"    // never arrived, or no record is left
+	IsStored     StateCode = "stored"
+	IsHeld       StateCode = "held"       // by the Policy
+	IsInFlight   StateCode = "in flight"  // being judged or saved
+	IsFailing    StateCode = "failing"    // judging or saving failed and is retried
+	IsWaiting    StateCode = "waiting"    // for its dependencies, see Detail
+	IsPostponed  StateCode = "postponed"  // judged again later
+	IsRejected   StateCode = "rejected"   // by the Policy
+	IsRefused    StateCode = "refused"    // by the Store, or by the relay of the manager
+	IsSuperseded StateCode = "superseded" // a newer version is stored
+	IsDeleted    StateCode = "deleted"    // deleted by its author
+	IsRemoved    StateCode = "removed"    // by moderation or expiry
+	IsGone       StateCode = "gone"       // accepted once and no longer stored
+	IsUnknown    StateCode = "unknown"    // never arrived, or no record is left
+)
+
+// Codes of a [RepoFollowState].
+const (
+	RepoFollowed StateCode = "followed" // hosted
+	RepoHeld     StateCode = "held"     // the Policy holds its announcement; its states are followed
+	RepoLeft     StateCode = "left"     // its stored announcement does not list this server
+	RepoRejected StateCode = "rejected" // its announcement arrived and was not stored
+	RepoDeleted  StateCode = "deleted"  // its owner deleted it
+	RepoStarting StateCode = "not read" // the Store has not been read
+	RepoUnknown  StateCode = "unknown"  // none of its announcements arrived
+	RepoBlocked  StateCode = "blocked"  // by [Config].Rules
+)
+
+// Codes of a [RelayFollowState].
+const (
+	RelayFollowed    StateCode = "followed"
+	RelayOurs        StateCode = "ours"         // this server
+	RelayNotFollowed StateCode = "not followed" // not listed by any repository
+	RelayBlocked     StateCode = "blocked"      // by [Config].Rules
+	RelayUnread      StateCode = "not read"     // the Store has not been read
+	// A listed relay is not followed for one of these reasons.
+	RelayUnresolvable StateCode = "unresolvable" // not a name in public DNS
+	RelayPlaintext    StateCode = "plaintext"    // not encrypted
+	RelayNoRoom       StateCode = "no room"      // too many relays are followed
+	RelayWindow       StateCode = "batch window" // followed when the batch window closes
 )
 
 // EventState is the known state of one event.
 type EventState struct {
 	Now time.Time         `json:"now,omitzero"` // time of the answer
 	ID  graspsync.EventID `json:"id"`
-	Is  EventCode         `json:"is"`
+	Is  StateCode         `json:"is"`
 	// Reason is the reason why the event is not stored, as in an OK message. Detail is the part
 	// that concerns this event.
 	Reason string `json:"reason,omitempty"`
@@ -56,8 +82,6 @@ type EventState struct {
 	// Source is the way of arrival, as in [EventStatus].Sources, and Relay the relay.
 	Source string             `json:"source,omitempty"`
 	Relay  graspsync.RelayURL `json:"relay,omitzero"`
-	// DeletedBy is a stored deletion (NIP-09) by the author.
-	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
 	// Again reports whether the event is judged again later or after a change of a dependency.
 	Again bool `json:"again,omitempty"`
 	// Since is set for an unknown event: the time since which the states of all events are known,
@@ -235,7 +259,7 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 		x.Is, x.Reason = IsUnknown, why
 		return x, nil
 	}
-	_, held := m.ingest.policy.heldForUser(id) // before the Store, because a released event is briefly in both
+	_, held := m.ingest.heldForUser(id) // before the Store, because a released event is briefly in both
 	ev, err := m.readOne(ctx, nostr.Filter{IDs: []string{id.String()}})
 	if err != nil {
 		return EventState{}, fmt.Errorf("explaining event %s: %w", id, err)
@@ -297,39 +321,37 @@ func (s *EventState) remembered(e pending.State) {
 	s.At = e.Seen
 }
 
-// replaced sets the state if a stored event deletes or supersedes the event.
+// replaced sets the state if the event was deleted, or if a newer version is stored.
 func (m *SyncManager) replaced(ctx context.Context, x *EventState) error {
 	about, known := x.Event.event(x.ID)
 	if !known {
 		return nil
 	}
-	ev, err := m.readOne(ctx, nostr.Filter{
-		Kinds: []int{graspsync.KindDeletion}, Authors: []string{about.PubKey.String()}, Tags: nostr.TagMap{"e": {x.ID.String()}},
-	})
-	if err != nil {
+	deleted, err := m.isDeleted(ctx, about)
+	at, versions := about.Address()
+	switch {
+	case err != nil:
 		return err
-	}
-	if !ev.IsZero() {
-		x.Is, x.DeletedBy = IsDeleted, ev.ID
+	case deleted:
+		x.Is = IsDeleted
+		return nil
+	case x.Is != IsGone || !versions:
 		return nil
 	}
-	deleted, err := m.isDeleted(ctx, about)
-	if deleted {
-		x.Is = IsDeleted
-	}
-	at, ok := about.Address()
-	if err != nil || x.Is != IsGone || !ok {
-		return err
-	}
-	f := nostr.Filter{Kinds: []int{at.Kind}, Authors: []string{at.Author.String()}}
-	if nostr.IsAddressableKind(at.Kind) {
-		f.Tags = nostr.TagMap{"d": {at.Identifier}}
-	}
-	newest, err := m.readOne(ctx, f)
+	newest, err := m.newestAt(ctx, at)
 	if !newest.IsZero() && newest.Key().Newer(about.Key()) {
 		x.Is = IsSuperseded
 	}
 	return err
+}
+
+// newestAt returns the stored event at an address, or the zero Event.
+func (m *SyncManager) newestAt(ctx context.Context, at graspsync.Address) (graspsync.Event, error) {
+	f := nostr.Filter{Kinds: []int{at.Kind}, Authors: []string{at.Author.String()}}
+	if nostr.IsAddressableKind(at.Kind) {
+		f.Tags = nostr.TagMap{"d": {at.Identifier}}
+	}
+	return m.readOne(ctx, f)
 }
 
 func (m *SyncManager) isDeleted(ctx context.Context, ev graspsync.Event) (deleted bool, err error) {
@@ -363,4 +385,182 @@ func (m *SyncManager) unreadable() string {
 		return ""
 	}
 	return m.Status().StoreError
+}
+
+// RepoFollowState explains why a repository is followed or not.
+type RepoFollowState struct {
+	Now time.Time         `json:"now,omitzero"`
+	Ref graspsync.RepoRef `json:"ref"`
+	Is  StateCode         `json:"is"`
+	// Reason is the cause why a repository with code RepoLeft or RepoRejected is not hosted, in the
+	// words of an OK message, or the error of reading the Store.
+	Reason string `json:"reason,omitempty"`
+	// DeletedBy is the deletion of a deleted repository.
+	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
+	// Want contains the relay URL and the clone URL that the announcement must list.
+	Want [2]string `json:"want"`
+	// Announcement is the newest known announcement, or nil.
+	Announcement *EventState `json:"announcement,omitempty"`
+	// Status is nil if the repository is not followed.
+	Status *RepoStatus `json:"status,omitempty"`
+	// Waiting is the number of events that wait for the announcement.
+	Waiting int `json:"waiting"`
+}
+
+// RelayFollowState explains why a relay is followed or not.
+type RelayFollowState struct {
+	Now time.Time          `json:"now,omitzero"`
+	URL graspsync.RelayURL `json:"url"`
+	Is  StateCode          `json:"is"`
+	// Status is nil if the relay is not followed.
+	Status *RelayStatus `json:"status,omitempty"`
+	// Listed is the number of hosted repositories that list the relay. Examples are up to 3 of
+	// them.
+	Listed   int                 `json:"listed"`
+	Examples []graspsync.RepoRef `json:"examples,omitempty"`
+}
+
+// RepoFollowState explains why a repository is followed or not. It blocks like RepoStatus. The
+// error is that of ctx or the Store, or [ErrNotRunning].
+func (m *SyncManager) RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (RepoFollowState, error) {
+	x := RepoFollowState{Now: time.Now(), Ref: ref, Want: [2]string{m.identity.RelayURL(), m.identity.CloneURL(ref)}}
+	if why := m.unreadable(); why != "" {
+		x.Is, x.Reason = RepoStarting, why
+		return x, nil
+	}
+	if err := m.explainRepo(ctx, &x); err != nil {
+		return RepoFollowState{}, fmt.Errorf("explaining %s: %w", ref, err)
+	}
+	return x, nil
+}
+
+func (m *SyncManager) explainRepo(ctx context.Context, x *RepoFollowState) error {
+	all, err := m.RepoStatus(ctx, x.Ref)
+	if err != nil {
+		return err
+	}
+	if !m.isReady() {
+		x.Is, x.Reason = RepoStarting, m.Status().StoreError
+		return nil
+	}
+	m.apply() // the announcement may have been stored just before
+	stored, err := m.newestAt(ctx, graspsync.Address{Kind: graspsync.KindAnnouncement, Author: x.Ref.Owner, Identifier: x.Ref.Identifier})
+	if err != nil {
+		return err
+	}
+	if len(all) > 0 {
+		x.Status = &all[0]
+	}
+	held := m.self.heldAnnouncement(x.Ref)
+	switch {
+	case x.Status != nil && x.Status.Level == levelFull:
+		x.Is = RepoFollowed
+	case m.cfg.Rules != nil && m.cfg.Rules.BlocksRepository(x.Ref):
+		x.Is = RepoBlocked
+	case m.index.Announced(x.Ref): // it is followed when the batch window closes
+		x.Is = RepoFollowed
+	case held != nil:
+		x.Is = RepoHeld
+	case !stored.IsZero():
+		x.Is = RepoLeft
+		if a, err := nip34.ParseAnnouncement(stored); err == nil {
+			x.Reason = unlisted(m.identity, a).Message()
+		}
+	}
+	switch {
+	case !stored.IsZero():
+		x.Announcement = &EventState{ID: stored.ID, Is: IsStored, Event: headOf(stored)}
+	case held != nil:
+		x.Announcement = &EventState{ID: held.ID, Is: IsHeld, Event: &EventHead{
+			Kind: graspsync.KindAnnouncement, Author: x.Ref.Owner, CreatedAt: held.CreatedAt.Time(), Identifier: x.Ref.Identifier,
+		}}
+	default:
+		err = m.unstoredAnnouncement(ctx, x)
+	}
+	if err != nil || x.Is != "" {
+		return err
+	}
+	deletion, err := m.readOne(ctx, nostr.Filter{
+		Kinds: []int{graspsync.KindDeletion}, Authors: []string{x.Ref.Owner.String()}, Tags: nostr.TagMap{"a": {x.Ref.String()}},
+	})
+	a := x.Announcement
+	switch {
+	case err != nil:
+		return err
+	case !deletion.IsZero() && (a == nil || a.Event == nil || !a.Event.CreatedAt.After(deletion.CreatedAt.Time())):
+		x.Is, x.DeletedBy = RepoDeleted, deletion.ID
+	case a != nil:
+		x.Is, x.Reason = RepoRejected, graspsync.Verdict{Reason: a.Reason, Detail: a.Detail}.Message()
+	default:
+		x.Is = RepoUnknown
+	}
+	return nil
+}
+
+// unstoredAnnouncement finds an announcement that is neither stored nor held, and counts the events
+// that wait for it.
+func (m *SyncManager) unstoredAnnouncement(ctx context.Context, x *RepoFollowState) error {
+	for _, w := range m.ingest.rejected.Awaiting(pending.KeyOf(graspsync.OnRepo(x.Ref))) {
+		switch {
+		case w.Kind != graspsync.KindAnnouncement:
+			x.Waiting++
+		case x.Announcement == nil:
+			a, err := m.EventState(ctx, w.ID)
+			if err != nil {
+				return err
+			}
+			x.Announcement = &a
+		}
+	}
+	if x.Announcement == nil {
+		x.Announcement = m.telemetry.states.announcement(x.Ref)
+	}
+	return nil
+}
+
+// RelayFollowState explains why a relay is followed or not. It blocks like RepoStatus and does not
+// read the Store. The error is that of ctx, or [ErrNotRunning].
+func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL) (RelayFollowState, error) {
+	x := RelayFollowState{Now: time.Now(), URL: u}
+	if err := m.ask(ctx, relayQuestion{&x}); err != nil {
+		return RelayFollowState{}, fmt.Errorf("explaining %s: %w", u, err)
+	}
+	x.Listed, x.Examples = m.index.Listing(u)
+	switch {
+	case m.isOurs(u):
+		x.Is = RelayOurs
+	case x.Status != nil:
+		x.Is = RelayFollowed
+	case m.blockedRelay(u):
+		x.Is = RelayBlocked
+	case !m.isReady():
+		x.Is = RelayUnread
+	case !u.HostPort().Resolvable():
+		x.Is = RelayUnresolvable
+	case m.tooPlain(u):
+		x.Is = RelayPlaintext
+	case x.Listed == 0:
+		x.Is = RelayNotFollowed
+	case len(m.snapshot.Load().Relays) >= m.cfg.constants.MaxRelays:
+		x.Is = RelayNoRoom
+	default:
+		x.Is = RelayWindow
+	}
+	return x, nil
+}
+
+// relayQuestion asks for the plan's state of a relay.
+type relayQuestion struct{ *RelayFollowState }
+
+func (x relayQuestion) handle(_ context.Context, l *loop) {
+	p, ok := l.plan.RelayStatus(x.URL)
+	if !ok {
+		return
+	}
+	s := l.status.relayStatus(p)
+	snapshot := l.m.snapshot.Load().Relays
+	if i := slices.IndexFunc(snapshot, func(r RelayStatus) bool { return r.URL == x.URL }); i >= 0 {
+		s.Synced = snapshot[i].Synced
+	}
+	x.Status = &s
 }
