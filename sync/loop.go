@@ -120,7 +120,6 @@ func (l *loop) run(ctx context.Context) {
 			l.saving(ctx, now)
 			l.searchReplies(ctx)
 			l.complete(now)
-			l.m.sets.forgetOld(now)
 			l.status.publish(now, l.plan, l.known())
 		}
 	}
@@ -269,7 +268,7 @@ func (msg connLoss) handle(ctx context.Context, l *loop) {
 	}
 	l.m.persistence.relay(c.url, c.stats)
 	c.stats.failed(graspsync.Printable(msg.err.Error()))
-	l.m.telemetry.remote(slog.LevelInfo, c.url, classLost, "connection lost", keyErr, graspsync.Printable(msg.err.Error()))
+	l.m.telemetry.remote(slog.LevelInfo, c.url, "connection lost", keyErr, graspsync.Printable(msg.err.Error()))
 	l.step(ctx, plan.Lost{
 		Relay: c.url, Epoch: c.epoch, AliveAt: msg.aliveAt, Cursors: msg.cursors,
 		RetryAt: l.m.health.NextAttempt(c.url),

@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/index"
+	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
@@ -104,7 +105,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	m.ingest = newIngest(m)
 	m.persistence = newPersistence(&cfg, identity, tracker, m.ingest.rejected, transport, rep)
 	m.own = &ownFeed{cfg: &cfg, telemetry: rep, readable: m.ready, stored: m.ownEvent}
-	m.sets = &negentropySets{m: m, places: make(chan struct{}, setLoads), loaded: make(map[string]setLoad)}
+	m.sets = &negentropySets{m: m, places: make(chan struct{}, setLoads), loaded: make(map[string]func() (*negentropy.Set, error))}
 	m.loop = newLoop(m)
 	m.snapshot.Store(&Status{Unread: true})
 	return m, nil

@@ -6,27 +6,17 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// relayMetric is a metric with a series for each relay.
-type relayMetric struct {
-	desc *prometheus.Desc
-	typ  prometheus.ValueType
-	of   func(RelayStatus) float64
-}
-
-// metric is a metric with one series, or with a series for each value of a label.
 type metric struct {
 	desc *prometheus.Desc
 	typ  prometheus.ValueType
-	one  func(Status) float64
-	by   func(Status) map[string]float64
+	// collect emits the series. top are the relays with series of their own.
+	collect func(s Status, top []RelayStatus, emit func(value float64, labels ...string))
 }
 
 type collector struct {
-	status   func() Status
-	most     int // relays with series of their own
-	perRelay []relayMetric
-	attempts *prometheus.Desc
-	others   []metric
+	status  func() Status
+	most    int // relays with series of their own
+	metrics []metric
 }
 
 func newCollector(namespace string, most int, status func() Status, failures func() map[string]uint64) *collector {
@@ -34,14 +24,22 @@ func newCollector(namespace string, most int, status func() Status, failures fun
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "sync", name), help, labels, nil)
 	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	relay := func(name, help string, typ prometheus.ValueType, of func(RelayStatus) float64) relayMetric {
-		return relayMetric{desc(name, help, "relay"), typ, of}
+	relay := func(name, help string, typ prometheus.ValueType, of func(RelayStatus) float64) metric {
+		return metric{desc(name, help, "relay"), typ, func(_ Status, top []RelayStatus, emit func(float64, ...string)) {
+			for _, r := range top {
+				emit(of(r), r.URL.String())
+			}
+		}}
 	}
 	one := func(name, help string, typ prometheus.ValueType, of func(Status) float64) metric {
-		return metric{desc: desc(name, help), typ: typ, one: of}
+		return metric{desc(name, help), typ, func(s Status, _ []RelayStatus, emit func(float64, ...string)) { emit(of(s)) }}
 	}
 	counts := func(name, help, label string, of func(Status) map[string]uint64) metric {
-		return metric{desc: desc(name, help, label), typ: counter, by: func(s Status) map[string]float64 { return floats(of(s)) }}
+		return metric{desc(name, help, label), counter, func(s Status, _ []RelayStatus, emit func(float64, ...string)) {
+			for value, n := range of(s) {
+				emit(float64(n), value)
+			}
+		}}
 	}
 	relays := func(is func(RelayStatus) bool) func(Status) float64 {
 		return func(s Status) (n float64) {
@@ -51,10 +49,29 @@ func newCollector(namespace string, most int, status func() Status, failures fun
 			return n
 		}
 	}
+	attempts := metric{
+		desc("connection_attempts_total", "Total connection attempts.", "relay", "result"), counter,
+		func(_ Status, top []RelayStatus, emit func(float64, ...string)) {
+			for _, r := range top {
+				emit(float64(r.Connects), r.URL.String(), "success")
+				emit(float64(r.FailedAttempts), r.URL.String(), "failure")
+			}
+		},
+	}
+	repositories := metric{
+		desc("repositories", "Number of announced repositories by completeness of their git data.", "git"), gauge,
+		func(s Status, _ []RelayStatus, emit func(float64, ...string)) {
+			if s.Git.All() > 0 {
+				emit(float64(s.Git.Complete), "complete")
+				emit(float64(s.Git.Missing), gitMissing)
+				emit(float64(s.Git.Unobtainable), "unobtainable")
+			}
+		},
+	}
 	return &collector{
 		status: status, most: most,
-		attempts: desc("connection_attempts_total", "Total connection attempts.", "relay", "result"),
-		perRelay: []relayMetric{
+		metrics: []metric{
+			attempts, repositories,
 			relay("relay_connected", "Phase of the connection. 0 is disconnected, 1 connecting, 2 syncing, 3 live, 4 live with gaps.",
 				gauge, func(r RelayStatus) float64 { return float64(r.phase) }),
 			relay("relay_status", "Health of the relay. 1 is healthy, 2 disconnected, 3 degraded, 4 dead, 5 rate limited.",
@@ -71,8 +88,6 @@ func newCollector(namespace string, most int, status func() Status, failures fun
 				counter, func(r RelayStatus) float64 { return float64(r.Disconnects) }),
 			relay("reconnects_total", "Total connections after the first.",
 				counter, func(r RelayStatus) float64 { return float64(r.Reconnects) }),
-		},
-		others: []metric{
 			counts("events_total", "Total newly stored events by source.", "source", func(s Status) map[string]uint64 { return s.Events.Sources }),
 			one("events_synced_total", "Total events newly stored by sync.",
 				counter, func(s Status) float64 {
@@ -97,58 +112,25 @@ func newCollector(namespace string, most int, status func() Status, failures fun
 				func(Status) map[string]uint64 { return failures() }),
 			one("synced", "1 if all events and git data that can be fetched are stored, otherwise 0.",
 				gauge, func(s Status) float64 { return float64(b2i(s.Synced)) }),
-			{
-				desc: desc("repositories", "Number of announced repositories by completeness of their git data.", "git"), typ: gauge,
-				by: func(s Status) map[string]float64 {
-					if s.Git.All() == 0 {
-						return nil
-					}
-					return map[string]float64{
-						"complete": float64(s.Git.Complete), gitMissing: float64(s.Git.Missing), "unobtainable": float64(s.Git.Unobtainable),
-					}
-				},
-			},
 		},
 	}
-}
-
-func floats(counts map[string]uint64) map[string]float64 {
-	out := make(map[string]float64, len(counts))
-	for label, n := range counts {
-		out[label] = float64(n)
-	}
-	return out
 }
 
 // Collect implements [prometheus.Collector]. It exports series of a limited number of relays, because
 // strangers list relays.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s := c.status()
-	for _, r := range s.Relays[:min(len(s.Relays), c.most)] {
-		for _, p := range c.perRelay {
-			ch <- prometheus.MustNewConstMetric(p.desc, p.typ, p.of(r), r.URL.String())
-		}
-		ch <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(r.Connects), r.URL.String(), "success")
-		ch <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(r.FailedAttempts), r.URL.String(), "failure")
-	}
-	for _, m := range c.others {
-		if m.one != nil {
-			ch <- prometheus.MustNewConstMetric(m.desc, m.typ, m.one(s))
-			continue
-		}
-		for label, n := range m.by(s) {
-			ch <- prometheus.MustNewConstMetric(m.desc, m.typ, n, label)
-		}
+	top := s.Relays[:min(len(s.Relays), c.most)]
+	for _, m := range c.metrics {
+		m.collect(s, top, func(value float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(m.desc, m.typ, value, labels...)
+		})
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- c.attempts
-	for _, m := range c.perRelay {
-		ch <- m.desc
-	}
-	for _, m := range c.others {
+	for _, m := range c.metrics {
 		ch <- m.desc
 	}
 }

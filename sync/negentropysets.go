@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -30,12 +29,7 @@ type negentropySets struct {
 	places chan struct{}
 
 	mu     sync.Mutex
-	loaded map[string]setLoad // by the filter's JSON; guarded by mu
-}
-
-type setLoad struct {
-	at  time.Time
-	get func() (*negentropy.Set, error) // loads the set at the first call
+	loaded map[string]func() (*negentropy.Set, error) // load at the first call; by the filter's JSON; guarded by mu
 }
 
 func (s *negentropySets) load(ctx context.Context, f nostr.Filter) (*negentropy.Set, error) {
@@ -49,31 +43,28 @@ func (s *negentropySets) load(ctx context.Context, f nostr.Filter) (*negentropy.
 
 // begin returns the load of a filter, and starts a new load if there is none.
 func (s *negentropySets) begin(ctx context.Context, f nostr.Filter) func() (*negentropy.Set, error) {
-	key, now := f.String(), time.Now()
+	key := f.String()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l, ok := s.loaded[key]; ok && now.Sub(l.at) <= setAge {
-		return l.get
+	if get := s.loaded[key]; get != nil {
+		return get
 	}
+	expiry := time.AfterFunc(setAge, func() { s.forget(key) })
 	get := sync.OnceValues(func() (*negentropy.Set, error) {
 		set, err := s.read(ctx, f)
-		if err != nil {
-			s.forget(func(other string, l setLoad) bool { return other == key && l.at.Equal(now) })
+		if err != nil && expiry.Stop() {
+			s.forget(key)
 		}
 		return set, err
 	})
-	s.loaded[key] = setLoad{now, get}
+	s.loaded[key] = get
 	return get
 }
 
-func (s *negentropySets) forgetOld(now time.Time) {
-	s.forget(func(_ string, l setLoad) bool { return now.Sub(l.at) > setAge })
-}
-
-func (s *negentropySets) forget(is func(key string, l setLoad) bool) {
+func (s *negentropySets) forget(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.loaded, is)
+	delete(s.loaded, key)
 }
 
 func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, err error) {

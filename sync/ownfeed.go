@@ -253,5 +253,5 @@ func (o *ownFeed) deliver(a session.Deliver) {
 		return
 	}
 	o.telemetry.drop("own_feed_ids", 1)
-	o.telemetry.remote(slog.LevelWarn, o.cfg.OwnRelay, classHostile, "own relay sent an event with a wrong id", keyEvent, a.Event.ID)
+	o.telemetry.remote(slog.LevelWarn, o.cfg.OwnRelay, "own relay sent an event with a wrong id", keyEvent, a.Event.ID)
 }

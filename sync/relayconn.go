@@ -421,7 +421,7 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.Done:
 			c.done(a)
 		case session.LiveClosed:
-			c.m.telemetry.remote(slog.LevelDebug, c.url, classRefusal, "live subscription refused", keyReason, graspsync.Printable(a.Reason))
+			c.m.telemetry.remote(slog.LevelDebug, c.url, "live subscription refused", keyReason, graspsync.Printable(a.Reason))
 			if a.Why != wire.RefusalOther {
 				c.stats.failed(graspsync.Printable(a.Reason))
 			}
@@ -433,7 +433,7 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.RateLimited:
 			c.stats.cooled(session.Cooling{Until: a.Until, For: a.For})
 			c.m.health.RateLimited(c.url, a.Until)
-			c.m.telemetry.remote(slog.LevelInfo, c.url, classRateLimit, "relay limit reached", keyReason, graspsync.Printable(a.Reason))
+			c.m.telemetry.remote(slog.LevelInfo, c.url, "relay limit reached", keyReason, graspsync.Printable(a.Reason))
 			c.m.inbox.put(planInput{plan.RateLimited{Relay: c.url, Epoch: c.epoch, Until: a.Until}})
 		case session.Learned:
 			c.learn(a)
@@ -442,7 +442,7 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.Authenticate:
 			c.authenticate(a.Challenge)
 		case session.Notice:
-			c.m.telemetry.remote(slog.LevelInfo, c.url, classNotice, "relay notice", keyReason, graspsync.Printable(a.Text))
+			c.m.telemetry.remote(slog.LevelInfo, c.url, "relay notice", keyReason, graspsync.Printable(a.Text))
 		case session.Strike:
 			c.strike(a)
 		case session.Hangup:
@@ -458,7 +458,7 @@ func (c *relayConn) perform(actions []session.Action) {
 
 func (c *relayConn) strike(a session.Strike) {
 	c.stats.strikes.Add(1)
-	c.m.telemetry.remote(slog.LevelDebug, c.url, classHostile, "relay violated the protocol", keyReason, graspsync.Printable(a.Reason))
+	c.m.telemetry.remote(slog.LevelDebug, c.url, "relay violated the protocol", keyReason, graspsync.Printable(a.Reason))
 	if a.Last {
 		c.end(fmt.Errorf("%w: %s", errHostile, a.Reason))
 	}
@@ -741,7 +741,7 @@ func (c *relayConn) learn(a session.Learned) {
 	}
 	c.stats.learn(func(o *relaylimits.Observed) { o.Learn(a.Kind, a.Value, until) })
 	c.m.telemetry.learnedFact(a.Kind.String())
-	c.m.telemetry.remote(slog.LevelInfo, c.url, classLearned, "relay limit learned",
+	c.m.telemetry.remote(slog.LevelInfo, c.url, "relay limit learned",
 		"fact", a.Kind.String(), "value", a.Value, keyReason, graspsync.Printable(a.Reason))
 	c.updateLimits(now)
 }
@@ -751,7 +751,7 @@ func (c *relayConn) setAside(v relaylimits.Value) {
 	now := time.Now()
 	c.stats.learn(func(o *relaylimits.Observed) { o.SetAside(v, now.Add(relaylimits.Believed)) })
 	c.m.telemetry.drop("bad_value", 1)
-	c.m.telemetry.remote(slog.LevelInfo, c.url, classAside, "relay refused a filter value", "list", v.Tag, "value", graspsync.Printable(v.Value))
+	c.m.telemetry.remote(slog.LevelInfo, c.url, "relay refused a filter value", "list", v.Tag, "value", graspsync.Printable(v.Value))
 	c.updateLimits(now)
 }
 
@@ -776,10 +776,10 @@ func (c *relayConn) gap(in graspsync.Incoming) {
 	id := in.Event.ID
 	if in.Source.Kind == graspsync.Daily {
 		c.stats.lasting.Add(1)
-		c.m.telemetry.remote(slog.LevelError, c.url, classLastingGap, "daily pass found a missed event", keyEvent, id.String())
+		c.m.telemetry.remote(slog.LevelError, c.url, "daily pass found a missed event", keyEvent, id.String())
 		return
 	}
-	c.m.telemetry.remote(slog.LevelInfo, c.url, classGap, "catch-up found a missed event", keyEvent, id.String())
+	c.m.telemetry.remote(slog.LevelInfo, c.url, "catch-up found a missed event", keyEvent, id.String())
 }
 
 func sizeOf(r wire.Request) int {

@@ -100,14 +100,9 @@ func (r *telemetry) contain(u graspsync.RelayURL, f func()) (err error) {
 	return nil
 }
 
-// mayLog reports whether a line that contains remote text may be logged now.
-func (r *telemetry) mayLog(u graspsync.RelayURL, c logClass) bool {
-	return r.says.Allow(limit.Stranger{ID: u.HostPort().Host + " " + string(c)}, 1)
-}
-
-// remote logs a line that contains remote text, if that is allowed now.
-func (r *telemetry) remote(level slog.Level, u graspsync.RelayURL, c logClass, msg string, args ...any) {
-	if r.mayLog(u, c) {
+// remote logs a line that contains remote text, at most once a minute per host and message.
+func (r *telemetry) remote(level slog.Level, u graspsync.RelayURL, msg string, args ...any) {
+	if r.says.Allow(limit.Stranger{ID: u.HostPort().Host + " " + msg}, 1) {
 		r.log.Log(context.Background(), level, msg, append([]any{keyRelay, u.String()}, args...)...)
 	}
 }
@@ -207,24 +202,6 @@ func (r *telemetry) reasons(s *EventStatus) {
 		maps.Copy(*m.to, m.from)
 	}
 }
-
-// logClass is the subject of log lines with remote text: one line per minute, class and host.
-type logClass string
-
-const (
-	classNotice     logClass = "notice"
-	classRefusal    logClass = "refusal"
-	classRateLimit  logClass = "rate limit"
-	classHostile    logClass = "hostile"
-	classFailed     logClass = "failed" // attempts
-	classLost       logClass = "lost"
-	classBatch      logClass = "batch"
-	classLearned    logClass = "learned"
-	classAside      logClass = "aside"
-	classGap        logClass = "gap"
-	classLastingGap logClass = "lasting gap"
-	classIncomplete logClass = "incomplete"
-)
 
 // Observation is an occurrence reported to [Config.Observe]. Its dynamic type is one of the types
 // below, not a pointer. Types may be added.

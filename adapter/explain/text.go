@@ -165,8 +165,7 @@ func (t *text) repoStatus(r *relaysync.RepoStatus) {
 		t.add("It is followed at no relay because its announcement lists no other relay that may be followed.")
 	}
 	for _, rel := range r.Relays {
-		line := fmt.Sprintf("%s is %s: %d of %d items are complete", rel.URL, rel.Phase, rel.Confirmed, rel.Wanted)
-		t.add("%s.", line)
+		t.add("%s is %s: %d of %d items are complete.", rel.URL, rel.Phase, rel.Confirmed, rel.Wanted)
 	}
 	for _, line := range maintainers(*r) {
 		t.add("Maintainers: %s", line)
