@@ -70,15 +70,6 @@ func indexedByLmdb(name, value string) bool {
 	return indexed(name, value) && strings.Count(value, ":") != 2
 }
 
-// measured returns the parts of an event with variable size.
-func measured(e *gonostr.Event) nostr.Event {
-	out := nostr.Event{Tags: make(nostr.Tags, len(e.Tags)), Content: e.Content}
-	for i, tag := range e.Tags {
-		out.Tags[i] = nostr.Tag(tag)
-	}
-	return out
-}
-
 // fitsEncoded reports whether the encoding of boltdb and lmdb preserves an event. It loses tags
 // beyond 64 KiB.
 func fitsEncoded(e *gonostr.Event) bool {
@@ -92,7 +83,7 @@ func fitsEncoded(e *gonostr.Event) bool {
 	if size+4 <= math.MaxUint16 {
 		return true
 	}
-	given := measured(e)
+	given := nostr.Event{Tags: tagsOf[nostr.Tag](e.Tags), Content: e.Content}
 	data := make([]byte, betterbinary.Measure(given))
 	var got nostr.Event
 	if betterbinary.Marshal(given, data) != nil || betterbinary.Unmarshal(data, &got) != nil {

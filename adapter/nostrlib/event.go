@@ -25,13 +25,7 @@ func FromEvent(e nostr.Event) (graspsync.Event, error) {
 	text := string(digits[:])
 	out := &gonostr.Event{
 		ID: text[:idDigits], PubKey: text[idDigits : idDigits+keyDigits], Sig: text[idDigits+keyDigits:],
-		CreatedAt: gonostr.Timestamp(e.CreatedAt), Kind: int(e.Kind), Content: e.Content,
-	}
-	if e.Tags != nil {
-		out.Tags = make(gonostr.Tags, len(e.Tags))
-		for i, tag := range e.Tags {
-			out.Tags[i] = gonostr.Tag(tag)
-		}
+		CreatedAt: gonostr.Timestamp(e.CreatedAt), Kind: int(e.Kind), Content: e.Content, Tags: tagsOf[gonostr.Tag](e.Tags),
 	}
 	return graspsync.Event{Event: out, ID: graspsync.EventID(e.ID), PubKey: graspsync.PubKey(e.PubKey)}, nil
 }
@@ -57,18 +51,16 @@ func ToEvent(e graspsync.Event) (nostr.Event, error) {
 	}
 	out := nostr.Event{
 		ID: nostr.ID(e.ID), PubKey: nostr.PubKey(e.PubKey),
-		CreatedAt: nostr.Timestamp(e.CreatedAt), Kind: nostr.Kind(e.Kind), Content: e.Content,
+		CreatedAt: nostr.Timestamp(e.CreatedAt), Kind: nostr.Kind(e.Kind), Content: e.Content, Tags: tagsOf[nostr.Tag](e.Tags),
 	}
 	var digits [sigDigits]byte
 	copy(digits[:], e.Sig)
 	if _, err := hex.Decode(out.Sig[:], digits[:]); err != nil {
 		return nostr.Event{}, fmt.Errorf("%w: signature: %w", graspsync.ErrEvent, err)
 	}
-	if e.Tags != nil {
-		out.Tags = make(nostr.Tags, len(e.Tags))
-		for i, tag := range e.Tags {
-			out.Tags[i] = nostr.Tag(tag)
-		}
-	}
 	return out, nil
+}
+
+func tagsOf[B, A ~[]string](tags []A) []B {
+	return converted(tags, func(t A) (B, bool) { return B(t), true })
 }

@@ -12,29 +12,13 @@ import (
 
 // FromFilter converts a filter of nostrlib to go-nostr. Both filters share the lists of tag values.
 func FromFilter(f nostr.Filter) gonostr.Filter {
-	out := gonostr.Filter{
+	return gonostr.Filter{
 		Tags: gonostr.TagMap(f.Tags), Limit: f.Limit, LimitZero: f.LimitZero, Search: f.Search,
 		Since: bound(f.Since), Until: bound(f.Until),
+		IDs:     converted(f.IDs, func(id nostr.ID) (string, bool) { return hex.EncodeToString(id[:]), true }),
+		Authors: converted(f.Authors, func(key nostr.PubKey) (string, bool) { return hex.EncodeToString(key[:]), true }),
+		Kinds:   converted(f.Kinds, func(k nostr.Kind) (int, bool) { return int(k), true }),
 	}
-	if f.IDs != nil {
-		out.IDs = make([]string, len(f.IDs))
-		for i, id := range f.IDs {
-			out.IDs[i] = hex.EncodeToString(id[:])
-		}
-	}
-	if f.Authors != nil {
-		out.Authors = make([]string, len(f.Authors))
-		for i, key := range f.Authors {
-			out.Authors[i] = hex.EncodeToString(key[:])
-		}
-	}
-	if f.Kinds != nil {
-		out.Kinds = make([]int, len(f.Kinds))
-		for i, kind := range f.Kinds {
-			out.Kinds[i] = int(kind)
-		}
-	}
-	return out
 }
 
 func bound(at nostr.Timestamp) *gonostr.Timestamp {
@@ -48,23 +32,17 @@ func bound(at nostr.Timestamp) *gonostr.Timestamp {
 // ToFilter converts a filter of go-nostr, without values that no event can have. Both filters share
 // the lists of tag values. ok is false if nothing can match.
 func ToFilter(f gonostr.Filter) (out nostr.Filter, ok bool) {
-	out = nostr.Filter{Tags: nostr.TagMap(f.Tags), Limit: f.Limit, LimitZero: f.LimitZero, Search: f.Search}
-	if f.IDs != nil {
-		out.IDs = converted(f.IDs, func(s string) (nostr.ID, bool) {
+	out = nostr.Filter{
+		Tags: nostr.TagMap(f.Tags), Limit: f.Limit, LimitZero: f.LimitZero, Search: f.Search,
+		IDs: converted(f.IDs, func(s string) (nostr.ID, bool) {
 			id, err := graspsync.ParseEventID(s)
 			return nostr.ID(id), err == nil
-		})
-	}
-	if f.Authors != nil {
-		out.Authors = converted(f.Authors, func(s string) (nostr.PubKey, bool) {
+		}),
+		Authors: converted(f.Authors, func(s string) (nostr.PubKey, bool) {
 			key, err := graspsync.ParsePubKey(s)
 			return nostr.PubKey(key), err == nil
-		})
-	}
-	if f.Kinds != nil {
-		out.Kinds = converted(f.Kinds, func(k int) (nostr.Kind, bool) {
-			return nostr.Kind(k), 0 <= k && k <= math.MaxUint16
-		})
+		}),
+		Kinds: converted(f.Kinds, func(k int) (nostr.Kind, bool) { return nostr.Kind(k), 0 <= k && k <= math.MaxUint16 }),
 	}
 	for _, values := range f.Tags {
 		if values != nil && len(values) == 0 {
@@ -81,8 +59,11 @@ func ToFilter(f gonostr.Filter) (out nostr.Filter, ok bool) {
 		(f.Kinds == nil || len(out.Kinds) > 0) && (f.Until == nil || *f.Until > 0)
 }
 
-func converted[A, B any](values []A, as func(A) (B, bool)) []B {
-	out := make([]B, 0, len(values))
+// converted returns nil for nil, because an empty list matches nothing.
+func converted[A, B any](values []A, as func(A) (B, bool)) (out []B) {
+	if values != nil {
+		out = make([]B, 0, len(values))
+	}
 	for _, v := range values {
 		if c, ok := as(v); ok {
 			out = append(out, c)
