@@ -18,7 +18,7 @@ func withSubscription(ctx context.Context, subscription string) context.Context 
 }
 
 // answerREQ answers a REQ with the hooks of a khatru relay. Unlike khatru it calls the hooks for all
-// filters before it queries or subscribes, and sends an event once. It always sends an answer.
+// filters before it queries or subscribes, and sends an event once.
 func (c *conn) answerREQ(ctx context.Context, s *sub, p *pending, filters []nostr.Filter) {
 	relay := c.g.tap.relay
 	asked := make([]nostr.Filter, 0, len(filters))
@@ -85,8 +85,8 @@ func judge(ctx context.Context, relay *khatru.Relay, f *nostr.Filter) (refusal s
 // maxSent is the maximum number of remembered events of an answer. More may be sent twice.
 const maxSent = 10_000
 
-// sendStored sends stored events when the client has read most of the earlier ones. Once they have
-// been read, the answer occupies no shared slot, because the relay does no work for it.
+// sendStored sends stored events when the client has read most of the earlier ones. The answer then
+// occupies no shared slot, because the relay does no work for it.
 func (c *conn) sendStored(ctx context.Context, s *sub, p *pending, found <-chan *nostr.Event, sent map[string]struct{}) {
 	for e := range found {
 		p.releaseShared()

@@ -18,9 +18,8 @@ import (
 // broadcastTap receives all events that a khatru relay publishes, for all clients of a Gate. khatru
 // compares an event with each value of each open filter, and reads its list of filters without the
 // lock under which it changes: clients miss events while others open subscriptions, and a few large
-// filters take seconds per event. The tap is the only subscription that khatru has, and it matches
-// everything. The tap finds the subscribed clients when khatru asks whether the event may be
-// broadcast.
+// filters take seconds per event. The tap is the only subscription of khatru and matches everything.
+// It finds the subscribed clients when khatru asks whether the event may be broadcast.
 type broadcastTap struct {
 	g     *Gate
 	relay *khatru.Relay
@@ -32,7 +31,6 @@ type broadcastTap struct {
 // tapKey is the context key of the *broadcastTap of a request.
 type tapKey struct{}
 
-// addHooks adds hooks for connections and published events to the relay.
 func (e *broadcastTap) addHooks() {
 	e.relay.OnConnect = append(e.relay.OnConnect, func(ctx context.Context) {
 		ws := khatru.GetConnection(ctx)
@@ -46,8 +44,7 @@ func (e *broadcastTap) addHooks() {
 	})
 }
 
-// routes reports whether the relay belongs to a khatru.Router, which alone knows the relay that a
-// filter is for.
+// routes reports whether only a khatru.Router knows the relay that a filter is for.
 func routes(relay *khatru.Relay) bool {
 	by := reflect.ValueOf(relay).Elem().FieldByName("getSubRelayFromFilter")
 	return by.IsValid() && by.Kind() == reflect.Func && !by.IsNil()

@@ -102,7 +102,7 @@ func (c *conn) release(s *sub) {
 	}
 }
 
-// fromClient also reads while earlier messages wait, to notice when the client disconnects.
+// fromClient also reads while earlier messages wait, to notice a disconnect.
 func (c *conn) fromClient() error {
 	for {
 		m, err := c.read()
@@ -125,8 +125,7 @@ func (c *conn) fromClient() error {
 }
 
 // read reads a message, whose parts must arrive within bodyBy. A large one needs a slot of bodies
-// before its rest is read. Reading has no context, because the end of a context would close the
-// connection without a reason.
+// before its rest. Reading has no context, because its end would close the connection without a reason.
 func (c *conn) read() (m inbound, err error) {
 	m.release = func() {}
 	c.reading.Store(true)
@@ -137,9 +136,8 @@ func (c *conn) read() (m inbound, err error) {
 	}
 	m.kind = kind
 	late := time.AfterFunc(bodyBy, func() { c.end(errQuiet) })
-	defer func() { late.Stop() }()
-	m.message, err = io.ReadAll(io.LimitReader(in, smallBody))
-	if err != nil || len(m.message) < smallBody {
+	defer late.Stop()
+	if m.message, err = io.ReadAll(io.LimitReader(in, smallBody)); err != nil || len(m.message) < smallBody {
 		return m, err
 	}
 	late.Stop()
@@ -147,8 +145,8 @@ func (c *conn) read() (m inbound, err error) {
 	if err != nil {
 		return m, err
 	}
+	late.Reset(bodyBy)
 	m.release = room.Release
-	late = time.AfterFunc(bodyBy, func() { c.end(errQuiet) })
 	rest, err := io.ReadAll(in)
 	if err != nil {
 		m.release()
@@ -220,7 +218,7 @@ func (c *conn) handleRequest(r request, room func()) error {
 	return c.asks(r, room)
 }
 
-// authenticate answers an AUTH as khatru does, but accepts all names of Config.Identity.
+// authenticate answers AUTH (NIP-42) as khatru does, but accepts all names of Config.Identity.
 func (c *conn) authenticate(e *nostr.Event) {
 	reason := c.refusesAuth(e)
 	if reason == "" {
@@ -233,7 +231,7 @@ func (c *conn) authenticate(e *nostr.Event) {
 	c.send(okMessage(e.ID, reason == "", reason))
 }
 
-// refusesAuth returns why an event does not authenticate the client (NIP-42), or "".
+// refusesAuth returns why an event does not authenticate the client, or "".
 func (c *conn) refusesAuth(e *nostr.Event) string {
 	relay, challenge := e.Tags.Find("relay"), e.Tags.Find("challenge")
 	off := time.Since(e.CreatedAt.Time()).Round(time.Second).Abs()
@@ -263,7 +261,6 @@ func (c *conn) refusesAuth(e *nostr.Event) string {
 	return ""
 }
 
-// asks handles REQ, COUNT and NEG-OPEN.
 func (c *conn) asks(r request, room func()) error {
 	s := &sub{label: r.label, name: r.name}
 	units, filters := 1, max(1, len(r.filters))
@@ -304,8 +301,7 @@ func (c *conn) asks(r request, room func()) error {
 	return c.forward(r.as(s.number))
 }
 
-// admitSub registers a subscription, perhaps in place of others. It returns false if there is no
-// room.
+// admitSub registers a subscription, perhaps in place of others. It returns false without room.
 func (c *conn) admitSub(s *sub, units int) bool {
 	if s.label == labelCount {
 		return true
@@ -336,7 +332,7 @@ func (c *conn) refuseSub(s *sub) {
 }
 
 // awaitHooks waits until the relay has called OnConnect and answers a ping, because then its hooks
-// for the connection have returned.
+// have returned.
 func (c *conn) awaitHooks() error {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, closeBy, errGone)
 	defer cancel()
@@ -362,7 +358,6 @@ func (c *conn) continueNeg(r request, room func()) error {
 	return c.forward(r.as(s.number))
 }
 
-// isPaced reports whether the client has read most of its messages.
 func (c *conn) isPaced() bool { return c.queue.size() <= c.g.soft() }
 
 func (c *conn) waitForRoom(n int, room func()) (*pending, error) {
@@ -397,7 +392,7 @@ func (c *conn) admit(slots *limit.Slots, n int, room func()) (*pending, error) {
 	return p, nil
 }
 
-// forward sends a message to the relay. It does not block.
+// forward does not block.
 func (c *conn) forward(message []byte) error {
 	return c.in.Write(context.Background(), websocket.MessageText, message)
 }
@@ -458,11 +453,10 @@ func (c *conn) handleAnswer(message []byte) {
 	}
 }
 
-// send queues a message.
 func (c *conn) send(message []byte) { c.put(outgoing{text: message}, math.MaxInt) }
 
-// put queues a message unless the queue has more than most bytes. It disconnects a client whose
-// queue is too long.
+// put queues a message unless the queue has more than most bytes. It disconnects a client with too
+// long a queue.
 func (c *conn) put(o outgoing, most int) (ok bool) {
 	size, ok := c.queue.put(o, most)
 	if size > c.g.cfg.fixed.MaxQueue {

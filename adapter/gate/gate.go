@@ -27,9 +27,9 @@ import (
 
 // Config sets bounds. The zero value takes all defaults.
 type Config struct {
-	// Client returns the name of the client of a request, "" if unknown. Behind a proxy it must
-	// return the address that the proxy names. Clients of one IPv6 /64 count as one; a /24 or /48
-	// has as much as four. Defaults to [Address].
+	// Client returns the name of the client of a request, behind a proxy the address that the proxy
+	// names. Clients of one IPv6 /64 count as one; a /24 or /48 has as much as four. Defaults to
+	// [Address].
 	Client func(*http.Request) string
 	// Relay is the khatru relay to which the handler passes every websocket. For it the Gate keeps
 	// the subscriptions. Defaults to the handler if that is a [khatru.Relay].
@@ -37,9 +37,8 @@ type Config struct {
 	// Identity is the names of the relay that AUTH events (NIP-42) may name. If it is zero, the
 	// relay decides.
 	Identity nip34.Identity
-	// MaxConnections is the maximum number of websockets, and at most a quarter of the open files.
-	// Beyond it the client with most loses one: first one without subscriptions, then the longest
-	// idle. Defaults to 4,096.
+	// MaxConnections is the maximum number of websockets, at most a quarter of the open files. Beyond
+	// it the client with most loses one without subscriptions, or the longest idle. Defaults to 4,096.
 	MaxConnections int
 	// MaxMessage is the maximum size of a client's message in bytes. Defaults to MaxMessageSize of
 	// Relay, else 512,000.
@@ -48,11 +47,10 @@ type Config struct {
 	// MaxMessage - 4,096.
 	MaxContent int
 	// MaxQueues is the maximum number of queued bytes for all connections. Beyond it the client
-	// with most loses the connection with most. A connection with more than an eighth is closed in
-	// any case. The minimum is 32 times MaxMessage, the default 512 MiB.
+	// with most loses a connection. A connection with more than an eighth is closed. The minimum is
+	// 32 times MaxMessage, the default 512 MiB.
 	MaxQueues int
-	// Logger logs refused clients (info, once per minute and client) and closed connections
-	// (debug). Defaults to none.
+	// Logger logs refused clients (once per minute and client) and closed connections (debug).
 	Logger *slog.Logger
 
 	fixed constants
@@ -63,25 +61,21 @@ type constants struct {
 	// Only published events can exceed it. Defaults to an eighth of MaxQueues.
 	MaxQueue int
 	// MaxListening is the maximum number of filters of all open subscriptions. A filter counts as
-	// one more for each 40 values. Beyond it the oldest subscription of the client with most is
-	// closed. Defaults to 50,000.
+	// one more for each 40 values. Defaults to 50,000.
 	MaxListening int
 	// EventRate is the maximum number of published events per second for one client, counted per
-	// subscription. Beyond it the oldest subscriptions are closed. Defaults to 2,000.
+	// subscription. Defaults to 2,000.
 	EventRate int
 }
 
-// Limits of messages.
 const (
 	maxName          = 250 // bytes of a subscription id; NIP-01 allows 64
 	maxFilters       = 100 // of a REQ
 	maxSubscriptions = 500 // open subscriptions of a connection; more are refused
-	// maxBody is the maximum body of a management request (NIP-86) in bytes, which khatru reads
-	// before it checks the sender.
+	// maxBody is the maximum body of a NIP-86 request, which khatru reads before it checks the sender.
 	maxBody = 1 << 20
 )
 
-// Limits of concurrent work and of waiting.
 const (
 	places     = 128      // filters and counts that the relay handles, and as many events
 	placesPart = 16       // of one client; a message counts as the number of its filters
@@ -114,8 +108,8 @@ const (
 	filesPart = 4                      // at most a filesPart of the open files are websockets
 )
 
-// Gate is an [http.Handler] that protects the relay behind it. Use [New]. It is safe for concurrent
-// use, and its goroutines end with the connections.
+// Gate is an [http.Handler] that protects the relay behind it. It is safe for concurrent use, and its
+// goroutines end with the connections.
 type Gate struct {
 	next      http.Handler
 	cfg       Config
@@ -203,8 +197,8 @@ func New(next http.Handler, cfg Config) *Gate {
 }
 
 // Pace makes stored events of a relay of a [khatru.Router] wait until the client has read most of
-// the earlier ones. Otherwise a client that reads more slowly than the database is disconnected.
-// Call it before the relay serves.
+// the earlier ones. Otherwise a client slower than the database is disconnected. Call it before the
+// relay serves.
 func (g *Gate) Pace(relay *khatru.Relay) {
 	relay.OverwriteResponseEvent = append(relay.OverwriteResponseEvent, func(ctx context.Context, _ *nostr.Event) {
 		if ws := khatru.GetConnection(ctx); ws != nil {
@@ -217,9 +211,8 @@ func (g *Gate) Pace(relay *khatru.Relay) {
 // khatru cannot publish meanwhile. Call it before anything but clients publishes.
 func (g *Gate) TapBroadcasts() { g.tap.open() }
 
-// Wait is Pace for another relay. Call it before each stored event is written for a REQ, with the
-// request that became the connection and the subscription id that the relay knows. It returns
-// immediately if the request did not pass this Gate.
+// Wait is Pace for another relay. Call it before each stored event for a REQ, with the request that
+// became the connection and the subscription id that the relay knows. Other requests do not wait.
 func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string) {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	if c == nil || c.g != g {
@@ -230,8 +223,8 @@ func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string) {
 	}
 }
 
-// soft returns the number of queued bytes above which a client gets no stored events: 0 while all
-// queues together are half full.
+// soft returns the number of queued bytes above which a client gets no stored events. It is 0 while
+// all queues together are half full.
 func (g *Gate) soft() int {
 	if g.queued.Load() > int64(g.cfg.MaxQueues/2) {
 		return 0
@@ -275,7 +268,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Header.Get("Content-Type") == "application/nostr+json+rpc" {
-		// Some connections have no deadlines. Their body is limited in bytes only.
+		// Fails for connections without deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyBy))
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	}
@@ -299,7 +292,6 @@ var (
 	errQuiet = &hangUp{"no sign of life", hungUpQuiet, websocket.StatusGoingAway, 0}
 )
 
-// Values of metric labels.
 const (
 	refusedListening = "listening"
 	refusedNegs      = "reconciliations"
@@ -321,7 +313,7 @@ func (g *Gate) count(what string) {
 	g.counts[what]++
 }
 
-// enter adds a connection, perhaps in place of another.
+// enter may close another connection.
 func (g *Gate) enter(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -354,8 +346,8 @@ func (g *Gate) leave(c *conn) {
 	g.conns.Delete(c)
 }
 
-// makeRoom closes connections until all queues keep to MaxQueues: the oldest of the client with
-// most queued bytes.
+// makeRoom closes the oldest connections of the client with most queued bytes, until all queues keep
+// to MaxQueues.
 func (g *Gate) makeRoom() {
 	if g.queued.Load() <= int64(g.cfg.MaxQueues) {
 		return
@@ -376,8 +368,7 @@ func (g *Gate) makeRoom() {
 }
 
 // limitEvents returns the matches to write. It closes the oldest subscriptions of clients beyond
-// EventRate. Beyond the total rate at least half of the matches remain, and the clients with most
-// lose first.
+// EventRate. Beyond the total rate the clients with most lose up to half of the matches.
 func (g *Gate) limitEvents(matches []match) (kept []match) {
 	var over []match
 	for _, h := range slices.Backward(matches) {

@@ -32,9 +32,9 @@ func (l *liveSubs) open(c *conn, s *sub, units int) (gone []limit.Entry[*sub, *c
 
 // listen delivers events that any of the filters matches from now on.
 func (l *liveSubs) listen(s *sub, filters []nostr.Filter) {
-	live := make([]liveFilter, len(filters))
+	live := make([]nostr.Filter, len(filters))
 	for i, f := range filters {
-		live[i] = newLiveFilter(f)
+		live[i] = sortedFilter(f)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,29 +65,15 @@ func (l *liveSubs) sizes() (listening, reconciliations int) {
 	return int(l.subs.Bytes()), l.negs.Len()
 }
 
-// liveFilter is a filter with sorted values, because strangers choose their number and that of an
-// event's tags.
-type liveFilter struct {
-	ids, authors []string
-	kinds        []int
-	tags         []tagValues
-	since, until *nostr.Timestamp
-}
-
-// tagValues is the values of which a tag must have one.
-type tagValues struct {
-	tag    string
-	values []string
-}
-
-func newLiveFilter(f nostr.Filter) liveFilter {
-	l := liveFilter{ids: sorted(f.IDs), authors: sorted(f.Authors), kinds: sorted(f.Kinds), since: f.Since, until: f.Until}
+// sortedFilter returns a filter with sorted values, because strangers choose their number and that of
+// an event's tags.
+func sortedFilter(f nostr.Filter) nostr.Filter {
+	tags := make(nostr.TagMap, len(f.Tags))
 	for tag, values := range f.Tags {
-		if values != nil {
-			l.tags = append(l.tags, tagValues{tag, sorted(values)})
-		}
+		tags[tag] = sorted(values)
 	}
-	return l
+	f.IDs, f.Authors, f.Kinds, f.Tags = sorted(f.IDs), sorted(f.Authors), sorted(f.Kinds), tags
+	return f
 }
 
 func sorted[E string | int](values []E) []E {
@@ -125,11 +111,16 @@ func newLiveEvent(e *nostr.Event) *liveEvent {
 	return p
 }
 
-func (p *liveEvent) matches(l liveFilter) bool {
+// matches compares the event with a sorted filter.
+func (p *liveEvent) matches(f nostr.Filter) bool {
+	for tag, values := range f.Tags {
+		if values != nil && !intersects(values, p.values[tag]) {
+			return false
+		}
+	}
 	e := p.event
-	return hasOrNil(l.kinds, e.Kind) && hasOrNil(l.authors, e.PubKey) && hasOrNil(l.ids, e.ID) &&
-		(l.since == nil || e.CreatedAt >= *l.since) && (l.until == nil || e.CreatedAt <= *l.until) &&
-		!slices.ContainsFunc(l.tags, func(n tagValues) bool { return !intersects(n.values, p.values[n.tag]) })
+	return hasOrNil(f.Kinds, e.Kind) && hasOrNil(f.Authors, e.PubKey) && hasOrNil(f.IDs, e.ID) &&
+		(f.Since == nil || e.CreatedAt >= *f.Since) && (f.Until == nil || e.CreatedAt <= *f.Until)
 }
 
 // hasOrNil reports whether a sorted list contains a value or is nil.

@@ -49,7 +49,7 @@ const (
 	maxID   = 64
 )
 
-// parse reads a message of a client, or returns the answer to an invalid message.
+// parse returns the answer to an invalid message.
 func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	var parts []json.RawMessage
 	var name string
@@ -124,16 +124,15 @@ func (r *request) fault() (reason string) {
 	return ""
 }
 
-// Limits of a filter. A backend may query each author with each kind separately, so their product
-// is limited.
+// Limits of a filter. A backend may query each author with each kind separately.
 const (
 	maxValues   = 4000
 	maxNames    = 64 // tag names; NIP-01 indexes 52
 	maxProducts = 10_000
 )
 
-// readFilter reads a filter, or returns why it is invalid. It encodes the filter again, because a
-// relay does not name the subscription of an unreadable filter.
+// readFilter returns why a filter is invalid, or encodes it again, because a relay does not name the
+// subscription of an unreadable filter.
 func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, reason string) {
 	members := json.NewDecoder(bytes.NewReader(part))
 	if start, err := members.Token(); err != nil || start != json.Delim('{') || !utf8.Valid(part) {
@@ -184,8 +183,8 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 	return f, toJSON(known), ""
 }
 
-// readMember returns the fault of a value. null is invalid, also in lists, because a filter that
-// loses a value would match more.
+// readMember returns the fault of a value. null is invalid, because a filter that loses a value would
+// match more.
 func readMember(raw json.RawMessage, into any) (fault string) {
 	fault = "not a non-negative integer"
 	ok := !bytes.ContainsAny(raw, "-n") // neither a sign nor null
@@ -227,8 +226,7 @@ func (r *request) readEvent(message []byte, part json.RawMessage, maxContent int
 // messageStart matches the label and name of a message that is not JSON.
 var messageStart = regexp.MustCompile(`^\s*\[\s*"([A-Z-]+)"\s*,\s*("(?:[^"\\]|\\.)*")?`)
 
-// unreadable answers an invalid message as the request that it begins as, so that the client does
-// not wait.
+// unreadable answers an invalid message as the request that it begins as.
 func (r *request) unreadable(message []byte, reason string) (answer []byte) {
 	if begins := messageStart.FindSubmatch(message[:min(len(message), 2*maxEcho)]); begins != nil { // bounded, because the regexp is slow
 		r.label = string(begins[1])

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/nbd-wtf/go-nostr"
 )
 
 // openRequests is the unanswered messages and open subscriptions of a connection, by the ids of the
@@ -31,12 +33,12 @@ type sub struct {
 	timer *time.Timer        // of a reconciliation
 	stop  context.CancelFunc // ends a subscription that the Gate keeps; nil: the relay keeps it
 
-	liveFilters []liveFilter // guarded by the mutex of liveSubs; none until the hooks have accepted the filters
+	liveFilters []nostr.Filter // guarded by the mutex of liveSubs; none until the hooks have accepted the filters
 }
 
 // pending is an unanswered message with the slots that it occupies.
 type pending struct {
-	releaseShared func() // releases the slots shared with other clients
+	releaseShared func() // of the slots shared with other clients
 	finish        func() // releases all slots
 	timer         *time.Timer
 }
@@ -102,9 +104,8 @@ func (t *openRequests) continueNeg(r request, p *pending) *sub {
 	return s
 }
 
-// close reports whether a subscription was open, and whether the relay must be told now. A relay
-// that has not answered yet is told after its answer, because it may handle REQ and CLOSE in any
-// order.
+// close reports whether a subscription was open, and whether the relay must be told now. It is told
+// after its answer, because it may handle REQ and CLOSE in any order.
 func (t *openRequests) close(s *sub) (open, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,7 +186,6 @@ func (t *openRequests) applyAnswer(message []byte) (v outcome) {
 	return v
 }
 
-// end closes all subscriptions.
 func (t *openRequests) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// dial opens a websocket to the relay over a pipe in memory. The relay is given request r with the
-// websocket headers of the dialer. If the relay refuses the websocket, dial returns its response.
+// dial opens a websocket to the relay over a pipe in memory, with request r and the websocket headers
+// of the dialer. If the relay refuses the websocket, dial returns its response.
 func (g *Gate) dial(ctx context.Context, r *http.Request) (*websocket.Conn, *http.Response, error) {
 	near, far := net.Pipe()
 	serve := func(w http.ResponseWriter, dialed *http.Request) {
@@ -97,8 +97,8 @@ func (p *pipeConn) flush() {
 	}
 }
 
-// takenConn is the [http.ResponseWriter] of a client. It keeps the hijacked connection, because the websocket
-// of a stalled client cannot be closed immediately, but its connection can.
+// takenConn keeps the hijacked connection, because the websocket of a stalled client cannot be closed
+// immediately, but its connection can.
 type takenConn struct {
 	http.ResponseWriter
 	conn net.Conn

@@ -13,7 +13,6 @@ type outgoing struct {
 	names [][]byte // ids of the subscriptions as JSON
 }
 
-// size returns the size in memory in bytes.
 func (o outgoing) size() int {
 	n := len(o.text)
 	for _, name := range o.names {
@@ -22,7 +21,6 @@ func (o outgoing) size() int {
 	return n
 }
 
-// messages yields the websocket messages.
 func (o outgoing) messages() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if o.names == nil {
@@ -38,9 +36,9 @@ func (o outgoing) messages() iter.Seq[[]byte] {
 }
 
 // queue is the messages for a client, so that the relay never waits for it. Bytes are counted until
-// they are written, also in the total of all queues.
+// they are written.
 type queue struct {
-	all *atomic.Int64
+	all *atomic.Int64 // bytes of all queues
 
 	mu sync.Mutex
 	// guarded by mu
@@ -50,8 +48,8 @@ type queue struct {
 	changed chan struct{} // nil: nobody waits
 }
 
-// put appends an item and returns the bytes of the queue. It returns false if the queue has more than
-// most bytes. A closed queue discards the item.
+// put returns the bytes of the queue, and false if they are more than most. A closed queue discards
+// the item.
 func (q *queue) put(o outgoing, most int) (size int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
