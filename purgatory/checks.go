@@ -2,7 +2,6 @@ package purgatory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
-	"github.com/graspsync/graspsync/state"
 )
 
 // checkRetry is the wait after a failed listing, and between two searches for lost announcements.
@@ -35,7 +33,7 @@ func (p *Purgatory) check(ctx context.Context) {
 			timer.Reset(checkRetry)
 			continue
 		}
-		if err := p.judge(ctx, announced, there, departuresLeast); err != nil || p.departures.unconfirmed() > 0 {
+		if err := p.guardDepartures(ctx, announced, there, departuresLeast); err != nil || p.departures.unconfirmed() > 0 {
 			p.findLost(ctx)
 			timer.Reset(checkRetry)
 			continue
@@ -81,7 +79,7 @@ func (p *Purgatory) findLost(ctx context.Context) {
 		announced, there, err := p.listRepositories(ctx)
 		if err == nil {
 			p.restore(announced, there)
-			err = p.judge(ctx, announced, there, 0)
+			err = p.guardDepartures(ctx, announced, there, 0)
 		}
 		if err == nil && p.departures.unconfirmed() == 0 {
 			return
@@ -94,9 +92,9 @@ func (p *Purgatory) findLost(ctx context.Context) {
 	}
 }
 
-// judge keeps all repositories in service if more than least, and more than half, have no
+// guardDepartures keeps all repositories in service if more than least, and more than half, have no
 // announcement, because the store may have lost events.
-func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.RepoRef]bool, least int) error {
+func (p *Purgatory) guardDepartures(ctx context.Context, announced, there map[graspsync.RepoRef]bool, least int) error {
 	missing := maps.Clone(there)
 	maps.DeleteFunc(missing, func(ref graspsync.RepoRef, _ bool) bool {
 		_, known := announced[ref]
@@ -117,16 +115,12 @@ func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.Re
 	if !many() { // kept repositories stay kept, even if strangers announce more
 		maps.DeleteFunc(missing, func(ref graspsync.RepoRef, _ bool) bool { return !p.departures.keeps(ref) })
 	}
-	begins, ends, err := p.departures.keep(ctx, missing, len(there))
-	switch {
+	switch begins, ends := p.departures.keep(missing, len(there)); {
 	case begins:
 		p.cfg.Logger.Error("most repositories have no announcement, retirement waits for the operator, check the event store",
 			"count", len(missing), "total", len(there))
 	case ends:
 		p.cfg.Logger.Info("retirement of repositories without announcement resumed", "total", len(there))
-	}
-	if err != nil && ctx.Err() == nil {
-		p.cfg.Logger.Warn("saving records of kept repositories failed", keyError, graspsync.Printable(err.Error()))
 	}
 	return nil
 }
@@ -136,8 +130,7 @@ func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 	for ref, ours := range announced {
 		if ours && !there[ref] {
 			count++
-			p.table.touch(ref)
-			p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Check: true}})
+			p.inbox.release(ref, refplan.Reasons{Check: true})
 		}
 	}
 	if count > 0 {
@@ -200,69 +193,28 @@ func (p *Purgatory) inService(ctx context.Context) (map[graspsync.RepoRef]bool, 
 	return out, err
 }
 
-// departures are the repositories that stay until the operator confirms their removal.
+// departures are the repositories that stay until the operator confirms their removal. A restart
+// decides again which they are.
 type departures struct {
-	store state.Store // set by New, read-only
-
-	recorded map[graspsync.RepoRef]bool // repositories with a record in the store; owned by the checks
-
 	mu sync.Mutex
 	// guarded by mu
 	judged bool
-	kept   map[graspsync.RepoRef]bool // until the operator confirms their removal
-	of     int
+	kept   map[graspsync.RepoRef]bool
+	of     int // number of repositories in service
 }
 
 // departuresLeast is the number of repositories that may leave in one check, even if they are most
 // of all. After a start it is 0, because their announcements may have been lost before.
 const departuresLeast = 1
 
-func (d *departures) load(ctx context.Context) error {
-	d.recorded, d.kept = make(map[graspsync.RepoRef]bool), make(map[graspsync.RepoRef]bool)
-	return readEach(ctx, d.store, keyKept, func(key string, value []byte) error {
-		ref, err := graspsync.ParseRepoRef(string(value))
-		if err != nil || hashed(ref) != key {
-			return d.store.Delete(ctx, keyKept+key)
-		}
-		d.recorded[ref], d.kept[ref] = true, true
-		return nil
-	})
-}
-
-// keep replaces the kept repositories, of of in service, and their records. begins reports whether
-// there were none before, ends whether there are none any more.
-func (d *departures) keep(ctx context.Context, refs map[graspsync.RepoRef]bool, of int) (begins, ends bool, err error) {
+// keep replaces the kept repositories. begins reports whether there were none before, ends whether
+// there are none any more.
+func (d *departures) keep(refs map[graspsync.RepoRef]bool, of int) (begins, ends bool) {
 	d.mu.Lock()
-	begins = len(refs) > 0 && (!d.judged || len(d.kept) == 0)
+	defer d.mu.Unlock()
+	begins, ends = len(refs) > 0 && len(d.kept) == 0, len(refs) == 0 && len(d.kept) > 0
 	d.judged, d.kept, d.of = true, refs, of
-	d.mu.Unlock()
-	had := len(d.recorded) > 0
-	var puts []state.Record
-	for ref := range refs {
-		if !d.recorded[ref] {
-			puts = append(puts, state.Record{Key: keyKept + hashed(ref), Value: []byte(ref.String())})
-		}
-	}
-	if len(puts) > 0 {
-		err = d.store.Put(ctx, puts...)
-		for ref := range refs {
-			d.recorded[ref] = d.recorded[ref] || err == nil
-		}
-	}
-	var deletes []string
-	for ref := range d.recorded {
-		if !refs[ref] {
-			deletes = append(deletes, keyKept+hashed(ref))
-		}
-	}
-	if len(deletes) > 0 {
-		derr := d.store.Delete(ctx, deletes...)
-		if derr == nil {
-			maps.DeleteFunc(d.recorded, func(ref graspsync.RepoRef, _ bool) bool { return !refs[ref] })
-		}
-		err = errors.Join(err, derr)
-	}
-	return begins, had && len(d.recorded) == 0, err
+	return begins, ends
 }
 
 func (d *departures) keeps(ref graspsync.RepoRef) bool {

@@ -72,27 +72,38 @@ func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
 	return out
 }
 
-func (e *engine) resume() {
+func (e *engine) resume(ctx context.Context) {
 	for _, entry := range e.p.pending.all(nil) {
-		for _, r := range surveysOf(entry) {
-			e.survey(r.identifier, r.why)
+		for _, msg := range newsOf(entry) {
+			msg.handle(ctx, e)
 		}
+	}
+	for _, ref := range e.p.table.touched() {
+		e.releases.Want(ref, refplan.Reasons{})
 	}
 }
 
-func surveysOf(entry refplan.Entry) (all []surveyRequest) {
-	if entry.Soft {
-		return nil
-	}
-	why := refplan.Reasons{Fresh: map[graspsync.EventID]bool{entry.ID: entry.ByUser}}
-	if entry.Class == refplan.Announcement || entry.Class == refplan.Relative { // it may name servers for events that are held already
-		why = refplan.Reasons{Owners: map[graspsync.PubKey]bool{entry.Author: entry.ByUser}}
-	}
-	if entry.Class == refplan.Relative && entry.For == entry.Author { // the process may have been killed before the release
-		why.Left = map[graspsync.RepoRef]bool{entry.Repos[0]: true}
-	}
-	for _, ref := range entry.Repos {
-		all = append(all, surveyRequest{ref.Identifier, why})
+// newsOf returns the messages about a new event.
+func newsOf(entry refplan.Entry) (all []message) {
+	first := entry.Repos[0]
+	owners := map[graspsync.PubKey]bool{entry.Author: entry.ByUser}
+	fresh := map[graspsync.EventID]bool{entry.ID: entry.ByUser}
+	switch {
+	case entry.Soft:
+	case entry.Class == refplan.State:
+		all = append(all, surveyRequest{first.Identifier, refplan.Reasons{Fresh: fresh}})
+	case entry.Class == refplan.PullRequest:
+		for _, ref := range entry.Repos {
+			all = append(all, releaseRequest{ref, refplan.Reasons{Fresh: fresh}})
+		}
+	case entry.Class == refplan.Announcement: // it may name servers for events that are held already
+		all = append(all, releaseRequest{first, refplan.Reasons{Owners: owners}}, surveyRequest{first.Identifier, refplan.Reasons{Owners: owners}})
+	default:
+		why := refplan.Reasons{Owners: owners}
+		if entry.For == entry.Author { // the process may have been killed before the release
+			why.Left = map[graspsync.RepoRef]bool{first: true}
+		}
+		all = append(all, surveyRequest{first.Identifier, why})
 	}
 	return all
 }
@@ -112,7 +123,7 @@ func (e *engine) loop(ctx context.Context) {
 				msg.handle(ctx, e)
 			}
 			if lost {
-				e.resume()
+				e.resume(ctx)
 			}
 		case <-timer.C:
 		}
@@ -154,6 +165,8 @@ func (e *engine) nextWake(now time.Time) time.Time {
 
 func (msg surveyRequest) handle(_ context.Context, e *engine) { e.survey(msg.identifier, msg.why) }
 
+func (msg releaseRequest) handle(_ context.Context, e *engine) { e.releases.Want(msg.ref, msg.why) }
+
 func (msg queueInquiry) handle(_ context.Context, e *engine) {
 	msg.answer <- e.queue.About(time.Now(), msg.ref)
 }
@@ -177,8 +190,11 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 		affected = e.p.pending.ofAuthor(author)
 	}
 	for _, w := range affected {
+		why := refplan.Reasons{Deleters: map[graspsync.PubKey]bool{author: true}}
 		for _, ref := range w.Repos {
-			e.survey(ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{author: true}})
+			if e.survey(ref.Identifier, why); w.Class == refplan.PullRequest {
+				e.releases.Want(ref, why)
+			}
 		}
 	}
 	if !waits {
@@ -186,11 +202,9 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	}
 	e.left(msg.event)
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
-		e.p.table.touch(a.Ref)
-		e.survey(a.Ref.Identifier, refplan.Reasons{
-			Owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},
-			Left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list this service
-		})
+		why := refplan.Reasons{Owners: map[graspsync.PubKey]bool{a.Ref.Owner: false}, Left: map[graspsync.RepoRef]bool{a.Ref: true}}
+		e.survey(a.Ref.Identifier, why)
+		e.releases.Want(a.Ref, why) // it may not list this service
 	}
 }
 
@@ -198,14 +212,14 @@ func (msg refetchRequest) handle(ctx context.Context, e *engine) {
 	e.p.servers.Renew(msg.ref)
 	e.p.table.setHopeless(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), syncqueue.Renew{Repo: msg.ref, URLs: msg.urls})
-	e.survey(msg.ref.Identifier, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
+	e.releases.Want(msg.ref, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
 
 func (t surveyTurn) handle(ctx context.Context, e *engine) {
 	why, _ := e.surveys.Begin(t.identifier, t.place)
 	e.wg.Go(func() {
-		found, err := e.p.survey(ctx, t.identifier, why)
-		e.p.inbox.put(surveyEnd{t.identifier, why, found, err})
+		refs, err := e.p.survey(ctx, t.identifier, why)
+		e.p.inbox.put(surveyEnd{t.identifier, why, refs, err})
 	})
 }
 
@@ -218,16 +232,13 @@ func (t releaseTurn) handle(ctx context.Context, e *engine) {
 }
 
 func (msg surveyEnd) handle(ctx context.Context, e *engine) {
-	now := time.Now()
 	failed := msg.err != nil && ctx.Err() == nil
-	if e.surveys.End(msg.identifier, now, failed, msg.why); failed {
+	if e.surveys.End(msg.identifier, time.Now(), failed, msg.why); failed {
 		e.p.report.fault(msg.identifier, "looking for repositories failed", msg.err)
-		e.p.table.surveyFailed(msg.identifier)
 	}
-	for _, ref := range msg.found.Release {
+	for _, ref := range msg.refs {
 		e.releases.Want(ref, msg.why)
 	}
-	e.wholes(ctx, now, msg.found.Complete)
 }
 
 func (msg releaseEnd) handle(ctx context.Context, e *engine) {
@@ -245,18 +256,11 @@ func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 		e.survey(msg.ref.Identifier, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{msg.ref: true}})
 	}
 	if msg.result.whole {
-		e.wholes(ctx, now, []graspsync.RepoRef{msg.ref})
+		e.p.servers.Complete(msg.ref)
+		e.stepQueue(ctx, now, syncqueue.Whole{Repo: msg.ref})
 	}
 	if len(msg.result.need.IDs) > 0 {
 		e.queueFetch(ctx, now, msg.ref, msg.result.need, msg.why)
-	}
-}
-
-func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.RepoRef) {
-	for _, ref := range refs {
-		e.p.servers.Complete(ref)
-		e.wg.Go(func() { e.p.sessions.forget(ref) })
-		e.stepQueue(ctx, now, syncqueue.Whole{Repo: ref})
 	}
 }
 
@@ -342,28 +346,13 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 	if room <= 0 {
 		return
 	}
-	due := e.due(ctx, now, room)
-	for _, entry := range due {
+	for _, entry := range e.p.pending.due(now, room, e.held, e.owed) {
 		if e.expiring[entry.ID] {
 			continue
 		}
 		e.expiring[entry.ID] = true
 		e.wg.Go(func() { e.p.inbox.put(expiryEnd{entry, e.p.expire(ctx, entry.ID)}) })
 	}
-}
-
-func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry {
-	due, prolonged := e.p.pending.due(now, n, e.held, e.owed)
-	if len(prolonged) > 0 {
-		e.wg.Go(func() {
-			for _, entry := range prolonged { // after a failed write, a restart shortens the hold
-				if err := e.p.pending.rewrite(ctx, entry.ID); err != nil && ctx.Err() == nil {
-					e.p.cfg.Logger.Warn("saving a deadline failed", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
-				}
-			}
-		})
-	}
-	return due
 }
 
 // faultFor is the time for which a failure of our store, git or disk extends holds, in addition to
@@ -386,18 +375,14 @@ func (e *engine) owed(now time.Time, entry refplan.Entry) bool {
 	return slices.ContainsFunc(e.p.pending.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
-// handle surveys the identifiers, because their repositories may be complete now, or data may have
-// arrived.
+// handle releases the repositories of an event that is still held, because they may be complete now.
 func (msg expiryEnd) handle(ctx context.Context, e *engine) {
 	delete(e.expiring, msg.entry.ID)
 	entry, waits := e.p.pending.get(msg.entry.ID)
 	if waits { // no release has stored it since
-		for _, ref := range entry.Repos {
-			e.p.table.touch(ref)
+		for _, ref := range append(e.p.pending.needing(entry), entry.Repos...) {
+			e.p.inbox.release(ref, refplan.Reasons{})
 		}
-	}
-	for _, identifier := range identifiersOf(msg.entry) {
-		e.survey(identifier, refplan.Reasons{})
 	}
 	if msg.err == nil || !waits {
 		return
@@ -422,9 +407,10 @@ func (e *engine) left(deletion graspsync.Event) {
 		case !ok:
 		case a.Kind == graspsync.KindState:
 			e.survey(ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{author: true}})
-		default:
-			e.p.table.touch(ref)
-			e.survey(ref.Identifier, refplan.Reasons{Owners: map[graspsync.PubKey]bool{author: false}})
+		case ref.Owner == author:
+			why := refplan.Reasons{Owners: map[graspsync.PubKey]bool{author: false}, Left: map[graspsync.RepoRef]bool{ref: true}}
+			e.survey(ref.Identifier, why)
+			e.releases.Want(ref, why)
 		}
 	}
 }
@@ -455,6 +441,11 @@ type (
 		identifier string
 		why        refplan.Reasons
 	}
+	// releaseRequest asks for a release.
+	releaseRequest struct {
+		ref graspsync.RepoRef
+		why refplan.Reasons
+	}
 	// storedEvent reports an event that the relay has stored or deleted.
 	storedEvent struct{ event graspsync.Event }
 	// refetchRequest asks for an immediate fetch from these servers, for an operator.
@@ -471,7 +462,7 @@ type (
 	surveyEnd struct {
 		identifier string
 		why        refplan.Reasons
-		found      refplan.AffectedRepos
+		refs       []graspsync.RepoRef
 		err        error
 	}
 	// surveyTurn grants a slot for a survey, releaseTurn for a release.
@@ -500,16 +491,12 @@ type (
 	}
 )
 
-// departureOf asks for a survey of a repository that may have lost its announcement.
-func departureOf(ref graspsync.RepoRef) surveyRequest {
-	return surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}}
-}
-
 // inbox is a queue of messages. Senders never block. If it is full, messages from outside are
 // dropped and all held events are surveyed instead.
 type inbox struct {
 	wake   chan struct{}
 	report *report
+	table  *repoTable
 
 	mu sync.Mutex
 	// guarded by mu
@@ -519,7 +506,15 @@ type inbox struct {
 
 const maxInbox = 20_000
 
-func newInbox(report *report) *inbox { return &inbox{wake: make(chan struct{}, 1), report: report} }
+func newInbox(report *report, table *repoTable) *inbox {
+	return &inbox{wake: make(chan struct{}, 1), report: report, table: table}
+}
+
+// release asks for a release of a repository.
+func (b *inbox) release(ref graspsync.RepoRef, why refplan.Reasons) {
+	b.table.touch(ref)
+	b.tell(releaseRequest{ref, why})
+}
 
 // put adds a message of a worker, whose number the engine bounds.
 func (b *inbox) put(item message) {

@@ -2,7 +2,6 @@ package purgatory
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -98,7 +97,6 @@ func sizeOf(ev *nostr.Event) int {
 const (
 	keyEntry   = "purgatory/entry/"
 	keyExpired = "purgatory/expired/"
-	keyKept    = "purgatory/kept/" // the value is the repository
 )
 
 // record is the stored form of an entry. A JSON field name never changes its meaning.
@@ -173,28 +171,11 @@ func isSignature(s string) bool {
 // mostExpiredRepos is the maximum number of repositories in the record of an expired event.
 const mostExpiredRepos = 4
 
-// A JSON field name never changes its meaning.
+// expiredRecord is the stored form of an expired event. A JSON field name never changes its meaning.
 type expiredRecord struct {
-	Until     time.Time           `json:"until"`
-	Class     refplan.Class       `json:"class"`
-	Repos     []graspsync.RepoRef `json:"repos,omitempty"`
-	ByUser    bool                `json:"by_user,omitempty"`
-	Seen      time.Time           `json:"seen,omitzero"`
-	At        time.Time           `json:"at,omitzero"`
-	Withdrawn bool                `json:"withdrawn,omitempty"` // its author has withdrawn the repository
-}
-
-func decodeExpired(data []byte) (r expiredRecord, err error) {
-	if err := json.Unmarshal(data, &r); err != nil {
-		return expiredRecord{}, fmt.Errorf("decoding an expired event: %w", err)
-	}
-	return r, nil
-}
-
-func (r expiredRecord) state(id graspsync.EventID) EventState {
-	return EventState{
-		ID: id, Class: r.Class.String(), Repos: r.Repos, ByUser: r.ByUser, Is: EventCode(Expired.String()), Since: r.Seen, At: r.At,
-	}
+	EventState
+	Expires   time.Time `json:"until"`
+	Withdrawn bool      `json:"withdrawn,omitempty"` // its author has withdrawn the repository
 }
 
 // readEach calls f for all records with a key prefix. key is the rest.
@@ -208,10 +189,4 @@ func readEach(ctx context.Context, store state.Store, prefix string, f func(key 
 		}
 	}
 	return nil
-}
-
-// hashed returns a store key. Strangers choose the name of a repository.
-func hashed(ref graspsync.RepoRef) string {
-	sum := sha256.Sum256([]byte(ref.String()))
-	return hex.EncodeToString(sum[:16])
 }

@@ -41,11 +41,8 @@ func (p *Purgatory) Sizes() map[string]int {
 			count(&pushed, len(s.pushed) > 0)
 		}
 	}
-	p.sessions.mu.Lock()
-	defer p.sessions.mu.Unlock()
 	return map[string]int{
 		"needs": needs, "touched": touched, "pushed": pushed, "served": served,
-		"places": len(p.sessions.all),
 	}
 }
 
@@ -77,14 +74,9 @@ func (p *Purgatory) Left() (out []string) {
 	}
 	p.table.mu.Unlock()
 	p.pending.mu.Unlock()
-	p.sessions.mu.Lock()
-	for ref, n := range p.sessions.fetching {
-		wrong(true, "%d fetch for %s", n, ref)
-	}
-	for _, s := range p.sessions.all {
-		wrong(s.inUse || s.cancel != nil || s.quarantine == nil, "a session of %s is nobody's", s.repo)
-	}
-	p.sessions.mu.Unlock()
+	p.fetches.mu.Lock()
+	wrong(len(p.fetches.of)+len(p.fetches.taken) > 0, "a fetch is under way, or a repository is taken")
+	p.fetches.mu.Unlock()
 	return out
 }
 

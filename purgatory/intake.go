@@ -100,8 +100,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 		p.report.ended(old, Replaced)
 		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // the owner no longer lists this service
 			p.pending.warn(&old, "remembering a replaced announcement failed", p.pending.remember(ctx, old, true))
-			p.table.touch(old.Repos[0])
-			p.inbox.tell(departureOf(old.Repos[0]))
+			p.inbox.release(old.Repos[0], refplan.Reasons{Left: map[graspsync.RepoRef]bool{old.Repos[0]: true}})
 		}
 	}
 	p.report.began(e)
@@ -109,8 +108,8 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 	if e.Class == refplan.State {
 		p.alive(ctx, e)
 	}
-	for _, r := range surveysOf(e) {
-		p.inbox.tell(r)
+	for _, msg := range newsOf(e) {
+		p.inbox.tell(msg)
 	}
 	if e.Class == refplan.State && e.ByUser {
 		p.awaitFormat(ctx, e.State)
@@ -125,22 +124,12 @@ func (p *Purgatory) awaitFormat(ctx context.Context, s *nip34.State) {
 		if id.Format() == nip34.SHA1 {
 			continue
 		}
-		p.touch(s.Ref)
+		p.inbox.release(s.Ref, refplan.Reasons{})
 		ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout/lockShare)
 		defer cancel()
 		_ = p.table.await(ctx, s.Ref) // else the push fails, and may be repeated
 		return
 	}
-}
-
-// remake recreates an empty repository, unless a fetch for it is under way.
-func (p *Purgatory) remake(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
-	leave, free := p.sessions.take(ref)
-	if !free {
-		return ErrInUse
-	}
-	defer leave()
-	return p.repos.Create(ctx, ref, format)
 }
 
 func (p *Purgatory) countClones(e refplan.Entry) {
@@ -191,7 +180,7 @@ func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 		return ok && e.Class == refplan.PullRequest
 	})
 	if waits {
-		p.touch(ref)
+		p.inbox.release(ref, refplan.Reasons{})
 	}
 }
 
@@ -218,7 +207,6 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 	if waiting, ok := p.pending.announcement(ref); ok && waiting.Soft {
 		p.pending.extendAnnouncement(ctx, ref, true)
-		p.inbox.tell(surveyRequest{identifier: ref.Identifier})
 	}
 }
 
@@ -232,8 +220,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 	if len(refs) == 0 || slices.ContainsFunc(refs, refplan.IsState) {
 		p.pending.extendAnnouncement(ctx, ref, false)
 	}
-	p.table.touch(ref)
-	p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
+	p.inbox.release(ref, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
 }
 
 // NotifyStored reports that the relay has stored an event.
@@ -269,7 +256,9 @@ func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
 		}
 	case ev.Kind == graspsync.KindPullRequest, ev.Kind == graspsync.KindPullRequestUpdate:
 		if pr, err := nip34.ParsePullRequest(ev); err == nil {
-			offer(p.report, p.deletedPulls, pr)
+			for _, ref := range pr.Repos {
+				p.inbox.release(ref, refplan.Reasons{Check: true})
+			}
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // Relay is the relay that stores released events. All methods may be called concurrently.
@@ -190,46 +191,25 @@ func (RevivalEnded) observation() {}
 func (FetchEnded) observation() {}
 
 // EndReason is the reason why a hold ended.
-type EndReason uint8
+type EndReason = refplan.EndReason
 
 // The reasons why a hold ends.
 const (
 	// Released means that the git data has arrived and the event is stored.
-	Released EndReason = iota + 1
+	Released = refplan.Released
 	// Expired means that the git data did not arrive in time.
-	Expired
+	Expired = refplan.Expired
 	// Replaced means that a newer version is held instead.
-	Replaced
+	Replaced = refplan.Replaced
 	// Deleted means that the author deleted the event.
-	Deleted
+	Deleted = refplan.Deleted
 	// NotStored means that the relay refused the event or had a newer version or a deletion of it.
 	// Its text is "refused".
-	NotStored
+	NotStored = refplan.NotStored
 	// Displaced means that the event was evicted or removed by [Purgatory.Drop]. It may be
 	// submitted again.
-	Displaced
+	Displaced = refplan.Displaced
 	// Unwanted means that no held announcement lists the author of this announcement any more. It
 	// may be submitted again.
-	Unwanted
+	Unwanted = refplan.Unwanted
 )
-
-// String returns the name of the reason in lower case.
-func (f EndReason) String() string {
-	switch f {
-	case Released:
-		return "released"
-	case Expired:
-		return "expired"
-	case Replaced:
-		return "replaced"
-	case Deleted:
-		return "deleted"
-	case NotStored:
-		return "refused"
-	case Displaced:
-		return "displaced"
-	case Unwanted:
-		return "unwanted"
-	}
-	return fmt.Sprintf("reason(%d)", uint8(f))
-}

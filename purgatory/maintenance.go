@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 const (
@@ -185,7 +186,8 @@ func (p *Purgatory) maintainNext(ctx context.Context, ref graspsync.RepoRef) (to
 	return time.Since(began)
 }
 
-func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now bool) (Maintained, error) {
+func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now bool) (done Maintained, err error) {
+	defer p.report.recovered(&err, ofGit)
 	ctx, cancel := context.WithTimeout(ctx, upkeepMost)
 	defer cancel()
 	began := time.Now()
@@ -202,13 +204,14 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	} else { // else the objects of strangers' pull requests that wait give way, and are fetched again
 		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return p.pending.pullTips(ref), nil }
 	}
-	done, err := p.git.Maintain(ctx, how)
+	done, err = p.git.Maintain(ctx, how)
+	p.report.note(ofGit+" maintain", err)
 	if errors.Is(err, ErrNoRepository) { // the repository was removed before its turn
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}
 	took := time.Since(began)
 	if how.Prune && done.Pruned && p.notePrune(ref, began, came, done.Unnamed) { // held pull requests may have room
-		p.touch(ref)
+		p.inbox.release(ref, refplan.Reasons{})
 	} else if how.Prune && err != nil {
 		p.notePrune(ref, began, 0, 0)
 	}
@@ -218,9 +221,4 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 			"freed", done.Freed, "pruned", done.Pruned, "took", took.Round(time.Millisecond), "locked", done.Locked.Round(time.Millisecond))
 	}
 	return done, err
-}
-
-func (p *Purgatory) touch(ref graspsync.RepoRef) {
-	p.table.touch(ref)
-	p.inbox.tell(surveyRequest{identifier: ref.Identifier})
 }

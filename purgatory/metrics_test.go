@@ -36,8 +36,8 @@ purgatory_sync_oids_fetched_total 1
 # TYPE purgatory_sync_queue_size gauge
 purgatory_sync_queue_size 1
 `), "purgatory_sync_oids_fetched_total", "purgatory_sync_queue_size"))
-		require.Equal(t, "released expired replaced deleted reason(9)", fmt.Sprintf("%v %v %v %v %v",
-			purgatory.Released, purgatory.Expired, purgatory.Replaced, purgatory.Deleted, purgatory.EndReason(9)))
+		require.Equal(t, "released expired replaced deleted", fmt.Sprintf("%v %v %v %v",
+			purgatory.Released, purgatory.Expired, purgatory.Replaced, purgatory.Deleted))
 		require.NotEmpty(t, w.seen)
 		require.ErrorIs(t, w.p.Run(t.Context()), purgatory.ErrRunning)
 		synctest.Wait()

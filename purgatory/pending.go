@@ -1,6 +1,7 @@
 package purgatory
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,14 +31,14 @@ const restartShare = 30
 // disk first.
 type pendingEvents struct {
 	// set by newPendingEvents, read-only
-	cfg      *Config
-	report   *report
-	inbox    *inbox
-	table    *repoTable
-	relay    safeRelay
-	keep     state.Store
-	step     func(name string)
-	sessions *fetchSessions
+	cfg     *Config
+	report  *report
+	inbox   *inbox
+	table   *repoTable
+	relay   safeRelay
+	keep    state.Store
+	step    func(name string)
+	fetches *fetches
 
 	writing *keyed.Locks[graspsync.EventID] // held while the record of an event is written or deleted
 	storing *keyed.Locks[graspsync.EventID] // held while the relay stores an event
@@ -68,11 +69,11 @@ type nameList struct {
 	soft []*nip34.Announcement // all, and relatives
 }
 
-func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTable, sessions *fetchSessions, relay safeRelay, keep state.Store,
+func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTable, fetches *fetches, relay safeRelay, keep state.Store,
 	step func(name string),
 ) *pendingEvents {
 	return &pendingEvents{
-		cfg: cfg, report: report, inbox: inbox, table: table, relay: relay, keep: keep, step: step, sessions: sessions,
+		cfg: cfg, report: report, inbox: inbox, table: table, relay: relay, keep: keep, step: step, fetches: fetches,
 		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
 		events: limit.NewTable[graspsync.EventID, *pendingEvent](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
 		byName: make(map[string]map[graspsync.EventID]*pendingEvent), announced: make(map[graspsync.RepoRef]*pendingEvent),
@@ -142,31 +143,6 @@ func (p *pendingEvents) still(some []refplan.Entry) (out []refplan.Entry) {
 
 func (p *pendingEvents) ofAuthor(author graspsync.PubKey) []refplan.Entry {
 	return p.all(func(h *pendingEvent) bool { return h.Author == author })
-}
-
-// under returns the states and pull requests that a survey must judge, and the repositories with
-// held pull requests. It skips pull requests without news, because thousands may be held and each
-// new one causes a survey.
-func (p *pendingEvents) under(g *refplan.Group) (out []refplan.Entry, pulled map[graspsync.RepoRef]struct{}) {
-	pulled = make(map[graspsync.RepoRef]struct{})
-	ours := g.Ours()
-	if len(ours) == 0 {
-		return nil, pulled
-	}
-	out = p.named(g.Identifier, func(h *pendingEvent) bool {
-		if h.Class != refplan.PullRequest {
-			return h.Class == refplan.State
-		}
-		is := false
-		for _, ref := range h.Repos {
-			if _, ok := ours[ref]; ok {
-				pulled[ref], is = struct{}{}, true
-			}
-		}
-		_, fresh := g.Why.Fresh[h.ID]
-		return is && (fresh || g.Why.AsksOf(h.Author) || h.Expires != 0 || len(h.Repos) > 1)
-	})
-	return out, pulled
 }
 
 func (p *pendingEvents) announcement(ref graspsync.RepoRef) (refplan.Entry, bool) {
@@ -300,7 +276,7 @@ func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
 		return Answer{Held, Message}
 	case is.Withdrawn:
 		return Answer{Refused, reasonSuperseded}
-	case !is.Until.IsZero() && !e.ByUser: // a client that has the data now may try again
+	case !is.Expires.IsZero() && !e.ByUser: // a client that has the data now may try again
 		return Answer{Refused, reasonExpired}
 	case e.IsAnnouncement() && old != nil && !e.Version.Newer(old.Version):
 		return Answer{Refused, reasonSuperseded}
@@ -416,7 +392,7 @@ func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 
 // expiredAt returns the record of an expired event, or the zero value.
 func (p *pendingEvents) expiredAt(now time.Time, id graspsync.EventID) expiredRecord {
-	if r, ok := p.expired.Get(id); ok && now.Before(r.Until) {
+	if r, ok := p.expired.Get(id); ok && now.Before(r.Expires) {
 		return r
 	}
 	return expiredRecord{}
@@ -444,9 +420,6 @@ func (p *pendingEvents) load(ctx context.Context) error {
 		}
 		if gone := p.restore(now, e); len(gone) > 0 {
 			err = p.keep.Delete(ctx, gone...)
-		}
-		if e.Class == refplan.Announcement && !e.Soft {
-			p.table.touch(e.Repos[0])
 		}
 		return err
 	})
@@ -488,12 +461,12 @@ func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (gone []string) 
 func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 	return readEach(ctx, p.keep, keyExpired, func(key string, value []byte) error {
 		id, err := graspsync.ParseEventID(key)
-		r, rerr := decodeExpired(value)
-		if err = errors.Join(err, rerr); err != nil {
+		var r expiredRecord
+		if err = errors.Join(err, json.Unmarshal(value, &r)); err != nil {
 			p.report.unreadable.Add(1)
 			return p.keep.Delete(ctx, keyExpired+key) // losing the record costs little
 		}
-		r.Seen, r.At = backoff.Past(r.Seen, now), backoff.Past(r.At, now)
+		r.Since, r.At = backoff.Past(r.Since, now), backoff.Past(r.At, now)
 		return p.forgetExpired(ctx, p.rememberExpired(now, id, r)...)
 	})
 }
@@ -501,7 +474,7 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 // rememberExpired returns the ids of evicted and lapsed records. The time of a record on the disk
 // may be wrong.
 func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r expiredRecord) (forgotten []graspsync.EventID) {
-	r.Until = steady(now, backoff.Earlier(r.Until, now.Add(p.cfg.fixed.Remember)))
+	r.Expires = steady(now, backoff.Earlier(r.Expires, now.Add(p.cfg.fixed.Remember)))
 	var owner limit.Stranger
 	if len(r.Repos) > 0 {
 		owner.ID = r.Repos[0].Owner.String()
@@ -510,7 +483,7 @@ func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r e
 	defer p.mu.Unlock()
 	evicted, _ := p.expired.Displace(id, owner, 0, r)
 	for id, r := range p.expired.All() {
-		if now.Before(r.Until) {
+		if now.Before(r.Expires) {
 			break
 		}
 		forgotten = append(forgotten, id)
@@ -539,10 +512,8 @@ func (p *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.Even
 // A full disk is no error, because otherwise no hold could end and free space.
 func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, withdrawn bool) error {
 	now := time.Now()
-	r := expiredRecord{
-		Until: backoff.Saved(now.Add(p.cfg.fixed.Remember)), Class: e.Class, Repos: e.Repos[:min(len(e.Repos), mostExpiredRepos)],
-		ByUser: e.ByUser, Seen: backoff.Saved(e.Seen), At: backoff.Saved(now), Withdrawn: withdrawn,
-	}
+	r := expiredRecord{EventState: endingOf(e, EventCode(Expired.String()), ""), Expires: backoff.Saved(now.Add(p.cfg.fixed.Remember)), Withdrawn: withdrawn}
+	r.Since, r.At, r.Repos = backoff.Saved(r.Since), backoff.Saved(r.At), r.Repos[:min(len(r.Repos), mostExpiredRepos)]
 	data, err := json.Marshal(r)
 	if err == nil {
 		err = p.keep.Put(ctx, state.Record{Key: keyExpired + e.ID.String(), Value: data})
@@ -561,7 +532,7 @@ func (p *pendingEvents) expiredState(id graspsync.EventID) (EventState, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.expiredAt(time.Now(), id)
-	return r.state(id), !r.Until.IsZero()
+	return r.EventState, !r.Expires.IsZero()
 }
 
 // givenUp returns the expired events of a repository that are still ignored, the newest first.
@@ -569,9 +540,9 @@ func (p *pendingEvents) givenUp(ref graspsync.RepoRef) (out []EventState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for id, r := range p.expired.All() {
-		if now.Before(r.Until) && slices.Contains(r.Repos, ref) {
-			out = append(out, r.state(id))
+	for _, r := range p.expired.All() {
+		if now.Before(r.Expires) && slices.Contains(r.Repos, ref) {
+			out = append(out, r.EventState)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b EventState) int { return b.At.Compare(a.At) })
@@ -604,17 +575,14 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	}
 }
 
-// due returns at most n overdue events. It extends the holds of others and returns them in
-// prolonged: events with a server that was not asked yet (owed), because an owner of many
-// repositories waits for turns, and events that may be complete while our store, git or disk fails
-// (kept).
-func (p *pendingEvents) due(
-	now time.Time, n int, kept, owed func(now time.Time, entry refplan.Entry) bool,
-) (due, prolonged []refplan.Entry) {
+// due returns at most n overdue events. It extends the holds of events with a server that was not
+// asked yet (owed), because an owner of many repositories waits for turns, and of events that may be
+// complete while our store, git or disk fails (kept). A restart shortens these holds.
+func (p *pendingEvents) due(now time.Time, n int, kept, owed func(now time.Time, entry refplan.Entry) bool) (due []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next.IsZero() || now.Before(p.next) {
-		return nil, nil
+		return nil
 	}
 	var over []*pendingEvent
 	for _, h := range p.events.All() {
@@ -622,18 +590,12 @@ func (p *pendingEvents) due(
 			over = append(over, h)
 		}
 	}
-	slices.SortFunc(over, func(a, b *pendingEvent) int {
-		if c := a.due().Compare(b.due()); c != 0 {
-			return c
-		}
-		return a.ID.Compare(b.ID)
-	})
+	slices.SortFunc(over, func(a, b *pendingEvent) int { return cmp.Or(a.due().Compare(b.due()), a.ID.Compare(b.ID)) })
 	for _, h := range over {
 		if len(due) == n {
 			break
 		}
 		if kept(now, h.Entry) && p.await(now, h) || owed(now, h.Entry) && p.prolong(now, h) {
-			prolonged = append(prolonged, h.Entry)
 			continue
 		}
 		h.retry.Until = now.Add(time.Second / 4) // a release may use the event now
@@ -643,7 +605,7 @@ func (p *pendingEvents) due(
 	for _, h := range p.events.All() {
 		p.expect(h)
 	}
-	return due, prolonged
+	return due
 }
 
 // await extends a hold without maximum, because the cause is our own, unless the event has expired
@@ -811,8 +773,10 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 	} else {
 		p.report.ended(e, why)
 	}
-	if e.Class == refplan.Announcement {
-		p.inbox.tell(surveyRequest{identifier: e.Repos[0].Identifier}) // relatives may end with it
+	if why != Released {
+		p.releaseWithout(e)
+	} else if e.Class == refplan.Announcement {
+		p.inbox.tell(surveyRequest{identifier: e.Repos[0].Identifier}) // its relatives may be stored now
 	}
 	return nil
 }
@@ -885,9 +849,6 @@ func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry) (_ refplan.E
 	case again: // after a failed write, a restart finds the event both held and expired, which does no harm
 		p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, e.ID))
 	}
-	if answer.Decision == Held && e.Class == refplan.Announcement {
-		p.table.touch(e.Repos[0])
-	}
 	return e, answer, replaced, evicted, nil
 }
 
@@ -907,18 +868,24 @@ func (p *pendingEvents) removeEvicted(ctx context.Context, old refplan.Entry) {
 	if !old.Soft {
 		p.report.ended(old, Displaced)
 	}
-	p.surveyWithout(old)
+	p.releaseWithout(old)
 }
 
-// surveyWithout asks for surveys after a hold ended without release.
-func (p *pendingEvents) surveyWithout(e refplan.Entry) {
+// releaseWithout releases the repositories that an event concerned, after its hold ended without
+// release.
+func (p *pendingEvents) releaseWithout(e refplan.Entry) {
 	var why refplan.Reasons
-	if e.Class == refplan.Announcement {
-		p.table.touch(e.Repos[0])
+	refs := p.needing(e)
+	switch e.Class { //nolint:exhaustive // the others concern no other repository
+	case refplan.Announcement:
+		refs = e.Repos
 		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
+		p.inbox.tell(surveyRequest{identifier: e.Repos[0].Identifier}) // relatives may end with it
+	case refplan.State:
+		refs = append(refs, p.table.matching(e.Repos[0].Identifier, func(_ graspsync.RepoRef, s *repoState) bool { return len(s.pushed) > 0 })...)
 	}
-	for _, identifier := range identifiersOf(e) {
-		p.inbox.tell(surveyRequest{identifier: identifier, why: why})
+	for _, ref := range refs {
+		p.inbox.release(ref, why)
 	}
 }
 
@@ -964,7 +931,7 @@ func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error
 func (p *pendingEvents) extendAnnouncement(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
 	e, revived, changed := p.extendAt(time.Now(), ref, submitted)
 	if revived {
-		p.table.touch(ref)
+		p.inbox.release(ref, refplan.Reasons{})
 	}
 	if !changed {
 		return
@@ -1006,9 +973,9 @@ func identifiersOf(e refplan.Entry) (out []string) {
 // needing returns the repositories that lack the data of an event.
 func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 	for _, identifier := range identifiersOf(e) {
-		refs = append(refs, p.table.lacking(identifier, func(ref graspsync.RepoRef, n refplan.Need) bool {
+		refs = append(refs, p.table.matching(identifier, func(ref graspsync.RepoRef, s *repoState) bool {
 			announces := e.Class == refplan.Announcement && !e.Soft && ref == e.Repos[0]
-			return announces || slices.Contains(n.Entries, e.ID)
+			return announces && len(s.need.IDs) > 0 || slices.Contains(s.need.Entries, e.ID)
 		})...)
 	}
 	return refs
@@ -1018,7 +985,6 @@ func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 // announcement any fetch for its repository counts, because the holds of its states end with it.
 func (p *pendingEvents) fetchesFor(e refplan.Entry) bool {
 	return slices.ContainsFunc(p.needing(e), func(ref graspsync.RepoRef) bool {
-		began := p.sessions.since(ref)
-		return !began.IsZero() && began.Before(e.Deadline)
+		return p.fetches.startedBefore(ref, e.Deadline)
 	})
 }

@@ -45,21 +45,21 @@ type Purgatory struct {
 	report    *report
 	relay     safeRelay
 	repos     safeRepositories
-	git       safeGit
+	git       gitops.Operations
+	fetcher   safeFetcher
 	keep      state.Store // panics of a write are errors
 	step      func(name string)
 	ended     chan struct{}
 	releasing *keyed.Locks[graspsync.RepoRef]
 	engine    *engine
 
-	deleters     chan graspsync.PubKey // authors of deletions, which may concern their repositories
-	deletedPulls chan *nip34.PullRequest
+	deleters chan graspsync.PubKey // authors of deletions, which may concern their repositories
 
 	// each guards its own data
 	inbox       *inbox
 	table       *repoTable
 	departures  *departures
-	sessions    *fetchSessions
+	fetches     *fetches
 	servers     *servers.Records
 	pending     *pendingEvents
 	refUpdater  *refupdate.Updater
@@ -99,9 +99,6 @@ func open(ctx context.Context, relay Relay, repos Repositories, git gitops.Opera
 	if err := p.pending.load(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.departures.load(ctx); err != nil {
-		return nil, err
-	}
 	if err := p.recoverAll(ctx); err != nil {
 		return nil, err
 	}
@@ -112,18 +109,17 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 	r, f := newReport(&cfg), newRepoTable()
 	p := &Purgatory{
 		cfg: &cfg, report: r, step: step,
-		relay: safeRelay{relay, r}, repos: safeRepositories{repos, r}, git: safeGit{git, r}, keep: safeStore{store, r}, ended: make(chan struct{}),
-		deleters: make(chan graspsync.PubKey, maxLeaving), deletedPulls: make(chan *nip34.PullRequest, maxLeaving),
-		releasing: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r), table: f, sessions: newFetchSessions(&cfg, r, safeFetcher{fetcher, r}),
+		relay: safeRelay{relay, r}, repos: safeRepositories{repos, r}, git: git, keep: safeStore{store, r}, ended: make(chan struct{}),
+		deleters:  make(chan graspsync.PubKey, maxLeaving),
+		releasing: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r, f), table: f, departures: new(departures), fetches: newFetches(), fetcher: safeFetcher{fetcher, r},
 		maintenance: newMaintenance(r, f),
 	}
-	p.departures = &departures{store: p.keep}
 	p.servers = servers.New(p.keep, servers.Config{
 		MaxRepoDay: cfg.Limits.MaxRepoDay, MaxHostDay: cfg.Limits.MaxHostDay, MaxFetch: cfg.fixed.MaxFetch, MaxKept: cfg.fixed.MaxKept,
 		Backoff: cfg.Times.Backoff, MaxBackoff: cfg.fixed.MaxBackoff, Check: cfg.fixed.Check, Timeout: cfg.fixed.Timeout,
 		Logger: cfg.Logger, Dropped: r.dropSome, Unreadable: func() { r.unreadable.Add(1) },
 	})
-	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.sessions, p.relay, p.keep, step)
+	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.fetches, p.relay, p.keep, step)
 	p.refUpdater = refupdate.New(p.keep, refupdate.Config{
 		Git: p.git, Lock: p.repos.Lock, Absent: ErrNoRepository, Timeout: cfg.fixed.Timeout, Step: step,
 	})
@@ -239,7 +235,7 @@ func (p *Purgatory) Ready() error { return p.departures.err() }
 func (p *Purgatory) ConfirmDepartures() int {
 	refs := p.departures.confirm()
 	for _, ref := range refs {
-		p.inbox.tell(departureOf(ref))
+		p.inbox.release(ref, refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}})
 	}
 	return len(refs)
 }
@@ -252,14 +248,13 @@ func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Mainta
 }
 
 // AuthorizedState returns the newest state that decides about the refs of a repository, stored or
-// held, even if its objects are missing. A push must match it. It returns nil if there is none. A
-// held state that git cannot accept does not count.
+// held, even if its objects are missing. A push must match it. It returns nil if there is none.
 //
 // The error wraps [ErrInUse] if a change of refs has failed half-way. No push may move refs before
 // the repair, which follows soon.
 func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	if p.refUpdater.Doubts(ref) {
-		p.touch(ref)
+		p.inbox.release(ref, refplan.Reasons{})
 		return nil, fmt.Errorf("repository %s is to be mended: %w", graspsync.Printable(ref.String()), ErrInUse)
 	}
 	g, err := p.gather(ctx, ref, refplan.Reasons{})
@@ -267,7 +262,6 @@ func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) 
 		return nil, err
 	}
 	r := &refplan.Repository{Ref: ref, Members: g.Family.Authority(ref).Members()}
-	p.table.recallUnfit(g, r)
 	return g.Authorized(r), nil
 }
 
@@ -281,14 +275,12 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	defer cancel()
 	e := p.engine
 	end := p.servers.Start(ctx)
-	e.resume()
+	e.resume(ctx)
 	e.wg.Go(func() { p.check(ctx) })
 	e.wg.Go(func() { each(ctx, p.deleters, p.ownedBy) })
-	e.wg.Go(func() { each(ctx, p.deletedPulls, p.dropDeleted) })
 	e.wg.Go(func() { p.runMaintenance(ctx) })
 	e.loop(ctx)
 	e.wg.Wait()
-	p.sessions.discardAll()
 	end()
 	close(p.ended)
 	return context.Cause(ctx)
@@ -339,8 +331,6 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	case about == nil:
 		return fmt.Errorf("fetching %s again: %w", graspsync.Printable(ref.String()), ErrNoRepository)
 	}
-	p.table.forgetUnfit(ref)
-	p.table.touch(ref)
 	p.inbox.tell(refetchRequest{ref, about.Clones})
 	return nil
 }
@@ -391,9 +381,5 @@ func (p *Purgatory) dismiss(ctx context.Context, e refplan.Entry) error {
 	if err := p.dropPull(ctx, e); err != nil {
 		return err
 	}
-	if err := p.pending.forget(ctx, e, Displaced); err != nil {
-		return err
-	}
-	p.pending.surveyWithout(e)
-	return nil
+	return p.pending.forget(ctx, e, Displaced)
 }

@@ -33,11 +33,10 @@ func TestActiveReplacementPasses(t *testing.T) {
 // Objects are collected from two servers. An event with objects on no server stays held.
 func TestGathered(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.git.Needs(object(1), object(3))
-		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-		w.git.Serve(clone("b.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(3)}})
+		w.git.Serve(clone("a.example/r.git"), serving(1))
+		w.git.Serve(clone("b.example/r.git"), serving(3))
 		w.relay.put(announce(alice, now(), "a.example/r.git", "b.example/r.git"))
-		s := says(alice, now(), "main", 1)
+		s := says(alice, now(), "main", 1, "other", 3)
 		p := pull(bob, repoOf(alice), 9, graspsync.KindPullRequest)
 		w.held(s)
 		w.held(p)

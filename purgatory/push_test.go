@@ -74,17 +74,6 @@ func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
 		require.True(t, w.relay.has(late))
 		require.False(t, w.git.Has(carol.Ref("waits")), "and does not keep what waits from expiring")
 	})
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500))
-		w.git.Put(repoOf(alice))
-		for i := range 5 {
-			w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{junk(i): object(1)})
-		}
-		wait(15 * time.Minute)
-		require.Len(t, w.git.RefsOf(repoOf(alice)), 5, "nothing goes at once")
-		wait(4 * time.Hour)
-		require.Empty(t, w.git.RefsOf(repoOf(alice)))
-	})
 }
 
 // A state is not held if a newer state of its author is served.

@@ -50,18 +50,6 @@ func (p *Purgatory) gatherOf(ctx context.Context, ref graspsync.RepoRef, why ref
 	return g, err
 }
 
-// gatherAll reads the events of all repositories with an identifier for a survey.
-func (p *Purgatory) gatherAll(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
-	g, err := p.announced(ctx, identifier, why)
-	if err != nil {
-		return nil, err
-	}
-	var entries []refplan.Entry
-	entries, g.PullsFor = p.pending.under(g)
-	err = p.sortAll(ctx, g, entries)
-	return g, err
-}
-
 // announced reads the announcements with an identifier and the stored states.
 func (p *Purgatory) announced(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
 	g := &refplan.Group{
@@ -132,7 +120,7 @@ func (p *Purgatory) sort(ctx context.Context, g *refplan.Group, e refplan.Entry,
 		}
 	}
 	if e.Expires != 0 && now.Unix() >= e.Expires {
-		g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.PastExpiration})
+		g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.Expired})
 		return nil
 	}
 	switch e.Class {
@@ -166,11 +154,11 @@ func (p *Purgatory) deleted(ctx context.Context, e refplan.Entry) (bool, error) 
 // listings includes softly expired announcements, because they may be revived.
 func (p *Purgatory) listings(ctx context.Context, identifier string) (w listings, err error) {
 	held := p.pending.named(identifier, (*pendingEvent).isAnnouncement)
-	ours, others, err := p.announcements(ctx, identifier)
+	ours, all, err := p.announcements(ctx, identifier)
 	if err != nil {
 		return w, err
 	}
-	all := slices.Concat(ours, others)
+	all = slices.Concat(ours, all)
 	var waiting []graspsync.PubKey
 	for _, e := range held {
 		if all = append(all, e.Announces); e.Class == refplan.Announcement {

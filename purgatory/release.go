@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -16,11 +17,11 @@ import (
 )
 
 // lockShare divides Timeout. The quotient is the time of the first attempt of a release, and of its
-// wait for the lock of its repository. leastLockWait is the wait for the lock of another
-// repository.
+// wait for the lock of its repository. otherLockWait is the wait for the lock of another repository,
+// whose release may wait for this one.
 const (
 	lockShare     = 60
-	leastLockWait = 20 * time.Millisecond
+	otherLockWait = 20 * time.Millisecond
 )
 
 // releaseTime returns the time limit of a release. It doubles with each failure, so that a
@@ -32,30 +33,63 @@ func (p *Purgatory) releaseTime(failures int) time.Duration {
 // release moves the refs of a repository to the newest authorized state with complete objects,
 // stores the events that need nothing any more, and returns the missing data. It may be repeated at
 // any time, because it skips finished steps.
-func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (_ releaseResult, err error) {
+func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (f releaseResult, err error) {
+	defer p.report.recovered(&err, ofGit)
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	done, err := p.releasing.Lock(ctx, ref)
 	if err != nil {
-		return releaseResult{}, err
+		return f, err
 	}
 	defer done()
 	number := p.table.beginRelease(ref)
 	defer func() { p.table.endRelease(ref, err) }()
-	g, r, err := p.openRepository(ctx, ref, why)
-	if err != nil {
+	for range 3 {
+		if f, err = p.releaseOnce(ctx, ref, why, number); !errors.Is(err, errMade) {
+			return f, err
+		}
+	}
+	return f, err
+}
+
+// errMade means that a repository was created.
+var errMade = errors.New("the repository was created")
+
+// releaseOnce returns errMade if it had to create the repository.
+func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, number uint64) (f releaseResult, err error) {
+	dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
+	absent := errors.Is(err, ErrNoRepository)
+	if absent {
+		unlock = func() {}
+	} else if err != nil {
 		p.table.touch(ref) // waiting events may be released without it
-		return releaseResult{}, err
+		return f, err
 	}
+	unlock = sync.OnceFunc(unlock)
+	defer unlock()
+	g, r, err := p.readRepository(ctx, ref, dir, why)
 	defer p.pending.endUse(g)
-	if r == nil {
+	switch {
+	case err != nil:
+		p.table.touch(ref)
+		return f, err
+	case r == nil:
+		unlock()
 		return releaseResult{whole: p.table.gone(ref, number)}, p.leaves(ctx, g, ref)
+	case absent || !r.As(g):
+		unlock()
+		format, _ := g.FormatOf(r.Repository)
+		if err := p.makeFor(ctx, ref, format, absent); err != nil {
+			p.table.touch(ref)
+			return f, err
+		}
+		return f, errMade
 	}
-	f, err := p.releaseLocked(ctx, g, r, number)
-	r.unlock()
+	f, err = p.releaseLocked(ctx, g, r, number)
+	unlock()
 	err = errors.Join(err, p.endPulls(ctx, g))
-	if why.Check && p.departures.unconfirmed() == 0 {
-		err = errors.Join(err, p.dropOrphans(ctx, ref, r))
+	if why.Check && r.failed == nil && p.departures.unconfirmed() == 0 {
+		err = errors.Join(err, p.dropOrphans(ctx, r))
 	}
 	return f, err
 }
@@ -73,6 +107,9 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 		errs = append(errs, p.releaseStates(ctx, g, r))
 		r.failed = p.movePulls(ctx, g, r)
 	}
+	if r.gained = r.gained || g.Why.Gained[r.Ref] || slices.ContainsFunc(p.table.lacked(r.Ref).IDs, r.Has); r.gained {
+		p.touchPulled(g, r)
+	}
 	if r.failed == nil {
 		errs = append(errs, p.releasePulls(ctx, g, r))
 	}
@@ -82,74 +119,49 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 			r.failed = p.git.Cleanup(ctx, r.dir)
 		}
 	}
-	if err := errors.Join(r.failed, r.trouble); err != nil {
+	err := errors.Join(r.failed, r.trouble)
+	if p.report.note(ofGit, err); err != nil {
 		errs = append(errs, fmt.Errorf("repository %s: %w", graspsync.Printable(r.Ref.String()), err))
 	}
 	return p.table.note(g, r, n, number), errors.Join(errs...)
 }
 
-// openRepository locks a repository, creates it if necessary, and reads its events and refs. The
-// repository is nil if it is not hosted.
-func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (*refplan.Group, *repository, error) {
-	for range 3 {
-		dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
-		absent := errors.Is(err, ErrNoRepository)
-		if err != nil && !absent {
-			return nil, nil, err
-		}
-		g, r, err := p.readRepository(ctx, ref, dir, why)
-		if err == nil && r != nil && !absent && r.As(g) {
-			r.unlock = unlock
-			return g, r, nil
-		}
-		if !absent {
-			unlock()
-		}
-		if err != nil || r == nil {
-			return g, nil, err
-		}
-		format, _ := g.FormatOf(r.Repository)
-		err = p.makeFor(ctx, ref, format, absent)
-		if p.pending.endUse(g); err != nil {
+// readRepository reads the refs and events of a repository, and returns nil if it is not hosted. The
+// caller calls endUse.
+func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, dir string, why refplan.Reasons) (g *refplan.Group, r *repository, err error) {
+	var refs refplan.Refs
+	if dir != "" {
+		if refs, err = p.git.Refs(ctx, dir); err != nil {
 			return nil, nil, err
 		}
 	}
-	return nil, nil, fmt.Errorf("locking repository: %w", ErrNoRepository)
-}
-
-func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, dir string, why refplan.Reasons) (*refplan.Group, *repository, error) {
-	g, err := p.gather(ctx, ref, why)
-	if err != nil {
+	if g, err = p.gather(ctx, ref, why); err != nil {
 		return nil, nil, err
 	}
 	p.pending.use(g, ref)
-	r := &repository{Repository: g.Repository(ref)}
 	if !g.IsOurs(ref) {
 		return g, nil, nil
 	}
-	r.Pushed = p.table.pushedRefs(ref)
-	if dir == "" {
-		return g, r, nil
-	}
-	if r.Refs, err = p.git.Refs(ctx, dir); err != nil {
-		p.pending.endUse(g)
-		return nil, nil, err
-	}
-	r.dir = dir
+	r = &repository{Repository: g.Repository(ref), dir: dir}
+	r.Refs, r.Pushed = refs, p.table.pushedRefs(ref)
 	return g, r, nil
 }
 
+// makeFor creates a repository, or recreates an empty one unless a fetch for it is under way.
 func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
 	if !absent {
-		if err := p.remake(ctx, ref, format); err != nil {
-			return fmt.Errorf("creating repository anew: %w", err)
+		leave, free := p.fetches.take(ref)
+		if !free {
+			return fmt.Errorf("creating repository: %w", ErrInUse)
 		}
-		return nil
+		defer leave()
 	}
 	if err := p.repos.Create(ctx, ref, format); err != nil {
 		return fmt.Errorf("creating repository: %w", err)
 	}
-	p.step("created")
+	if absent {
+		p.step("created")
+	}
 	return nil
 }
 
@@ -162,60 +174,36 @@ func (p *Purgatory) endPulls(ctx context.Context, g *refplan.Group) error {
 		}
 		err := p.dropPull(ctx, o.Entry)
 		if err == nil {
-			err = p.pending.forget(ctx, o.Entry, endReasonOf(o.Reason))
+			err = p.pending.forget(ctx, o.Entry, o.Reason)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// leaves retires a repository without announcement, and then ends the hold of its deleted
+// leaves retires a repository that has lost its announcement, and then ends the hold of a deleted
 // announcement. In the other order, a crash could leave a repository that no event names.
 func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
-	if p.departures.keeps(ref) {
+	over := slices.DeleteFunc(slices.Clone(g.Over), func(o refplan.Ended) bool { return !g.Ends(o) || o.Entry.Repos[0] != ref })
+	if p.departures.keeps(ref) || len(over) == 0 && !g.Why.Left[ref] {
 		return nil
 	}
-	err := p.removeRepository(ctx, ref)
-	var waited []refplan.Ended
-	for _, o := range g.Over {
-		if g.Ends(o) && o.Entry.Repos[0] == ref {
-			waited = append(waited, o)
-		}
-	}
-	if err != nil {
+	if err := p.removeRepository(ctx, ref); err != nil {
 		return err
 	}
-	for _, o := range waited {
-		err = errors.Join(err, p.pending.forget(ctx, o.Entry, endReasonOf(o.Reason)))
+	var errs []error
+	for _, o := range over {
+		errs = append(errs, p.pending.forget(ctx, o.Entry, o.Reason))
 	}
-	return err
+	return errors.Join(errs...)
 }
 
-// dropDeleted removes the refs of a deleted pull request, unless it is stored again or held. After
-// a failure the hourly check does.
-func (p *Purgatory) dropDeleted(ctx context.Context, pr *nip34.PullRequest) {
-	waiting, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
-	defer cancel()
-	unknown, err := p.relay.lacks(waiting, []graspsync.EventID{pr.ID})
-	for _, ref := range pr.Repos {
-		if len(unknown) > 0 && !p.pending.waitsFor(pr.ID, ref) {
-			err = errors.Join(err, p.dropRefs(waiting, ref, pr.ID))
-		}
-	}
-	if err != nil && ctx.Err() == nil {
-		p.cfg.Logger.Warn("the refs of a deleted pull request could not be removed", keyEvent, pr.ID.String(), keyError, graspsync.Printable(err.Error()))
-	}
-}
-
-// dropOrphans removes refs of pull requests whose events were evicted or deleted. A ref stays until a
-// later check, because sync may bring a lost event again. The repository is not locked.
-func (p *Purgatory) dropOrphans(ctx context.Context, ref graspsync.RepoRef, looked *repository) error {
-	if looked.failed != nil {
-		return nil //nolint:nilerr // the look returns it
-	}
+// dropOrphans removes refs of pull requests whose events were evicted or deleted. If sync brings an
+// event again, its objects still exist. The repository is not locked.
+func (p *Purgatory) dropOrphans(ctx context.Context, r *repository) error {
 	var ids []graspsync.EventID
-	for name := range looked.Refs.At {
-		if id, ok := refplan.EventOf(name); ok && !p.pending.waitsFor(id, ref) {
+	for name := range r.Refs.At {
+		if id, ok := refplan.EventOf(name); ok {
 			ids = append(ids, id)
 		}
 	}
@@ -223,15 +211,12 @@ func (p *Purgatory) dropOrphans(ctx context.Context, ref graspsync.RepoRef, look
 	if err != nil {
 		return err
 	}
-	old := slices.DeleteFunc(p.table.noteOrphans(ref, unknown, time.Now()), func(id graspsync.EventID) bool {
-		return p.pending.waitsFor(id, ref)
-	})
-	return p.dropRefs(ctx, ref, old...)
+	return p.dropRefs(ctx, r.Ref, slices.DeleteFunc(unknown, func(id graspsync.EventID) bool { return p.pending.waitsFor(id, r.Ref) })...)
 }
 
 // findAndMove finds missing objects, copies them from other repositories, and moves the refs.
 func (p *Purgatory) findAndMove(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
-	if err := p.findObjects(ctx, g, r, sets); err != nil {
+	if err := p.findObjects(ctx, r, sets); err != nil {
 		return err
 	}
 	if err := p.share(ctx, g, r, sets); err != nil {
@@ -247,7 +232,6 @@ func (p *Purgatory) rereadAndMove(ctx context.Context, g *refplan.Group, r *repo
 	return p.confirmAndMove(ctx, g, r)
 }
 
-// confirmAndMove is rereadAndMove for events that were read a moment ago.
 func (p *Purgatory) confirmAndMove(ctx context.Context, g *refplan.Group, r *repository) error {
 	if err := p.confirm(ctx, g, r); err != nil {
 		return err
@@ -279,7 +263,7 @@ func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *reposito
 }
 
 func (p *Purgatory) findPulls(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
-	if err := p.findObjects(ctx, g, r, sets); err != nil {
+	if err := p.findObjects(ctx, r, sets); err != nil {
 		return err
 	}
 	p.takeStaged(ctx, g, r)
@@ -321,8 +305,9 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 	deleted := func(e refplan.Entry) bool {
 		is, err := p.deleted(ctx, e)
 		if errs = append(errs, err); is { // the next release ends its hold
-			p.table.touch(r.Ref)
-			p.inbox.tell(surveyRequest{r.Ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{e.Author: true}}})
+			why := refplan.Reasons{Deleters: map[graspsync.PubKey]bool{e.Author: true}}
+			p.inbox.tell(surveyRequest{r.Ref.Identifier, why})
+			p.inbox.release(r.Ref, why)
 		}
 		return is
 	}
@@ -347,27 +332,15 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 }
 
 // moveRefs starts again if the repository becomes active, because a state without refs may decide
-// then, and if git refuses a state.
+// then.
 func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repository) error {
 	for {
 		before := r.Active
 		r.Decides = g.Authoritative(r.Repository)
-		changes, head := g.Changes(r.Repository)
-		if len(changes) > 0 || !head.IsZero() {
-			err := p.refUpdater.Move(ctx, r.Ref, r.dir, r.Refs, changes, head)
-			if errors.Is(err, gitops.ErrInvalidRefs) && r.Decides != nil {
-				r.Unfit[r.Decides.ID] = struct{}{}
-				if err = p.refUpdater.Mend(ctx, r.Ref, r.dir); err == nil {
-					r.Refs, err = p.git.Refs(ctx, r.dir)
-				}
-				if err == nil {
-					continue
-				}
-			}
-			if err != nil {
+		if changes, head := g.Changes(r.Repository); len(changes) > 0 || !head.IsZero() {
+			if err := p.move(ctx, r, changes, head); err != nil {
 				return err
 			}
-			r.Refs = r.Refs.Apply(changes, head)
 		}
 		if head := g.Unborn(r.Repository); !head.IsZero() {
 			if err := p.refUpdater.Point(ctx, r.Ref, r.dir, head); err != nil {
@@ -382,13 +355,17 @@ func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repositor
 	}
 }
 
+func (p *Purgatory) move(ctx context.Context, r *repository, changes []refplan.RefChange, head nip34.RefName) error {
+	if err := p.refUpdater.Move(ctx, r.Ref, r.dir, r.Refs, changes, head); err != nil {
+		return err
+	}
+	r.Refs = r.Refs.Apply(changes, head)
+	return nil
+}
+
 // othersShare is the maximum time that a release spends on other repositories, because strangers can
 // list its maintainers.
 const othersShare = time.Second
-
-// othersLockWait returns the wait for the lock of another repository. It exceeds leastLockWait. It
-// is random, so that two releases that wait for each other do not give up together each time.
-func othersLockWait() time.Duration { return 3*leastLockWait + rand.N(4*leastLockWait) }
 
 // moveOthers moves the refs of other repositories that a state decides about, before the state is
 // served, for at most othersShare. Their own releases do the rest.
@@ -400,10 +377,7 @@ func (p *Purgatory) moveOthers(ctx context.Context, g *refplan.Group, r *reposit
 	defer cancel()
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
 		o := g.Repository(ref)
-		follows := slices.ContainsFunc(g.States, func(h refplan.Entry) bool {
-			return r.Releases(h) && o.IsMember(h.Author)
-		})
-		if !follows || short.Err() != nil {
+		if short.Err() != nil || !slices.ContainsFunc(g.States, func(h refplan.Entry) bool { return r.Releases(h) && o.IsMember(h.Author) }) {
 			continue
 		}
 		if err := p.moveOther(ctx, short, ref, r); err != nil {
@@ -414,7 +388,31 @@ func (p *Purgatory) moveOthers(ctx context.Context, g *refplan.Group, r *reposit
 
 // moveOther aligns another repository, with objects of r. short limits the time of its walks.
 func (p *Purgatory) moveOther(ctx, short context.Context, ref graspsync.RepoRef, r *repository) error {
-	dir, unlock, err := p.refUpdater.Enter(ctx, ref, othersLockWait())
+	return p.withOther(ctx, ref, func(g *refplan.Group, o *repository) error {
+		sets := g.Decided(o.Repository)
+		if err := p.findObjects(short, o, sets); err != nil {
+			return err
+		}
+		if ids := slices.DeleteFunc(o.MissingOf(sets), r.Lacks); len(ids) > 0 {
+			if err := p.git.CopyObjects(short, r.dir, o.dir, ids); err != nil {
+				return err
+			}
+			p.step("shared")
+			if err := p.findObjects(short, o, sets); err != nil {
+				return err
+			}
+		}
+		return p.confirmAndMove(ctx, g, o)
+	})
+}
+
+// withOther calls do with another repository, if it is hosted. The wait for the lock is random, so
+// that two releases that wait for each other do not give up together each time.
+func (p *Purgatory) withOther(ctx context.Context, ref graspsync.RepoRef, do func(g *refplan.Group, o *repository) error) error {
+	dir, unlock, err := p.refUpdater.Enter(ctx, ref, 3*otherLockWait+rand.N(4*otherLockWait))
+	if errors.Is(err, ErrNoRepository) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -424,21 +422,7 @@ func (p *Purgatory) moveOther(ctx, short context.Context, ref graspsync.RepoRef,
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
-	sets := g.Decided(o.Repository)
-	if err := p.findObjects(short, g, o, sets); err != nil {
-		return err
-	}
-	ids := slices.DeleteFunc(o.MissingOf(sets), r.Lacks)
-	if len(ids) > 0 {
-		if err := p.git.CopyObjects(short, r.dir, dir, ids); err != nil {
-			return err
-		}
-		p.step("shared")
-		if err := p.findObjects(short, g, o, sets); err != nil {
-			return err
-		}
-	}
-	return p.confirmAndMove(ctx, g, o)
+	return do(g, o)
 }
 
 func shuffled(refs []graspsync.RepoRef) {
@@ -467,7 +451,7 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	if !shared {
 		return nil
 	}
-	return p.findObjects(ctx, g, r, sets)
+	return p.findObjects(ctx, r, sets)
 }
 
 // errLocked means that the lock of another repository is held, mostly by its own release. The
@@ -485,7 +469,7 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	if len(ids) == 0 {
 		return false, nil
 	}
-	dir, unlock, err := p.refUpdater.Enter(ctx, from, leastLockWait)
+	dir, unlock, err := p.refUpdater.Enter(ctx, from, otherLockWait)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
 	}
@@ -496,7 +480,7 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 		return false, err
 	}
 	defer unlock()
-	if ids, err = p.git.has(ctx, dir, ids); err != nil || len(ids) == 0 {
+	if ids, err = p.has(ctx, dir, ids); err != nil || len(ids) == 0 {
 		return false, err
 	}
 	ids, bytes, err := p.withRoom(ctx, g, r, dir, ids)
@@ -511,6 +495,12 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	return true, nil
 }
 
+// has returns the ids that are in a repository, complete or not.
+func (p *Purgatory) has(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	kinds, err := p.git.Stat(ctx, dir, ids)
+	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return kinds[id] == 0 }), err
+}
+
 // withRoom returns the ids that a state names, and those of pull requests if there is room for
 // them.
 func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
@@ -520,7 +510,7 @@ func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repositor
 		return ids, 0, nil
 	}
 	out = slices.DeleteFunc(slices.Clone(ids), ofPull)
-	both, err := p.git.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
+	both, err := p.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -616,72 +606,53 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 		err := p.pending.save(ctx, e)
 		if errors.Is(err, ErrRefused) {
 			delete(g.Waiting, r.Ref) // the relay decides about its states
-			p.table.touch(r.Ref)
+			p.inbox.release(r.Ref, refplan.Reasons{})
 			defer func() { r.Active = g.Accepted[r.Ref] != nil }()
 			err = p.pending.forget(ctx, e, NotStored)
 		} else if errors.Is(err, errOver) {
 			r.Active, err = g.Accepted[r.Ref] != nil, nil
-			p.table.touch(r.Ref)
+			p.inbox.release(r.Ref, refplan.Reasons{})
 		} else if err != nil {
 			r.Active = false
-		} else {
-			p.inbox.tell(surveyRequest{identifier: g.Identifier}) // its relatives may be stored now
 		}
 		errs = append(errs, err)
 	}
-	var refused, over []refplan.Entry
+	var refused []refplan.Entry
 	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
 		if !r.Releases(h) {
 			return false
 		}
 		err := p.pending.save(ctx, h)
-		switch {
-		case err == nil:
+		if errors.Is(err, errOver) { // another release has stored it, or has taken back its refs
+			var lacking []graspsync.EventID
+			if lacking, err = p.relay.lacks(ctx, []graspsync.EventID{h.ID}); len(lacking) > 0 {
+				err = ErrRefused
+			}
+		}
+		if errors.Is(err, ErrRefused) {
+			refused = append(refused, h)
+			return true
+		}
+		if err == nil {
 			g.Stored = append(g.Stored, h.State)
 			p.touchOthers(g, r, h)
-		case errors.Is(err, ErrRefused):
-			refused, err = append(refused, h), nil
-		case errors.Is(err, errOver):
-			over, err = append(over, h), nil
 		}
 		errs = append(errs, err)
 		return err == nil
 	})
-	gone, err := p.notStored(ctx, g, over)
-	if refused = append(refused, gone...); len(refused) > 0 {
+	if len(refused) > 0 {
 		errs = append(errs, p.takeBack(ctx, g, r, refused))
 	}
-	return errors.Join(append(errs, err)...)
-}
-
-// notStored returns the states whose hold ended during this release and that the relay does not
-// have. Another release may have taken back their refs before this one moved them.
-func (p *Purgatory) notStored(ctx context.Context, g *refplan.Group, over []refplan.Entry) (gone []refplan.Entry, err error) {
-	if len(over) == 0 {
-		return nil, nil
-	}
-	stored, err := p.relay.states(ctx, g.Identifier)
-	if err != nil {
-		return nil, fmt.Errorf("reading states: %w", err)
-	}
-	for _, h := range over {
-		i := slices.IndexFunc(stored, func(s *nip34.State) bool { return s.ID == h.ID })
-		if i < 0 {
-			gone = append(gone, h)
-		} else {
-			g.Stored = append(g.Stored, stored[i])
-		}
-	}
-	return gone, nil
+	return errors.Join(errs...)
 }
 
 // takeBack moves the refs of refused states back to stored states, also in other repositories, and
 // ends their holds.
 func (p *Purgatory) takeBack(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
-	errs := []error{p.takeBackHere(ctx, g, r, refused)}
+	errs := []error{p.takeBackRefs(ctx, g, r, refused)}
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
 		if slices.ContainsFunc(refused, func(h refplan.Entry) bool { return g.Repository(ref).IsMember(h.Author) }) {
-			errs = append(errs, p.takeBackOther(ctx, ref, refused))
+			errs = append(errs, p.withOther(ctx, ref, func(g *refplan.Group, o *repository) error { return p.takeBackRefs(ctx, g, o, refused) }))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -694,9 +665,9 @@ func (p *Purgatory) takeBack(ctx context.Context, g *refplan.Group, r *repositor
 	return errors.Join(errs...)
 }
 
-// takeBackHere is takeBack in one locked repository. If no stored state decides, it deletes the
-// refs that still have the value of a refused state.
-func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
+// takeBackRefs is takeBack in one repository. If no stored state decides, it deletes the refs that
+// still have the value of a refused state.
+func (p *Purgatory) takeBackRefs(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
 	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
 		return slices.ContainsFunc(refused, func(o refplan.Entry) bool { return o.ID == h.ID })
 	})
@@ -704,7 +675,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repos
 	if g.Stored, err = p.relay.states(ctx, g.Identifier); err != nil {
 		return fmt.Errorf("reading states: %w", err)
 	}
-	if err := p.findObjects(ctx, g, r, g.Decided(r.Repository)); err != nil {
+	if err := p.findObjects(ctx, r, g.Decided(r.Repository)); err != nil {
 		return err
 	}
 	if err := p.confirm(ctx, g, r); err != nil {
@@ -724,28 +695,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repos
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := p.refUpdater.Move(ctx, r.Ref, r.dir, r.Refs, changes, nip34.RefName{}); err != nil {
-		return err
-	}
-	r.Refs = r.Refs.Apply(changes, nip34.RefName{})
-	return nil
-}
-
-func (p *Purgatory) takeBackOther(ctx context.Context, ref graspsync.RepoRef, refused []refplan.Entry) error {
-	dir, unlock, err := p.refUpdater.Enter(ctx, ref, othersLockWait())
-	if errors.Is(err, ErrNoRepository) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	g, o, err := p.readRepository(ctx, ref, dir, refplan.Reasons{})
-	defer p.pending.endUse(g)
-	if err != nil || o == nil || !o.As(g) {
-		return err
-	}
-	return p.takeBackHere(ctx, g, o, refused)
+	return p.move(ctx, r, changes, nip34.RefName{})
 }
 
 func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repository) error {
@@ -796,15 +746,22 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 
 // touchOthers releases the other repositories of a stored state.
 func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
-	others := false
 	for ref := range g.Ours() {
 		if ref != r.Ref && g.Repository(ref).IsMember(h.Author) {
-			p.table.touch(ref)
-			others = true
+			p.inbox.release(ref, refplan.Reasons{})
 		}
 	}
-	if others {
-		p.inbox.tell(surveyRequest{identifier: g.Identifier})
+}
+
+// touchPulled releases the other repositories that lack a tip which this one received.
+func (p *Purgatory) touchPulled(g *refplan.Group, r *repository) {
+	lacking := p.table.lackingUnder
+	for _, h := range g.Pulls {
+		for _, ref := range h.Repos {
+			if _, lacks := lacking(ref.Identifier)[ref]; lacks && ref != r.Ref && r.Has(h.Pull.Tip) {
+				p.inbox.release(ref, refplan.Reasons{})
+			}
+		}
 	}
 }
 
@@ -816,7 +773,7 @@ func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	return n
 }
 
-// recoverAll repairs and releases every repository with a journal of an earlier process. If that
+// recoverAll repairs and then releases every repository with a journal of an earlier process. If that
 // fails, the repository keeps its journal and is repaired before its next use.
 func (p *Purgatory) recoverAll(ctx context.Context) error {
 	refs, err := p.refUpdater.Load(ctx, func(key string, err error) {
@@ -826,11 +783,13 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failed := make(map[graspsync.RepoRef]error)
 	for _, ref := range refs {
 		p.table.touch(ref)
+		failed[ref] = p.refUpdater.Repair(ctx, ref)
 	}
 	for _, ref := range refs {
-		err := p.refUpdater.Repair(ctx, ref)
+		err := failed[ref]
 		if err == nil {
 			_, err = p.release(ctx, ref, refplan.Reasons{}, p.cfg.fixed.Timeout)
 		}
@@ -838,8 +797,7 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			p.table.touch(ref)
-			p.inbox.tell(surveyRequest{identifier: ref.Identifier})
+			p.inbox.release(ref, refplan.Reasons{})
 			p.cfg.Logger.Error("repairing a repository failed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
@@ -851,22 +809,9 @@ type repository struct {
 	*refplan.Repository
 
 	dir     string
-	unlock  func()
 	gained  bool
 	failed  error // failure of the release, which is repeated
 	trouble error // failure of a part of the release, which is repeated
-}
-
-func endReasonOf(f refplan.EndReason) EndReason {
-	switch f {
-	case refplan.PastExpiration:
-		return Expired
-	case refplan.Replaced:
-		return Replaced
-	case refplan.Deleted:
-		return Deleted
-	}
-	return NotStored
 }
 
 // halfTime returns a context with half of the time left, so that one walk does not use up all.
@@ -893,34 +838,29 @@ func setOf[K comparable](ids []K) map[K]struct{} {
 
 // survey finds the repositories with an identifier that must be released, and ends the holds of
 // deleted, replaced and expired events. It locks no repository.
-func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) (refplan.AffectedRepos, error) {
+func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) (refs []graspsync.RepoRef, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	// The table is read before the events, because a later event causes a survey of its own.
-	v := p.table.beginSurvey(identifier, func(n refplan.Need) bool {
-		return slices.ContainsFunc(n.Entries, func(id graspsync.EventID) bool {
-			_, waits := p.pending.get(id)
-			return !waits
-		})
-	})
-	g, err := p.gatherAll(ctx, identifier, why)
+	lacking := p.table.lackingUnder(identifier) // before the events are read, because a later event causes a survey
+	g, err := p.announced(ctx, identifier, why)
 	if err != nil {
-		return refplan.AffectedRepos{}, err
+		return nil, err
 	}
-	v.Group = g
+	if err = p.sortAll(ctx, g, p.pending.named(identifier, ofClass(refplan.State))); err != nil {
+		return nil, err
+	}
 	var errs []error
 	for _, o := range g.Over {
-		if o.Entry.Class != refplan.PullRequest && !g.Ends(o) {
-			errs = append(errs, p.pending.forget(ctx, o.Entry, endReasonOf(o.Reason)))
+		if !g.Ends(o) {
+			errs = append(errs, p.pending.forget(ctx, o.Entry, o.Reason))
 		}
 	}
 	errs = append(errs, p.reviewRelatives(ctx, g))
-	found := v.AffectedRepos(p.cfg.fixed.MaxRepositories, rand.Shuffle)
-	if found.Cut {
+	refs, cut := g.Affected(lacking, p.cfg.fixed.MaxRepositories, rand.Shuffle)
+	if cut {
 		p.report.drop("repositories")
 	}
-	p.table.endSurvey(identifier, found, len(g.States) > 0)
-	return found, errors.Join(errs...)
+	return refs, errors.Join(errs...)
 }
 
 // reviewRelatives stores the announcements of maintainers whom a served repository lists now, and
@@ -972,7 +912,7 @@ const pullsShare = 5 * time.Second
 
 // findObjects finds out which objects are complete. It walks a history only if all objects of the
 // same state exist and git would accept the state.
-func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
+func (p *Purgatory) findObjects(ctx context.Context, r *repository, sets []refplan.Objects) error {
 	named := refplan.IDsOf(sets)
 	if len(named) == 0 {
 		return nil
@@ -980,9 +920,6 @@ func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *reposi
 	kinds, err := p.git.Stat(ctx, r.dir, named)
 	if err != nil {
 		return err
-	}
-	if r.Unfit == nil {
-		p.table.recallUnfit(g, r.Repository)
 	}
 	for _, id := range named {
 		delete(r.Found, id)

@@ -19,7 +19,7 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 		return err
 	}
 	defer done()
-	leave, free := p.sessions.take(ref)
+	leave, free := p.fetches.take(ref)
 	if !free {
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
 	}
@@ -34,7 +34,7 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 
 // removeRepository retires a repository. The error wraps ErrInUse if a fetch is under way.
 func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef) error {
-	leave, free := p.sessions.take(ref)
+	leave, free := p.fetches.take(ref)
 	if !free {
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
 	}
@@ -102,7 +102,8 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 }
 
 // expire ends the hold of an event, first on the disk, if it is still overdue.
-func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
+func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) (err error) {
+	defer p.report.recovered(&err, ofGit)
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	e, due := p.pending.overdue(id)
@@ -147,7 +148,7 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 		return err
 	}
 	if has {
-		p.table.touch(ref)
+		p.inbox.release(ref, refplan.Reasons{})
 		return fmt.Errorf("removing a repository: it is served, or has branches or tags: %w", ErrInUse)
 	}
 	if err := p.removeRepository(ctx, ref); err != nil {

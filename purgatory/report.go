@@ -82,10 +82,16 @@ func (s *report) recovered(err *error, whose string) {
 		s.panicked(r, part)
 		*err = fmt.Errorf("%s panicked: %s", part, graspsync.Printable(fmt.Sprint(r)))
 	}
-	if errors.Is(*err, context.Canceled) {
+	if whose != ofGit {
+		s.note(whose, *err)
+	}
+}
+
+// note records the result of a call of a dependency.
+func (s *report) note(whose string, failed error) {
+	if errors.Is(failed, context.Canceled) {
 		return
 	}
-	failed := *err
 	if slices.ContainsFunc(answersOfDependencies, func(known error) bool { return errors.Is(failed, known) }) {
 		failed = nil
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,9 +11,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
-
-// orphanHold is the minimum time for which the ref of a pull request without event stays.
-const orphanHold = 20 * time.Minute
 
 // repoTable holds what is known in memory about repositories. All methods may be called
 // concurrently.
@@ -32,16 +28,14 @@ type repoState struct {
 	served    chan struct{} // closed when no touch is left or a release has failed; nil: nobody waits
 	releasing bool
 	pushed    map[nip34.RefName]struct{} // branches and tags moved by pushes while a state was held
-	unfit     map[graspsync.EventID]struct{}
-	orphans   map[graspsync.EventID]time.Time // refs of pull requests without event, with the time of discovery
-	pulls     *prUsage                        // nil: not measured
-	pushes    int                             // number of pushes and fetches since the last maintenance
-	fault     time.Time                       // last failure of our store, git or disk, until a release succeeds
+	pulls     *prUsage                   // nil: not measured
+	pushes    int                        // number of pushes and fetches since the last maintenance
+	fault     time.Time                  // last failure of our store, git or disk, until a release succeeds
 }
 
 func (s *repoState) isEmpty() bool {
 	return len(s.need.IDs) == 0 && s.touched == 0 && s.served == nil && !s.releasing && len(s.pushed) == 0 &&
-		len(s.unfit) == 0 && len(s.orphans) == 0 && s.pulls == nil && s.pushes == 0 && s.fault.IsZero()
+		s.pulls == nil && s.pushes == 0 && s.fault.IsZero()
 }
 
 func newRepoTable() *repoTable {
@@ -73,7 +67,7 @@ func (t *repoTable) changeLocked(ref graspsync.RepoRef, f func(*repoState)) {
 	}
 }
 
-// touch makes the next survey of the identifier release a repository.
+// touch records that a repository is to be released. [inbox.release] asks for the release.
 func (t *repoTable) touch(ref graspsync.RepoRef) { t.change(ref, t.touchLocked) }
 
 func (t *repoTable) touchLocked(s *repoState) {
@@ -171,13 +165,12 @@ func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need, number
 			}
 		}
 		s.untouch(number)
-		f.gained = r.gained || slices.ContainsFunc(s.need.IDs, r.Has)
+		f.gained = r.gained
 		if len(n.IDs) == 0 {
 			f.whole = s.needsNothing()
 		} else {
 			f.need, s.need = n, n
 		}
-		s.unfit = r.Unfit
 	})
 	return f
 }
@@ -188,13 +181,9 @@ func (t *repoTable) gone(ref graspsync.RepoRef, number uint64) (did bool) {
 	t.change(ref, func(s *repoState) {
 		s.untouch(number)
 		did = s.needsNothing()
-		s.unfit, s.orphans, s.pulls, s.pushes = nil, nil, nil, 0
+		s.pulls, s.pushes = nil, 0
 	})
 	return did
-}
-
-func (t *repoTable) forgetUnfit(ref graspsync.RepoRef) {
-	t.change(ref, func(s *repoState) { s.unfit = nil })
 }
 
 func (t *repoTable) setHopeless(ref graspsync.RepoRef, is bool) {
@@ -223,99 +212,43 @@ func (t *repoTable) addLacking(to map[graspsync.RepoRef]bool) {
 	}
 }
 
-func (t *repoTable) lacking(identifier string, is func(ref graspsync.RepoRef, n refplan.Need) bool) (refs []graspsync.RepoRef) {
+func (t *repoTable) matching(identifier string, is func(ref graspsync.RepoRef, s *repoState) bool) (refs []graspsync.RepoRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for ref, s := range t.records[identifier] {
-		if len(s.need.IDs) > 0 && is(ref, s.need) {
+		if is(ref, s) {
 			refs = append(refs, ref)
 		}
 	}
 	return refs
 }
 
-// beginSurvey returns the input of a survey. isStale reports whether a need
-// names an event that is no longer held.
-func (t *repoTable) beginSurvey(identifier string, isStale func(refplan.Need) bool) *refplan.Survey {
-	v := &refplan.Survey{
-		Touched: make(map[graspsync.RepoRef]uint64), Releasing: make(map[graspsync.RepoRef]struct{}),
-		Lacking: make(map[graspsync.RepoRef]bool), Stale: make(map[graspsync.RepoRef]bool),
-	}
-	needs := make(map[graspsync.RepoRef]refplan.Need)
+// lackingUnder returns the repositories with an identifier that lack objects, or may lack some
+// because they are being released.
+func (t *repoTable) lackingUnder(identifier string) map[graspsync.RepoRef]struct{} {
 	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make(map[graspsync.RepoRef]struct{})
 	for ref, s := range t.records[identifier] {
-		if s.touched != 0 {
-			v.Touched[ref] = s.touched
-		}
-		if s.releasing {
-			v.Releasing[ref] = struct{}{}
-		}
-		if len(s.need.IDs) > 0 {
-			v.Lacking[ref], needs[ref] = true, s.need
+		if s.releasing || len(s.need.IDs) > 0 {
+			out[ref] = struct{}{}
 		}
 	}
-	t.mu.Unlock()
-	for ref, n := range needs { // without mu, because isStale takes another lock
-		v.Stale[ref] = isStale(n)
-	}
-	return v
+	return out
 }
 
-// endSurvey records the repositories that need no release and those that lack nothing.
-func (t *repoTable) endSurvey(identifier string, found refplan.AffectedRepos, statesWait bool) {
+// touched returns the repositories that wait for a release.
+func (t *repoTable) touched() (refs []graspsync.RepoRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for ref, number := range found.Untouched {
-		t.changeLocked(ref, func(s *repoState) { s.untouch(number) })
-	}
-	for _, ref := range found.Complete {
-		t.changeLocked(ref, func(s *repoState) { s.needsNothing() })
-	}
-	if statesWait {
-		return
-	}
-	for ref := range t.records[identifier] {
-		t.changeLocked(ref, func(s *repoState) { s.pushed = nil })
-	}
-}
-
-func (t *repoTable) surveyFailed(identifier string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for ref := range t.records[identifier] {
-		t.changeLocked(ref, func(s *repoState) { s.wake() })
-	}
-}
-
-func (t *repoTable) recallUnfit(g *refplan.Group, r *refplan.Repository) {
-	r.Unfit = make(map[graspsync.EventID]struct{})
-	t.change(r.Ref, func(s *repoState) {
-		for _, st := range g.Concerning(r) {
-			if _, refused := s.unfit[st.ID]; refused {
-				r.Unfit[st.ID] = struct{}{}
+	for _, of := range t.records {
+		for ref, s := range of {
+			if s.touched != 0 {
+				refs = append(refs, ref)
 			}
 		}
-	})
-}
-
-// noteOrphans records refs of pull requests without event. It returns those that were first found
-// at least orphanHold ago.
-func (t *repoTable) noteOrphans(ref graspsync.RepoRef, ids []graspsync.EventID, now time.Time) (old []graspsync.EventID) {
-	t.change(ref, func(s *repoState) {
-		found := make(map[graspsync.EventID]time.Time, len(ids))
-		for _, id := range ids {
-			at, again := s.orphans[id]
-			if !again {
-				at = now
-			}
-			found[id] = at
-			if now.Sub(at) >= orphanHold {
-				old = append(old, id)
-			}
-		}
-		s.orphans = found
-	})
-	return old
+	}
+	return refs
 }
 
 func (t *repoTable) usage(ref graspsync.RepoRef) (u prUsage) {

@@ -167,9 +167,8 @@ func (r witnessed) Save(ctx context.Context, ev graspsync.Event) error {
 	return r.relay.Save(ctx, ev)
 }
 
-// The process dies while the refs of two related repositories move. The release of the first one to
-// be repaired also moves the refs of the second. The second must be repaired first, because
-// otherwise the state would be served while half of its refs are moved.
+// The process dies while the refs of two related repositories move. Both must be repaired before the
+// first release, because otherwise the state would be served while half of its refs are moved.
 func TestTwoHalfDoneRepositoriesOfAFamily(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		both := []graspsync.RepoRef{repoOf(alice), repoOf(bob)}
@@ -216,7 +215,7 @@ func TestTwoHalfDoneRepositoriesOfAFamily(t *testing.T) {
 		_, err = purgatory.Open(t.Context(), witnessed{w.relay, func() {
 			saved++
 			for _, ref := range both {
-				require.Equal(t, at(3, 4), w.git.RefsOf(ref))
+				require.Contains(t, []any{at(1, 2), at(3, 4)}, w.git.RefsOf(ref))
 				require.False(t, w.git.Locked(ref))
 			}
 		}}, w.git, w.git, w.git, w.state, purgatory.Config{})
@@ -297,34 +296,6 @@ func TestJournalThatCouldNotBeStruckOff(t *testing.T) {
 			w.start()
 		})
 	}
-}
-
-// An old journal is not undone, although the refs look half done by now, because another branch has
-// changed since. The journal is deleted.
-func TestJournalOfLongAgo(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		ref := repoOf(alice)
-		w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1, "dev", 2))
-		w.git.Put(ref, object(1), object(2), object(3), object(4), object(6))
-		w.git.Push(ref, at(1, 2))
-		w.stop()
-		store := &clinging{Store: w.state}
-		store.on.Store(true)
-		p, stop := w.again(w.relay, store)
-		_, err := p.Submit(t.Context(), eventtest.Of(says(alice, now()-300, "main", 3, "dev", 4)), graspsync.Source{Kind: graspsync.CatchUp})
-		require.NoError(t, err)
-		wait(time.Millisecond)
-		stop()
-		require.Equal(t, 1, w.journals())
-		now := at(1, 4) // moved by another program
-		now[branch("feature")] = object(6)
-		w.git.Push(ref, now)
-		_, stop = w.again(newDoubtful(w.relay, true), w.state)
-		require.Equal(t, now, w.git.RefsOf(ref))
-		require.Zero(t, w.journals())
-		stop()
-		w.start()
-	})
 }
 
 // The process dies while refs follow a stored state, and at the next start the relay or the disk

@@ -12,8 +12,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/gitops"
-	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -99,100 +97,6 @@ func (s safeStore) Delete(ctx context.Context, keys ...string) (err error) {
 	return s.Store.Delete(ctx, keys...)
 }
 
-// safeGit are git operations that turn panics into errors.
-type safeGit struct {
-	git    gitops.Operations
-	report *report
-}
-
-func (g safeGit) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (_ map[nip34.ObjectID]refplan.Kind, err error) {
-	defer g.report.recovered(&err, ofGit)
-	return g.git.Stat(ctx, dir, ids)
-}
-
-// has returns the ids that are in a repository, complete or not.
-func (g safeGit) has(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	kinds, err := g.Stat(ctx, dir, ids)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return kinds[id] == 0 }), nil
-}
-
-func (g safeGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
-	defer g.report.recovered(&err, ofGit)
-	return g.git.Missing(ctx, dir, ids)
-}
-
-func (g safeGit) DiskUsage(ctx context.Context, dir string, ids, but []nip34.ObjectID) (_ int64, err error) {
-	defer g.report.recovered(&err, ofGit)
-	return g.git.DiskUsage(ctx, dir, ids, but)
-}
-
-func (g safeGit) Quarantine(ctx context.Context, dir string) (q gitops.Quarantine, err error) {
-	defer g.report.recovered(&err, ofGit+" take")
-	if q, err = g.git.Quarantine(ctx, dir); err != nil {
-		return nil, err
-	}
-	return safeQuarantine{q, g.report}, nil
-}
-
-func (g safeGit) CopyObjects(ctx context.Context, from, to string, ids []nip34.ObjectID) (err error) {
-	defer g.report.recovered(&err, ofGit+" take")
-	return g.git.CopyObjects(ctx, from, to, ids)
-}
-
-func (g safeGit) ImportPacks(ctx context.Context, dir, from string, ids []nip34.ObjectID) (err error) {
-	defer g.report.recovered(&err, ofGit+" take")
-	return g.git.ImportPacks(ctx, dir, from, ids)
-}
-
-func (g safeGit) Refs(ctx context.Context, dir string) (_ refplan.Refs, err error) {
-	defer g.report.recovered(&err, ofGit)
-	return g.git.Refs(ctx, dir)
-}
-
-func (g safeGit) UpdateRefs(ctx context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) (err error) {
-	defer g.report.recovered(&err, ofGit+" update")
-	return g.git.UpdateRefs(ctx, dir, changes, head)
-}
-
-func (g safeGit) Repair(ctx context.Context, dir string) (err error) {
-	defer g.report.recovered(&err, ofGit)
-	return g.git.Repair(ctx, dir)
-}
-
-func (g safeGit) Cleanup(ctx context.Context, dir string) (err error) {
-	defer g.report.recovered(&err, ofGit)
-	return g.git.Cleanup(ctx, dir)
-}
-
-func (g safeGit) Maintain(ctx context.Context, how gitops.Maintenance) (_ gitops.Maintained, err error) {
-	defer g.report.recovered(&err, ofGit+" maintain")
-	return g.git.Maintain(ctx, how)
-}
-
-// safeQuarantine is a quarantine that turns panics into errors.
-type safeQuarantine struct {
-	gitops.Quarantine
-	report *report
-}
-
-func (q safeQuarantine) Missing(ctx context.Context, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
-	defer q.report.recovered(&err, ofGit)
-	return q.Quarantine.Missing(ctx, ids)
-}
-
-func (q safeQuarantine) Promote(ctx context.Context) (err error) {
-	defer q.report.recovered(&err, ofGit+" take")
-	return q.Quarantine.Promote(ctx)
-}
-
-func (q safeQuarantine) Discard() (err error) {
-	defer q.report.recovered(&err, ofGit)
-	return q.Quarantine.Discard()
-}
-
 // safeFetcher is a GitFetcher that turns panics into errors.
 type safeFetcher struct {
 	fetcher GitFetcher
@@ -200,19 +104,16 @@ type safeFetcher struct {
 }
 
 // Fetch returns an error after a panic. The error blames the server, which may have provoked the
-// panic. The content of the quarantine is then unknown.
+// panic.
 func (f safeFetcher) Fetch(ctx context.Context, request FetchRequest) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			f.report.panicked(r, ofGit)
-			err = fmt.Errorf("%w: %w: %s", ErrServerUnusable, errSpoilt, graspsync.Printable(fmt.Sprint(r)))
+			err = fmt.Errorf("%w: git panicked: %s", ErrServerUnusable, graspsync.Printable(fmt.Sprint(r)))
 		}
 	}()
 	return f.fetcher.Fetch(ctx, request)
 }
-
-// errSpoilt means that the content of a quarantine is unknown.
-var errSpoilt = errors.New("git panicked")
 
 // safeRelay is a Relay that turns panics into errors.
 type safeRelay struct {

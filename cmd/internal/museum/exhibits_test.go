@@ -337,8 +337,8 @@ var exhibits = []exhibit{
 		"		case ref == r.Ref:\n", "		case ref == r.Ref, g.NewestStored(g.Repository(ref)) != nil:\n", "./purgatory", "TestSharedWithWhoComesLater", nil, "Should be true",
 	},
 	{
-		"what one repository got is not given to the others", "purgatory/internal/refplan/survey.go",
-		"		if ref != r.Ref && (looks", "		if false && ref != r.Ref && (looks", "./purgatory", "TestGainedWhileAnotherOneIsLookedAt", nil, "Not equal",
+		"what one repository got is not given to the others", "purgatory/release.go",
+		"; lacks && ref != r.Ref && r.Has", "; false && lacks && ref != r.Ref && r.Has", "./purgatory", "TestGainedWhileAnotherOneIsLookedAt", nil, "Not equal",
 	},
 	{
 		"a push of what is there already is refused", "purgatory/gitserve/push.go",
@@ -354,7 +354,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a server that is asked too much is asked on", "purgatory/fetch.go",
-		"done.Pause = max(busy.After, 1)", "done.Pause = 0", "./purgatory", "TestAServerThatIsBusyIsLeftAlone", nil, "should have 1 item(s)",
+		"end.fetched.Pause = max(busy.After, 1)", "end.fetched.Pause = 0", "./purgatory", "TestAServerThatIsBusyIsLeftAlone", nil, "should have 1 item(s)",
 	},
 	{
 		"a server that has both a state and a pull request is asked for one of them", "purgatory/fetch.go",
@@ -394,7 +394,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a user may not try again", "purgatory/pending.go",
-		"case !is.Until.IsZero() && !e.ByUser:", "case !is.Until.IsZero():", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
+		"case !is.Expires.IsZero() && !e.ByUser:", "case !is.Expires.IsZero():", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
 	},
 	{
 		"who has a part of the history may not push", "purgatory/gitserve/pushrequest.go",

@@ -17,24 +17,34 @@ type Group struct {
 	All        []*nip34.Announcement       // newest announcement of each repository
 	States     []Entry
 	Pulls      []Entry
-	PullsFor   map[graspsync.RepoRef]struct{} // in a survey: repositories with held pull requests, in Pulls or not
-	Relatives  []Entry                        // held announcements of listed maintainers
+	Relatives  []Entry // held announcements of listed maintainers
 	Stored     []*nip34.State
 	Over       []Ended             // events whose holds end
 	InUse      []graspsync.EventID // events that do not expire while the Group is used
 	Why        Reasons             // why the events were read
 }
 
-// EndReason is the reason why a hold ends.
+// EndReason is the reason why a hold ended.
 type EndReason uint8
 
-// The reasons why a hold ends before its data arrives.
+// The reasons why a hold ends.
 const (
-	PastExpiration EndReason = iota + 1 // by its NIP-40 expiration
-	Replaced                            // by a newer version
-	Deleted                             // by its author
-	NotStored                           // the relay refused it
+	Released EndReason = iota + 1
+	Expired
+	Replaced
+	Deleted
+	NotStored // the relay refused the event
+	Displaced // evicted
+	Unwanted  // no held announcement lists the author of a Relative
 )
+
+// String returns the name of the reason in lower case.
+func (f EndReason) String() string {
+	if names := [...]string{"", "released", "expired", "replaced", "deleted", "refused", "displaced", "unwanted"}; int(f) < len(names) {
+		return names[f]
+	}
+	return ""
+}
 
 // Ended is an entry whose hold ends.
 type Ended struct {
@@ -80,15 +90,6 @@ func (g *Group) Repository(ref graspsync.RepoRef) *Repository {
 		Found: make(map[nip34.ObjectID]struct{}), Missing: make(map[nip34.ObjectID]struct{}),
 		Kinds: make(map[nip34.ObjectID]Kind),
 	}
-}
-
-// WaitsFor reports whether a state or a pull request is held for a repository.
-func (g *Group) WaitsFor(r *Repository) bool {
-	_, pulled := g.PullsFor[r.Ref]
-	return pulled || slices.ContainsFunc(g.States, func(h Entry) bool { return r.IsMember(h.Author) }) ||
-		slices.ContainsFunc(g.Over, func(o Ended) bool {
-			return o.Entry.Class == PullRequest && slices.Contains(o.Entry.Repos, r.Ref)
-		})
 }
 
 // Wrote returns 1 if the owner has a held state, else 0, for sorting.
@@ -310,7 +311,6 @@ type Repository struct {
 	Found   map[nip34.ObjectID]struct{}    // complete objects
 	Missing map[nip34.ObjectID]struct{}    // needed objects that are missing or incomplete
 	Kinds   map[nip34.ObjectID]Kind        // of existing objects
-	Unfit   map[graspsync.EventID]struct{} // states that git refuses
 	Refused map[graspsync.EventID]struct{} // pull requests without room for a ref; nil before the decision
 	// Merged are pull requests whose commit a branch or a tag contains.
 	Merged map[graspsync.EventID]struct{}
@@ -395,17 +395,13 @@ func (r *Repository) NotThere(ids []nip34.ObjectID) []nip34.ObjectID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return r.Kinds[id] != 0 })
 }
 
-// IsUnfit reports whether git would refuse a state, because it did so before, a branch names no
-// commit, or an id is abbreviated.
+// IsUnfit reports whether git would refuse a state, because a branch names no commit or an id is
+// abbreviated.
 func (r *Repository) IsUnfit(s *nip34.State) bool {
-	if _, refused := r.Unfit[s.ID]; refused || s.Abbreviated {
-		return true
-	}
 	for name, id := range s.Refs {
 		if kind := r.Kinds[id]; kind != 0 && kind != Commit && strings.HasPrefix(name.String(), "refs/heads/") {
-			r.Unfit[s.ID] = struct{}{}
 			return true
 		}
 	}
-	return false
+	return s.Abbreviated
 }

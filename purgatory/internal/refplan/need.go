@@ -13,17 +13,16 @@ import (
 type Need struct {
 	IDs    []nip34.ObjectID
 	States []nip34.ObjectID // those of IDs that states name; sorted
-	// Own are the clone URLs of members, Strangers the others of pull requests, by author.
-	// Several authors may name the same URL.
+	// Own are the clone URLs of members, Strangers the others of pull requests.
 	Own       []graspsync.CloneURL
-	Strangers [][]graspsync.CloneURL
+	Strangers []graspsync.CloneURL
 	Left      int                 // number of URLs over the limits, which get their turn later
 	Entries   []graspsync.EventID // events that wait for the objects
 	Members   map[graspsync.PubKey]struct{}
 }
 
 // URLs returns all clone URLs.
-func (n Need) URLs() []graspsync.CloneURL { return slices.Concat(n.Own, slices.Concat(n.Strangers...)) }
+func (n Need) URLs() []graspsync.CloneURL { return slices.Concat(n.Own, n.Strangers) }
 
 // Clones are the limits of clone URLs.
 type Clones struct {
@@ -33,7 +32,7 @@ type Clones struct {
 }
 
 // mostOwn and mostStrangers times Clones.Most are the maximum numbers of clone URLs of all
-// members and of all pull requests. A URL counts once per author.
+// members and of all pull requests.
 const mostOwn = 4
 
 const mostStrangers = 16
@@ -70,95 +69,56 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 }
 
 // urls returns the clone URLs of a repository, and the number of those over the limits. Over the
-// limit, members take turns with one URL each: the owner, authors of held states, then the
-// others. The order of the rest, and of authors of pull requests, rotates each hour.
-func (g *Group) urls(r *Repository, clones Clones) (own []graspsync.CloneURL, strangers [][]graspsync.CloneURL, dropped int) {
-	type urlOf struct {
-		author graspsync.PubKey // zero: a member
-		url    graspsync.CloneURL
+// limit, members take turns with one URL each, and so do authors of pull requests. The owner and
+// authors of held states come first. The order of the others rotates each hour.
+func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.CloneURL, dropped int) {
+	usable := func(us []graspsync.CloneURL) []graspsync.CloneURL {
+		us = slices.DeleteFunc(slices.Clone(us), func(u graspsync.CloneURL) bool { return !u.HostPort().Resolvable() })
+		return slices.DeleteFunc(us[:min(len(us), clones.Most)], clones.IsOurs)
 	}
-	seen := make(map[urlOf]struct{})
-	usable := func(author graspsync.PubKey, us []graspsync.CloneURL) (out []graspsync.CloneURL) {
-		room := clones.Most
-		for _, u := range us {
-			if !u.HostPort().Resolvable() {
-				continue
-			}
-			if room--; room < 0 {
-				break
-			}
-			_, again := seen[urlOf{author, u}]
-			if _, owned := seen[urlOf{url: u}]; !again && !owned && !clones.IsOurs(u) {
-				seen[urlOf{author, u}] = struct{}{}
-				out = append(out, u)
-			}
-		}
-		return out
-	}
+	seen := make(map[graspsync.CloneURL]struct{})
 	of := make(map[graspsync.PubKey][]graspsync.CloneURL)
-	add := func(a *nip34.Announcement) {
-		us := usable(graspsync.PubKey{}, a.Clones)
-		own = append(own, us...)
-		of[a.Ref.Owner] = append(of[a.Ref.Owner], us...)
-	}
 	for _, a := range g.All {
 		if r.IsMember(a.Ref.Owner) {
-			add(a)
+			of[a.Ref.Owner] = append(of[a.Ref.Owner], usable(a.Clones)...)
 		}
 	}
 	members := slices.SortedFunc(maps.Keys(r.Members), graspsync.PubKey.Compare)
 	for _, member := range members {
 		if a := g.Family.Announcement(member); a != nil {
-			add(a)
+			of[member] = append(of[member], usable(a.Clones)...)
 		}
 	}
-	if most := mostOwn * clones.Most; len(own) > most {
-		dropped = len(own) - most
-		own = nil
-		inTurn(of, g.inOrder(r, members, most, clones.Now), most, func(_ graspsync.PubKey, u graspsync.CloneURL) {
-			own = append(own, u)
-		})
-	}
-	by, all := make(map[graspsync.PubKey][]graspsync.CloneURL), 0
+	most := mostOwn * clones.Most
+	own, left := inTurn(of, g.inOrder(r, members, most, clones.Now), most, seen)
+	by := make(map[graspsync.PubKey][]graspsync.CloneURL)
 	for _, h := range g.Pulls {
 		if slices.Contains(h.Repos, r.Ref) {
-			us := usable(h.Pull.Author, h.Pull.Clones)
-			by[h.Pull.Author] = append(by[h.Pull.Author], us...)
-			all += len(us)
+			by[h.Pull.Author] = append(by[h.Pull.Author], usable(h.Pull.Clones)...)
 		}
 	}
 	authors := slices.SortedFunc(maps.Keys(by), graspsync.PubKey.Compare)
-	if most := mostStrangers * clones.Most; all > most {
-		dropped += all - most
-		some := make(map[graspsync.PubKey][]graspsync.CloneURL)
-		inTurn(by, turned(authors, most/2, clones.Now), most, func(author graspsync.PubKey, u graspsync.CloneURL) {
-			some[author] = append(some[author], u)
-		})
-		by = some
-	}
-	for _, author := range authors {
-		strangers = append(strangers, by[author])
-	}
-	return own, strangers, dropped
+	most = mostStrangers * clones.Most
+	strangers, more := inTurn(by, turned(authors, most, clones.Now), most, seen)
+	return own, strangers, left + more
 }
 
-func turned(all []graspsync.PubKey, by int, now time.Time) []graspsync.PubKey {
-	first := int(now.Unix()/int64(rotates/time.Second)%int64(len(all))) * max(1, by) % len(all)
+// turned rotates keys by half of the limit each hour.
+func turned(all []graspsync.PubKey, most int, now time.Time) []graspsync.PubKey {
+	if len(all) == 0 {
+		return nil
+	}
+	first := int(now.Unix()/int64(rotates/time.Second)%int64(len(all))) * max(1, most/2) % len(all)
 	return slices.Concat(all[first:], all[:first])
 }
 
 func (g *Group) inOrder(r *Repository, members []graspsync.PubKey, most int, now time.Time) []graspsync.PubKey {
-	out := turned(members, most/2, now)
-	writes := make(map[graspsync.PubKey]struct{})
-	for _, h := range g.States {
-		writes[h.Author] = struct{}{}
-	}
+	out := turned(members, most, now)
 	rank := func(who graspsync.PubKey) int {
-		_, is := writes[who]
 		switch {
 		case who == r.Ref.Owner:
 			return 0
-		case is:
+		case slices.ContainsFunc(g.States, func(h Entry) bool { return h.Author == who }):
 			return 1
 		}
 		return 2
@@ -167,16 +127,21 @@ func (g *Group) inOrder(r *Repository, members []graspsync.PubKey, most int, now
 	return out
 }
 
-// inTurn calls add for at most most URLs, one of each key in turn.
-func inTurn(of map[graspsync.PubKey][]graspsync.CloneURL, order []graspsync.PubKey, most int, add func(graspsync.PubKey, graspsync.CloneURL)) {
+// inTurn returns at most most URLs that are not in seen, one of each key in turn, and the number of
+// the others.
+func inTurn(of map[graspsync.PubKey][]graspsync.CloneURL, order []graspsync.PubKey, most int, seen map[graspsync.CloneURL]struct{}) (out []graspsync.CloneURL, left int) {
 	for round, more := 0, true; more; round++ {
 		more = false
 		for _, who := range order {
-			if us := of[who]; round < len(us) && most > 0 {
-				add(who, us[round])
+			if us := of[who]; round < len(us) {
+				if _, again := seen[us[round]]; !again {
+					seen[us[round]] = struct{}{}
+					out = append(out, us[round])
+				}
 				more = true
-				most--
 			}
 		}
 	}
+	kept := min(len(out), most)
+	return out[:kept], len(out) - kept
 }

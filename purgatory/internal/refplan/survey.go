@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Reasons are the reasons for a survey.
+// Reasons are the reasons for a survey or release.
 type Reasons struct {
 	// Fresh are events whose data is fetched as if it were new. The value is true for events of
 	// clients, as in Owners.
@@ -44,115 +44,63 @@ func joined[K comparable, V any](a, b map[K]V) map[K]V {
 	return out
 }
 
-// Survey is the input of AffectedRepos.
-type Survey struct {
-	*Group
-	Touched   map[graspsync.RepoRef]uint64   // number of the last touch
-	Lacking   map[graspsync.RepoRef]bool     // repositories that lack data
-	Stale     map[graspsync.RepoRef]bool     // repositories that lack data for events no longer held
-	Releasing map[graspsync.RepoRef]struct{} // repositories in release, whose missing data is unknown
-}
-
-// AffectedRepos is the result of a survey.
-type AffectedRepos struct {
-	Release  []graspsync.RepoRef // repositories to release
-	Complete []graspsync.RepoRef // repositories that lack nothing, because no event names missing data
-	// Untouched are repositories whose touches need no release.
-	Untouched map[graspsync.RepoRef]uint64
-	Cut       bool // the limit was reached
-}
-
-// AffectedRepos returns at most most repositories to release, and those without announcement.
-// Owners of held states come first, the others in random order.
-func (v *Survey) AffectedRepos(most int, shuffle func(n int, swap func(i, j int))) (out AffectedRepos) {
-	gone := make(map[graspsync.RepoRef]bool) // without announcement
-	for _, o := range v.Over {
-		if v.Ends(o) {
+// Affected returns at most most hosted repositories that the reasons concern, and those that may have
+// lost their announcement. Owners of held states come first, the others in random order. lacking
+// are the repositories that lack data, or may lack it because they are being released.
+func (g *Group) Affected(lacking map[graspsync.RepoRef]struct{}, most int, shuffle func(n int, swap func(i, j int))) (refs []graspsync.RepoRef, cut bool) {
+	gone := maps.Clone(g.Why.Left)
+	if gone == nil {
+		gone = make(map[graspsync.RepoRef]bool)
+	}
+	for _, o := range g.Over {
+		if g.Ends(o) {
 			gone[o.Entry.Repos[0]] = true
 		}
 	}
-	for ref := range v.Why.Left {
-		gone[ref] = true
-	}
 	var needed []*Repository
-	for ref := range v.Ours() {
+	for ref := range g.Ours() {
 		delete(gone, ref)
-		switch r := v.Repository(ref); {
-		case v.concerns(r):
+		if r := g.Repository(ref); g.affects(r, lacking) {
 			needed = append(needed, r)
-		case v.Lacking[ref] && !v.serves(r):
-			out.Complete = append(out.Complete, ref)
 		}
 	}
-	if out.Cut = len(needed) > most; out.Cut {
+	if cut = len(needed) > most; cut {
 		shuffle(len(needed), func(i, j int) { needed[i], needed[j] = needed[j], needed[i] })
-		slices.SortStableFunc(needed, func(a, b *Repository) int { return v.Wrote(b) - v.Wrote(a) })
+		slices.SortStableFunc(needed, func(a, b *Repository) int { return g.Wrote(b) - g.Wrote(a) })
 		needed = needed[:most]
 	}
 	for _, r := range needed {
-		out.Release = append(out.Release, r.Ref)
+		refs = append(refs, r.Ref)
 	}
-	out.Release = slices.AppendSeq(out.Release, maps.Keys(gone))
-	slices.SortFunc(out.Release, graspsync.RepoRef.Compare)
-	for ref := range v.Lacking {
-		if !v.IsOurs(ref) && !gone[ref] {
-			out.Complete = append(out.Complete, ref)
-		}
-	}
-	out.Untouched = maps.Clone(v.Touched)
-	maps.DeleteFunc(out.Untouched, func(ref graspsync.RepoRef, _ uint64) bool {
-		return out.Cut || slices.Contains(out.Release, ref)
-	})
-	return out
-}
-
-// concerns reports whether the reasons require a release of a repository.
-func (v *Survey) concerns(r *Repository) bool {
-	if v.Why.Check {
-		return true
-	}
-	_, touched := v.Touched[r.Ref]
-	_, looks := v.Releasing[r.Ref]
-	touched = touched || looks || v.Lacking[r.Ref] || v.answered(r.Ref) || v.deleted(r)
-	_, waits := v.Waiting[r.Ref]
-	return v.affects(r) && (v.WaitsFor(r) || touched && (waits || v.NewestStored(r) != nil))
-}
-
-// serves reports whether an event needs data of a repository.
-func (v *Survey) serves(r *Repository) bool {
-	_, waits := v.Waiting[r.Ref]
-	return waits || v.WaitsFor(r) || v.NewestStored(r) != nil
+	return slices.SortedFunc(slices.Values(slices.AppendSeq(refs, maps.Keys(gone))), graspsync.RepoRef.Compare), cut
 }
 
 // affects reports whether the reasons concern a repository.
-func (v *Survey) affects(r *Repository) bool {
-	if _, touched := v.Touched[r.Ref]; touched || v.Stale[r.Ref] || v.answered(r.Ref) || v.deleted(r) {
+func (g *Group) affects(r *Repository, lacking map[graspsync.RepoRef]struct{}) bool {
+	if g.Why.Check || g.answered(r.Ref) || g.deleted(r) {
 		return true
 	}
 	for member := range r.Members {
-		if _, told := v.Why.Owners[member]; told {
+		if _, told := g.Why.Owners[member]; told {
 			return true
 		}
 	}
-	for ref := range v.Why.Gained {
-		_, looks := v.Releasing[r.Ref]
-		if ref != r.Ref && (looks || v.Lacking[r.Ref]) && (r.Related(v.Repository(ref)) || v.PulledWith(r.Ref, ref)) {
+	_, lacks := lacking[r.Ref]
+	for ref := range g.Why.Gained {
+		if lacks && ref != r.Ref && r.Related(g.Repository(ref)) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(v.States, func(h Entry) bool {
-		_, fresh := v.Why.Fresh[h.ID]
+	return slices.ContainsFunc(g.States, func(h Entry) bool {
+		_, fresh := g.Why.Fresh[h.ID]
 		return fresh && r.IsMember(h.Author)
-	}) || slices.ContainsFunc(v.Pulls, func(h Entry) bool {
-		_, fresh := v.Why.Fresh[h.ID]
-		return fresh && slices.Contains(h.Repos, r.Ref)
-	}) || slices.ContainsFunc(v.Over, func(o Ended) bool { return slices.Contains(o.Entry.Repos, r.Ref) })
+	})
 }
 
 // deleted reports whether a state of a member without another stored state may be deleted.
-func (v *Survey) deleted(r *Repository) bool {
-	for author := range v.Why.Deleters {
-		if r.IsMember(author) && !slices.ContainsFunc(v.Stored, func(s *nip34.State) bool { return s.Ref.Owner == author }) {
+func (g *Group) deleted(r *Repository) bool {
+	for author := range g.Why.Deleters {
+		if r.IsMember(author) && !slices.ContainsFunc(g.Stored, func(s *nip34.State) bool { return s.Ref.Owner == author }) {
 			return true
 		}
 	}
@@ -160,12 +108,12 @@ func (v *Survey) deleted(r *Repository) bool {
 }
 
 // answered reports whether a new announcement may add or remove a member of a repository.
-func (v *Survey) answered(ref graspsync.RepoRef) bool {
-	if len(v.Why.Owners) == 0 {
+func (g *Group) answered(ref graspsync.RepoRef) bool {
+	if len(g.Why.Owners) == 0 {
 		return false
 	}
-	listed, _ := v.Family.Wanted([]graspsync.PubKey{ref.Owner}, nip34.ServedBounds())
-	for owner := range v.Why.Owners {
+	listed, _ := g.Family.Wanted([]graspsync.PubKey{ref.Owner}, nip34.ServedBounds())
+	for owner := range g.Why.Owners {
 		if _, ok := listed[owner]; ok {
 			return true
 		}

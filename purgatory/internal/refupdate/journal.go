@@ -2,7 +2,6 @@ package refupdate
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -18,7 +17,6 @@ type journal struct {
 	Was     string          `json:"was,omitempty"`  // target of HEAD before
 	Head    string          `json:"head,omitempty"` // target of HEAD afterwards
 	Changes []journalChange `json:"changes"`
-	Others  string          `json:"others,omitempty"` // hash of the unchanged branches and tags
 }
 
 type journalChange struct {
@@ -32,31 +30,12 @@ func newJournal(ref graspsync.RepoRef, now refplan.Refs, changes []refplan.RefCh
 	for _, c := range changes {
 		j.Changes = append(j.Changes, journalChange{c.Name.String(), c.Old.String(), c.New.String()})
 	}
-	j.Others = j.others(now)
 	return j
 }
 
-func (j journal) others(now refplan.Refs) string {
-	changed := make(map[string]struct{}, len(j.Changes))
-	for _, c := range j.Changes {
-		changed[c.Ref] = struct{}{}
-	}
-	var lines []string
-	for name, at := range now.At {
-		if _, is := changed[name.String()]; !is && refplan.IsState(name) {
-			lines = append(lines, at.String()+" "+name.String()+"\n")
-		}
-	}
-	slices.Sort(lines)
-	return hashed(strings.Join(lines, ""))
-}
-
 // movedSince reports whether another writer has moved refs since the journal was written: HEAD or a
-// ref in Changes has neither its old nor its new value, or another branch or tag has changed.
+// ref in Changes has neither its old nor its new value.
 func (j journal) movedSince(now refplan.Refs) bool {
-	if j.Others != "" && j.Others != j.others(now) {
-		return true
-	}
 	if at := now.Head.String(); at != j.Was && (j.Head == "" || at != j.Head) {
 		return true
 	}

@@ -48,11 +48,9 @@ func New(keep state.Store, cfg Config) *Updater {
 
 const prefix = "purgatory/aligning/"
 
-func keyOf(ref graspsync.RepoRef) string { return prefix + hashed(ref.String()) }
-
-func hashed(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:16])
+func keyOf(ref graspsync.RepoRef) string {
+	sum := sha256.Sum256([]byte(ref.String()))
+	return prefix + hex.EncodeToString(sum[:16])
 }
 
 // Load reads all journals, before the first release, because a release also moves refs of other
@@ -92,10 +90,16 @@ func (m *Updater) Enter(ctx context.Context, ref graspsync.RepoRef, patience tim
 	if err != nil {
 		return "", nil, fmt.Errorf("locking repository: %w", err)
 	}
+	mended, release := false, unlock
+	defer func() {
+		if !mended { // also after a panic
+			release()
+		}
+	}()
 	if err := m.Mend(ctx, ref, dir); err != nil {
-		unlock()
 		return "", nil, fmt.Errorf("mending a repository: %w", err)
 	}
+	mended = true
 	return dir, unlock, nil
 }
 

@@ -71,7 +71,6 @@ type lack struct {
 	backoff.Streak          // consecutive failures, and the time before which the server is not asked
 	hash           [32]byte // of all objects that could be requested
 	whatever       bool     // holds for every request, not only for that of hash
-	passed         bool     // the other kind of objects was requested since
 	// full is the number of bytes for which there must be room before the server is asked again.
 	full int64
 	// If a reply exceeds a limit, 1/2^halved of the objects is requested, from position from.
@@ -130,10 +129,9 @@ func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.C
 	return q
 }
 
-// prefer returns the request for objects of states. While the server lacks these, every second
-// request is for objects of pull requests. A server that only pull requests name is asked for these
-// only.
-func (h *repoFetches) prefer(sv *Records, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
+// prefer returns the request for objects of states or, while the server lacks these, of pull
+// requests. A server that only pull requests name is asked for the latter only.
+func (h *repoFetches) prefer(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	rest := h.all(now, ref, from, n, true)
 	if !slices.Contains(n.Own, from) {
 		return rest
@@ -147,15 +145,11 @@ func (h *repoFetches) prefer(sv *Records, now time.Time, ref graspsync.RepoRef, 
 	case h.lacking(now, first):
 		return rest
 	}
-	l, known := h.lackOf(first.key())
-	if known && l.hash == first.hash && !l.whatever && !l.passed && sv.refusesAt(now, rest) == "" {
-		return rest
-	}
 	return first
 }
 
-func (h *repoFetches) choose(sv *Records, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
-	q := h.prefer(sv, now, ref, from, n)
+func (h *repoFetches) choose(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
+	q := h.prefer(now, ref, from, n)
 	l, _ := h.lackOf(q.key())
 	all, at := q.IDs, 0
 	if l.halved > 0 {
@@ -183,12 +177,6 @@ func (q Request) Beyond(asked Request) bool {
 // the wait is 24 h for the server or, if its pull request has no room, for this object, or minutes
 // if the time limit was exceeded.
 func (h *repoFetches) learn(now time.Time, wait time.Duration, q Request, seen Reply) {
-	other := q
-	other.Pulls = !q.Pulls
-	if l, known := h.lackOf(other.key()); known {
-		l.passed = true
-		h.put(other.key(), l)
-	}
 	l, _ := h.lackOf(q.key())
 	if l.hash != q.hash || l.whatever {
 		l = lack{hash: q.hash, halved: l.halved, from: l.from}
@@ -197,7 +185,7 @@ func (h *repoFetches) learn(now time.Time, wait time.Duration, q Request, seen R
 	tooMuch := seen.Failure >= Limit
 	switch {
 	case tooMuch && len(q.IDs) > 1:
-		l = lack{hash: q.hash, halved: l.halved + 1, from: l.from, passed: true}
+		l = lack{hash: q.hash, halved: l.halved + 1, from: l.from}
 	case tooMuch && seen.Failure == NoRoom:
 		h.put(keyOfRoomless(q.From, q.IDs[0]), lack{whatever: true, Streak: tomorrow})
 		if l.halved == 0 {
@@ -211,7 +199,7 @@ func (h *repoFetches) learn(now time.Time, wait time.Duration, q Request, seen R
 	case tooMuch:
 		l = lack{whatever: true, Streak: tomorrow}
 	case seen.Failure == NotServed, seen.Failure == None && seen.Missing == seen.Wanted:
-		l.from, l.passed, l.full = q.next, false, 0
+		l.from, l.full = q.next, 0
 		l.Again(now, wait, lackMost)
 	default:
 		return

@@ -122,17 +122,14 @@ func (sv *Records) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refpla
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	h, _ := sv.fetches.Get(ref)
-	return h.choose(sv, time.Now(), ref, from, n)
+	return h.choose(time.Now(), ref, from, n)
 }
 
 // Refuses returns the reason why a request may not be sent now, or "".
 func (sv *Records) Refuses(q Request) string {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	return sv.refusesAt(time.Now(), q)
-}
-
-func (sv *Records) refusesAt(now time.Time, q Request) string {
+	now := time.Now()
 	h, known := sv.fetches.Get(q.Repo)
 	if known {
 		own, strangers, most := h.own.today(now), h.strange.today(now), sv.cfg.MaxRepoDay

@@ -24,7 +24,7 @@ const (
 	secondAfter = 30 * time.Second
 	// A request older than slowAfter with fewer than slowRate bytes per second, or older than
 	// silentAfter without any byte, is stopped while another owner waits or, if only pull requests
-	// name its URL, another author. The URL then pauses for stopMin, doubling to stopMax.
+	// name its URL, another such URL. The URL then pauses for stopMin, doubling to stopMax.
 	slowAfter        = time.Minute
 	silentAfter      = 10 * time.Second
 	slowRate         = 64 << 10
@@ -58,7 +58,7 @@ type SyncQueue struct {
 	repos    map[graspsync.RepoRef]*entry
 	owners   map[graspsync.PubKey]*owner
 	ring     list.List                            // of *owner, least recently served first
-	past     map[graspsync.RepoRef]backoff.Streak // attempts of an earlier process
+	past     map[graspsync.RepoRef]backoff.Streak // attempts of an earlier process; kept until the first attempt
 	throttle domainThrottle
 	places   *limit.Slots
 	requests map[RequestID]*request
@@ -79,8 +79,8 @@ type entry struct {
 	repo    graspsync.RepoRef
 	owner   *owner
 	place   *list.Element
-	own     []graspsync.CloneURL   // from the announcements of its members
-	pulls   [][]graspsync.CloneURL // named only by pull requests, by author
+	own     []graspsync.CloneURL // from the announcements of its members
+	pulls   []graspsync.CloneURL // named only by pull requests, one of each author in turn
 	targets map[graspsync.CloneURL]*target
 	queued  []graspsync.CloneURL // URLs that wait for their turn, the oldest first
 	version uint64               // number of Wanted inputs
@@ -94,7 +94,7 @@ type entry struct {
 type target struct {
 	tried   bool      // by the current attempt
 	asked   time.Time // last request
-	turn    uint64    // of the last request, or of arrival if only pull requests name the URL
+	turn    uint64    // of the last request
 	further int       // extra requests of the current attempt
 	stopped backoff.Streak
 }
@@ -180,18 +180,12 @@ func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 	}
 	e.own, e.pulls = in.URLs, in.Strangers
 	names := make(map[graspsync.CloneURL]struct{})
-	name := func(u graspsync.CloneURL, turn uint64) {
+	for _, u := range slices.Concat(in.URLs, in.Strangers) {
 		names[u] = struct{}{}
 		if e.targets[u] == nil {
-			e.targets[u] = &target{turn: turn}
+			e.targets[u] = new(target)
 		}
 		e.targets[u].stopped = backoff.Streak{}
-	}
-	for _, u := range in.URLs {
-		name(u, 0)
-	}
-	for _, u := range slices.Concat(in.Strangers...) {
-		name(u, q.turn)
 	}
 	named := func(u graspsync.CloneURL) bool { _, ok := names[u]; return ok }
 	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool { return !named(u) })
@@ -199,8 +193,7 @@ func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 	e.version++
 	e.number = 0
 	switch p, ok := q.past[in.Repo]; {
-	case ok: // attempts of an earlier process
-		delete(q.past, in.Repo)
+	case ok: // also for further events that the earlier process held
 		e.number = p.Times
 		e.due = backoff.Later(e.due, p.Until)
 		for _, t := range e.targets {
@@ -246,7 +239,7 @@ func (q *SyncQueue) renew(now time.Time, in Renew) {
 		for _, t := range e.targets {
 			t.asked, t.stopped = time.Time{}, backoff.Streak{}
 		}
-		urls = slices.Concat(urls, e.own, slices.Concat(e.pulls...))
+		urls = slices.Concat(urls, e.own, e.pulls)
 	}
 	for _, u := range urls {
 		if d := q.throttle.domains[u.HostPort()]; d != nil {
@@ -333,6 +326,7 @@ func (q *SyncQueue) choose(now time.Time, e *entry) (u graspsync.CloneURL, found
 	case !e.active:
 		q.turn++
 		e.active, e.began = true, q.turn
+		delete(q.past, e.repo)
 		q.askAll(now, e)
 	case !e.renewed.IsZero() && now.Before(e.renewed):
 		q.wakeAt(e.renewed)
@@ -357,7 +351,7 @@ func (q *SyncQueue) askAll(now time.Time, e *entry) {
 	for _, t := range e.targets {
 		t.tried, t.further = false, 0
 	}
-	for _, u := range slices.Concat(e.pulls...) {
+	for _, u := range e.pulls {
 		if !q.throttle.of(u.HostPort()).broken.Waits(now) && !e.targets[u].stopped.Waits(now) && !q.isAsking(e, u) {
 			e.enqueue(u)
 		}
@@ -421,8 +415,29 @@ func (q *SyncQueue) compare(e *entry, a, b graspsync.CloneURL) int {
 	return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(first(a), first(b)))
 }
 
-// nextQueued returns the next queued URL that may be asked now: of members, then of each author in
-// turn.
+// sortQueued sorts by the last request. URLs that were not requested yet are sorted as in pulls, and
+// those of members come first.
+func (e *entry) sortQueued() {
+	if len(e.queued) < 2 {
+		return
+	}
+	place := make(map[graspsync.CloneURL]int)
+	for i, u := range slices.Backward(e.pulls) {
+		place[u] = i + 1
+	}
+	turn := func(u graspsync.CloneURL) uint64 {
+		if place[u] == 0 {
+			return 0
+		}
+		return e.targets[u].turn
+	}
+	slices.SortStableFunc(e.queued, func(a, b graspsync.CloneURL) int {
+		return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(place[a], place[b]))
+	})
+}
+
+// nextQueued returns the next queued URL that may be asked now, those not asked for the longest time
+// first.
 func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u graspsync.CloneURL, found bool) {
 	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool {
 		return q.throttle.of(u.HostPort()).broken.Waits(now) || e.targets[u].stopped.Waits(now)
@@ -447,35 +462,6 @@ func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u grasp
 		}
 	}
 	return u, false
-}
-
-// sortQueued sorts by the last turn of the author. A URL of several authors counts in the turn of
-// each.
-func (e *entry) sortQueued() {
-	if len(e.queued) < 2 {
-		return
-	}
-	turns := make(map[graspsync.CloneURL]uint64)
-	for _, us := range e.pulls {
-		last := uint64(0)
-		for _, u := range us {
-			last = max(last, e.targets[u].turn)
-		}
-		for _, u := range us {
-			if turn, known := turns[u]; !known || last < turn {
-				turns[u] = last
-			}
-		}
-	}
-	slices.SortStableFunc(e.queued, func(a, b graspsync.CloneURL) int { return cmp.Compare(turns[a], turns[b]) })
-}
-
-// isWanted reports whether a member names URL u, or an author of pull requests who does not name
-// URL busy.
-func (e *entry) isWanted(u, busy graspsync.CloneURL) bool {
-	return slices.Contains(e.own, u) || slices.ContainsFunc(e.pulls, func(us []graspsync.CloneURL) bool {
-		return slices.Contains(us, u) && !slices.Contains(us, busy)
-	})
 }
 
 func (q *SyncQueue) endAttempt(now time.Time, e *entry) {
@@ -568,7 +554,6 @@ func (q *SyncQueue) makeRoom(now time.Time, e *entry, u graspsync.CloneURL, free
 				period = silentAfter
 			}
 			q.wakeAt(r.at.Add((now.Sub(r.at)/period + 1) * period))
-		case r.entry.repo == e.repo && !e.isWanted(u, r.url):
 		case slow == nil || r.id < slow.id:
 			slow = r
 		}
