@@ -28,8 +28,8 @@ const (
 
 const maxLog = 16 << 20
 
-// Log is an audit log: a file with one JSON object per line. After 16 MiB it is renamed to end in
-// ".1". It is safe for concurrent use.
+// Log is a file with one JSON object per line. After 16 MiB it is renamed to end in ".1". It is safe
+// for concurrent use.
 type Log struct {
 	path string
 
@@ -60,7 +60,7 @@ func (l *Log) open() (err error) {
 	return nil
 }
 
-// Record appends an entry durably, after a line that was cut off too.
+// Record appends an entry durably.
 func (l *Log) Record(e Entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {

@@ -27,12 +27,10 @@ const (
 	window       = time.Minute
 	maxAuth      = 8 << 10
 	maxUsed      = 4_096
-	// usedPrefix is the prefix of a record for each accepted request: its id, and when it is
-	// deleted.
+	// usedPrefix and the id of an accepted request are the key of a record of its end.
 	usedPrefix = "admin/used/"
 )
 
-// Reasons for which a request is refused.
 var (
 	errNoAuth   = errors.New("authorization missing: want one header \"Authorization: Nostr <base64 of an event of kind 27235>\"")
 	errAuth     = errors.New("unusable authorization")
@@ -51,8 +49,7 @@ type auth struct {
 	used     state.Store // ids of accepted requests
 	after    int64       // requests up to this time are refused, in Unix seconds
 
-	// checking is for a signature and the records. Clients take turns, because requests are free to
-	// forge.
+	// checking is for a signature and the records. Clients take turns.
 	checking *limit.Slots
 }
 
@@ -157,7 +154,7 @@ func (a *auth) verify(ctx context.Context, c claim, body []byte, client string) 
 	return a.take(ctx, c.event.ID.String(), time.Now().Unix())
 }
 
-// take records the id of a request signed by an owner. The caller has the slot of checking.
+// take records the id of a request. The caller has the slot of checking.
 func (a *auth) take(ctx context.Context, id string, now int64) error {
 	var old []string
 	recent := 0

@@ -22,22 +22,19 @@ import (
 
 // Client sends commands to a server.
 type Client struct {
-	// URL is the address of the server.
 	URL string
 	// Signed is the URL that requests are signed for, by default URL.
 	Signed string
 	// Key is an owner's secret key in 64 hex digits.
 	Key string
-	// HTTP sends the requests. The default follows no redirects, because the signature is for this
-	// server.
+	// HTTP sends the requests. The default follows no redirects.
 	HTTP *http.Client
 }
 
 var (
-	// ErrAnswer is wrapped by the error that a server has answered with.
+	// ErrAnswer means that a server has answered with an error.
 	ErrAnswer = errors.New("the server says")
-	// ErrNoServer is wrapped by the error of [Client.Do] if no server that accepts commands answers at
-	// the URL.
+	// ErrNoServer means that no server that accepts commands answers at the URL.
 	ErrNoServer = errors.New("no server accepts commands")
 )
 

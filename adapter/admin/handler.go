@@ -28,15 +28,14 @@ const (
 	answerBy   = 10 * time.Second // to write an answer
 )
 
-// ErrUsage is wrapped by the error of an [Operator] for an unknown command or wrong arguments.
+// ErrUsage means that a command is unknown or has wrong arguments.
 var ErrUsage = errors.New("invalid command")
 
 // Operator carries out commands. It must be safe for concurrent use.
 type Operator interface {
-	// Commands returns the names of all commands.
 	Commands() []string
 	// Do carries out and records a command. by is an npub or a name of the program. A nil result
-	// means done. The error is sent to the client.
+	// becomes true. The error is sent to the client.
 	Do(ctx context.Context, by, command string, args ...string) (any, error)
 }
 
@@ -45,14 +44,13 @@ type Config struct {
 	Owners []graspsync.PubKey
 	// Identity is the relay that is managed. A request must name it as wss:// or https://.
 	Identity nip34.Identity
-	// URLs are other http and https URLs of the handler. A signature for a shared address, such as
-	// loopback, is valid at other servers too for a minute.
+	// URLs are other http and https URLs of the handler. Other servers at the same URL, such as on
+	// loopback, accept the signatures too.
 	URLs []string
 	// State keeps the ids of accepted requests for two minutes. Without it requests dated less than
 	// a minute after New are refused.
 	State state.Store
-	// Client returns the client of a request, "" if unknown, by default the address. Clients take
-	// turns.
+	// Client returns the client of a request, by default the address. Clients take turns.
 	Client func(*http.Request) string
 	Logger *slog.Logger
 }
@@ -60,7 +58,7 @@ type Config struct {
 // ErrConfig is wrapped by the error of [New].
 var ErrConfig = errors.New("invalid configuration")
 
-// Handler carries out commands of owners. Use [New]. Several servers may share it.
+// Handler carries out commands of owners. Several servers may share it.
 type Handler struct {
 	// read-only
 	operator Operator

@@ -35,7 +35,7 @@ type method struct {
 	before  []string // its first arguments
 	params  int      // maximum number of params
 	tells   bool     // the result is returned instead of true
-	// lists selects rules for a list method; nil for other methods.
+	// lists selects rules; nil for other methods.
 	lists func(rules.Rule) (any, bool)
 }
 

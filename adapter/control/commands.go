@@ -18,7 +18,7 @@ import (
 
 type command struct {
 	usage string // [reason] is optional; it and <text> may have several words
-	// read reads the arguments, and replaces the name of a subject by its canonical spelling.
+	// read parses the arguments, and spells the name of a subject canonically.
 	read func(args []string) (run, error)
 }
 
@@ -52,7 +52,7 @@ const commandRules = "rules"
 // Commands implements [admin.Operator].
 func (c *Control) Commands() []string { return slices.Sorted(maps.Keys(commands)) }
 
-// Usage returns the usage of each command, sorted.
+// Usage returns the usage of each command.
 func Usage() (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		out = append(out, commands[name].usage)
@@ -60,7 +60,7 @@ func Usage() (out []string) {
 	return out
 }
 
-// Unknown returns the error of a command that does not exist, which wraps [admin.ErrUsage].
+// Unknown returns the error of an unknown command, which wraps [admin.ErrUsage].
 func Unknown(name string) error {
 	all := slices.Sorted(maps.Keys(commands))
 	return fmt.Errorf("%w: %q, the nearest is %q, commands: %s", admin.ErrUsage, graspsync.Clip(name, 50), nearest.Of(name, all), strings.Join(all, ", "))
@@ -80,14 +80,13 @@ func Join(name string, args []string) []string {
 //
 // block stops accepting, requesting and connecting to a subject. Stored events are served until
 // they are purged. allow exempts a subject from rules of the file and of wider scope; unset removes
-// a rule or fails with [rules.ErrNoRule]. The results are the rule that now applies. purge removes
-// a subject permanently, see [Purged]; remove blocks it first.
+// a rule or fails with [rules.ErrNoRule]. The results are the rule that now applies. purge returns
+// [Purged]; remove blocks first.
 //
-// retry dials a relay now. resync compares all history with a relay again, or requests a repository
-// again. bootstrap changes the bootstrap relays and returns them. refetch fetches the missing git
-// data of a repository now. maintain repacks a repository. confirm retires the repositories that
-// stay in service only because most repositories have no announcement. describe changes the
-// description of the server.
+// retry dials a relay now. resync compares history with a relay, or requests a repository, again.
+// bootstrap changes the bootstrap relays and returns them. refetch fetches missing git data now.
+// maintain repacks a repository. confirm retires the repositories that stay in service only because
+// most repositories have no announcement.
 func (c *Control) Do(ctx context.Context, by, name string, args ...string) (result any, err error) {
 	cmd, ok := commands[name]
 	if !ok {
@@ -151,7 +150,7 @@ func (c *Control) unset(ctx context.Context, r rules.Rule) (any, error) {
 	return c.decided(ctx, r.Subject, c.cfg.Rules.Unset(ctx, r.Subject))
 }
 
-// decided acts on a changed rule, and returns the rule that applies now.
+// decided acts on a changed rule, and returns the rule that applies.
 func (c *Control) decided(ctx context.Context, s rules.Subject, err error) (any, error) {
 	if err == nil {
 		err = c.act(ctx, s)

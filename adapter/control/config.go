@@ -17,7 +17,7 @@ import (
 
 // Config holds the parts of a server. All fields except Bootstrap, Audit and Logger are required.
 type Config struct {
-	// Rules are the operator's rules, which the parts apply by [Enforce].
+	// Rules are applied by the parts, see [Enforce].
 	Rules *rules.RuleSet
 	Sync  *relaysync.SyncManager
 	Store relaysync.Store
@@ -25,31 +25,27 @@ type Config struct {
 	Remove       func(ctx context.Context, e graspsync.Event) error
 	Purgatory    *purgatory.Purgatory
 	Repositories Repositories
-	// Lists reports whether an announcement lists this service. A purge of another repository keeps
-	// events that also refer to such a repository.
+	// Lists reports whether an announcement lists this service.
 	Lists func(a *nip34.Announcement) bool
 	// Bootstrap are the configured bootstrap relays, the argument of [Enforce] and not its result.
 	Bootstrap []graspsync.RelayURL
 	// Audit is called before and after each command that changes something, possibly concurrently.
-	Audit func(admin.Entry)
-	// Logger logs each command.
+	Audit  func(admin.Entry)
 	Logger *slog.Logger
 }
 
-// Repositories lists git data, announced or not. An error is the last pair. It is safe for
-// concurrent use.
+// Repositories lists git data, announced or not. An error is the last pair.
 type Repositories interface {
 	// Owned yields the repositories of an owner, or of all owners for the zero key.
 	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
-	// Departed yields the retired repositories of an owner that are not deleted yet.
+	// Departed yields the retired repositories of an owner.
 	Departed(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
 }
 
 // ErrConfig is wrapped by the error of [New].
 var ErrConfig = errors.New("invalid configuration")
 
-// Enforce returns configurations that apply rules, before the parts are created. Policy is
-// required.
+// Enforce returns configurations that apply rules, for the creation of the parts. Policy is required.
 func Enforce(book *rules.RuleSet, sync relaysync.Config, network egress.Config) (relaysync.Config, egress.Config) {
 	sync.Rules = book
 	sync.Policy = relaysync.WithRules(sync.Policy, book)

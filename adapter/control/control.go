@@ -25,8 +25,7 @@ type Control struct {
 	stale atomic.Bool // the last Reload failed
 
 	reloading sync.Mutex // held by Reload
-	// guarded by reloading: rules and bootstrap relays before the first failed Reload, whose changes
-	// the next one repeats
+	// guarded by reloading: rules and bootstrap relays before the first failed Reload
 	before   []rules.Rule
 	followed []graspsync.RelayURL
 }
@@ -44,7 +43,7 @@ func New(cfg Config) (*Control, error) {
 	return &Control{cfg: cfg}, nil
 }
 
-// Collector returns a metric that shows whether the last Reload failed.
+// Collector returns the metric rules_reload_failed.
 func (c *Control) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "rules", Name: "reload_failed",
@@ -57,7 +56,7 @@ func (c *Control) Collector(namespace string) prometheus.Collector {
 	})
 }
 
-// ErrNothingToPurge is wrapped by errors of purge and remove for a subject without stored data.
+// ErrNothingToPurge means that nothing is stored of a subject of purge or remove.
 var ErrNothingToPurge = errors.New("nothing is stored")
 
 // Rules returns the rules.
@@ -106,7 +105,7 @@ func differing(before, after []rules.Rule) (out []rules.Subject) {
 
 func (c *Control) bootstrap() []graspsync.RelayURL { return c.cfg.Rules.Bootstrap(c.cfg.Bootstrap) }
 
-// recorded records a command before and after, so that a killed process leaves a trace.
+// recorded records a command also before, so that a killed process leaves a trace.
 func (c *Control) recorded(by, command string, args []string, do func() error) error {
 	for len(args) > 0 && args[len(args)-1] == "" { // no reason was given
 		args = args[:len(args)-1]
@@ -151,8 +150,8 @@ func (c *Control) dismiss(ctx context.Context) (n int, err error) {
 
 const manySubjects = 20
 
-// announce passes the announcements of some subjects to purgatory, because their repositories may
-// go out of service or return.
+// announce passes announcements to purgatory, because their repositories may go out of service or
+// return.
 func (c *Control) announce(ctx context.Context, subjects []rules.Subject) error {
 	filter := nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}
 	for _, s := range subjects {

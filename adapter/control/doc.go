@@ -1,6 +1,4 @@
-// Package control lets the operator of a server block, allow, purge and remove subjects, retry
-// relays and git data, change bootstrap relays and the description of the server, and reload a
-// rules file.
+// Package control executes the commands of the operator of a server, and reloads a rules file.
 //
 //	server.Control().Do(ctx, "npub1...", "block", "author", "npub1...", "spam") // of adapter/grasp, or adapter/nostrlib/grasp
 //

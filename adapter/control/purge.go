@@ -22,9 +22,8 @@ import (
 // Without a block a purged subject can return.
 //
 // Deletions and requests to vanish stay stored, because their events would return; they are not
-// served while blocked. The error wraps [ErrStays] for such an event that is not blocked, and
-// [ErrNothingToPurge] for a repository without data. After other errors the command may be
-// repeated.
+// served while blocked. The error wraps [ErrStays] for one that is not blocked, and
+// [ErrNothingToPurge] for a repository without data.
 type Purged struct {
 	Events       int                 `json:"events"`
 	Waiting      int                 `json:"waiting"` // number of held events in Events
@@ -51,7 +50,7 @@ func (c *Control) remove(ctx context.Context, r rules.Rule) (any, error) {
 	return p, errors.Join(err, purged)
 }
 
-// ErrStays is wrapped by errors of purge for a deletion or request to vanish that is still served.
+// ErrStays means that a purged event is still served.
 var ErrStays = errors.New("deletions and requests to vanish stay, because their events would come back; removed or blocked, they are not served")
 
 func (c *Control) purge(ctx context.Context, s rules.Subject) (Purged, error) {
@@ -125,7 +124,6 @@ func (p *purge) author(ctx context.Context, author graspsync.PubKey) {
 	p.dismiss(ctx, func(ev graspsync.Event) bool { return ev.PubKey == author })
 }
 
-// kept returns the repositories of an owner with git data.
 func (p *purge) kept(ctx context.Context, owner graspsync.PubKey) map[graspsync.RepoRef]bool {
 	all := make(map[graspsync.RepoRef]bool)
 	for _, list := range []iter.Seq2[graspsync.RepoRef, error]{p.cfg.Repositories.Owned(ctx, owner), p.cfg.Repositories.Departed(ctx, owner)} {
@@ -160,8 +158,7 @@ func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 }
 
 // remove removes an event unless it stays, after the refs of a pull request, because a repeated
-// command needs the event to find them. A release may have created them in between. It reports
-// whether the event is gone.
+// command needs the event to find them. A release may create them in between.
 func (p *purge) remove(ctx context.Context, ev graspsync.Event) bool {
 	if stays(ev) {
 		return false
@@ -183,7 +180,7 @@ func (p *purge) remove(ctx context.Context, ev graspsync.Event) bool {
 	return true
 }
 
-// pull removes the ref of a pull request, and reports whether it is gone.
+// pull removes the ref of a pull request.
 func (p *purge) pull(ctx context.Context, id graspsync.EventID, in ...graspsync.RepoRef) bool {
 	for _, ref := range in {
 		err := whenUnused(ctx, func() error { return p.cfg.Purgatory.RemovePull(ctx, ref, id) })
@@ -232,8 +229,7 @@ const (
 	perFilter = 100
 )
 
-// said removes the events that refer to a repository, then the events that refer to these, and so
-// on.
+// said removes the events that refer to a repository, directly or indirectly.
 func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) {
 	next := filtersFor("aA", []string{ref.String()})
 	for range mostSteps {
@@ -256,8 +252,7 @@ func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) {
 	}
 }
 
-// belongsElsewhere reports whether an event refers to another hosted repository, also if that is
-// unknown.
+// belongsElsewhere reports whether an event may refer to another hosted repository.
 func (p *purge) belongsElsewhere(ctx context.Context, ev graspsync.Event, ref graspsync.RepoRef) bool {
 	for _, a := range nip34.Addresses(ev.Event) {
 		other, is := a.Repo()

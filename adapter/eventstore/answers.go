@@ -16,8 +16,7 @@ import (
 // reconciliation (NIP-77) are complete, and contain only id and time.
 //
 // A query that reads more than 500,000 events fails with ErrTooMuch. The whole answer is read
-// first, so that a slow client holds no transaction. The next answer waits while the client has 32
-// MiB unread, or all clients have 128 MiB.
+// first. The next one waits while the client has 32 MiB unread, or all clients have 128 MiB.
 func (s *Store) Query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	if f.Search != "" { // no supported backend has a text index
 		none := make(chan *nostr.Event)
@@ -41,13 +40,11 @@ func (s *Store) Query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, e
 	return answer(ctx, events, slot), nil
 }
 
-// looksPerQuestion is the maximum number of events and look-ups for one query of a client.
+// looksPerQuestion is the maximum number of events and look-ups for a query of a client.
 const looksPerQuestion = 500_000
 
 // newestFor returns the newest matching events, up to the requested number and the limit of the
-// backend. badger and lmdb have one index key for a, A and q tags, find "repository" for "repo",
-// compare only 8 bytes of an id, and omit some of the newest of several values. So they are queried
-// in small parts. If that takes too long it fails, because a short answer would look complete.
+// backend. It fails if that takes too long, because a short answer would look complete.
 func (s *Store) newestFor(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
 	f, ok := timely(f)
 	if !ok || f.LimitZero {
@@ -97,8 +94,8 @@ func (s *Store) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 	return ch, nil
 }
 
-// Count counts the matching events for a client, without the limit of the filter. It reads them,
-// because badger and lmdb also count events that do not match exactly.
+// Count counts the matching events for a client. It reads them, because badger and lmdb also count
+// events that do not match exactly.
 func (s *Store) Count(ctx context.Context, f nostr.Filter) (n int64, err error) {
 	f.Limit, f.LimitZero = 0, false
 	f, ok := timely(f)

@@ -21,19 +21,18 @@ var (
 	// ErrUnstorable is the reason for refused events: an ephemeral kind, malformed, or too large
 	// for the backend to store unchanged.
 	ErrUnstorable = errors.New("event can't be stored")
-	// ErrUnsupported is wrapped by the error of [New] for a backend that is not supported.
+	// ErrUnsupported means that the backend is not supported.
 	ErrUnsupported = errors.New("event store backend not supported")
 )
 
 // Config is the settings of a [Store].
 type Config struct {
-	// Identity is the service. Requests to vanish (NIP-62) that name it or all relays are executed.
+	// Identity is the service that requests to vanish (NIP-62) name.
 	Identity nip34.Identity
-	// Removed is called with each event that Save or Execute has removed. It must not call the
-	// Store.
+	// Removed is called after Save or Execute has removed an event. It must not call the Store.
 	Removed func(event graspsync.Event)
-	// Hides, if set, reports whether an event is not served to clients. Calls can be concurrent.
+	// Hides reports whether an event is not served to clients. Calls can be concurrent.
 	Hides func(event graspsync.Event) bool
-	// NoSync omits the backend's Sync after each Save. A power failure then loses the last events.
+	// NoSync omits the backend's Sync. A power failure then loses the last events.
 	NoSync bool
 }

@@ -27,8 +27,8 @@ func looksLike(e *nostr.Event, q nostr.Filter) bool {
 	return false
 }
 
-// tagKey returns the index key of a tag value in badger and lmdb, and its class. An address has the
-// kind, 8 bytes of the author and the identifier, an id 8 bytes.
+// tagKey returns the index key of a tag value in badger and lmdb, and its class. The key has 8 bytes
+// of an id, and of the author in an address.
 func tagKey(value string) (class byte, key string) {
 	if len(value) < 64 {
 		return 't', value

@@ -10,13 +10,12 @@ import (
 	"github.com/graspsync/graspsync/internal/filelock"
 )
 
-// ErrInUse is wrapped by the error of [New] if another Store uses the same lmdb folder.
+// ErrInUse means that another Store uses the lmdb folder.
 var ErrInUse = errors.New("another server uses the database")
 
 // ErrClosed means that [Store.Close] was called.
 var ErrClosed = errors.New("event store is closed")
 
-// closeWait is the maximum time that Close waits for the backend.
 const closeWait = 10 * time.Second
 
 func lockFolder(folder string) (*os.File, error) {

@@ -7,10 +7,10 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// newest keeps the newest added events, up to a number and a size. It is owned by one query.
+// newest keeps the newest added events, up to a number and a size.
 type newest struct {
 	most, room int
-	events     []*nostr.Event // in the order of NIP-01, the newest first
+	events     []*nostr.Event // in the order of NIP-01
 	bytes      int
 	cut        bool // an event had no room, so older events have no room either
 }

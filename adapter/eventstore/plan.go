@@ -14,14 +14,14 @@ import (
 const (
 	// maxValues is the maximum length of a list in a query that filters events after the look-up.
 	maxValues = 256
-	// maxProducts is the maximum number of looked-up combinations of authors and kinds. Above it,
-	// only authors are looked up, because one look-up of all kinds is cheaper than one per kind.
+	// maxProducts is the maximum number of looked-up combinations of authors and kinds. Above it
+	// only authors are looked up.
 	maxProducts = 1000
 )
 
-// plan returns the ids of a filter, or queries without time bounds that together find at least its
-// events. Both are empty if no event can match. Each query is one look-up, because badger and lmdb
-// omit some of the newest of several and sometimes crash.
+// plan returns the ids of a filter, or queries without time bounds that find at least its events.
+// Each query is one look-up, because badger and lmdb omit some of the newest of several and
+// sometimes crash.
 func plan(f nostr.Filter, p traits.Traits, client bool) (ids []string, queries []nostr.Filter) {
 	if f.IDs != nil {
 		return clean(f.IDs, isID), nil
@@ -69,9 +69,9 @@ func short(q nostr.Filter) nostr.Filter {
 	return q
 }
 
-// lookUps returns a query for each value of the most selective tag, or for each combination of
-// authors and kinds. A client's queries contain only the look-up, because badger and lmdb would
-// otherwise read any number of events before they return one.
+// lookUps returns a query for each value of the most selective tag, or of authors and kinds. A
+// client's queries contain only the look-up, because badger and lmdb would otherwise read any number
+// of events before they return one.
 func lookUps(q nostr.Filter, client bool) (queries []nostr.Filter) {
 	best := bestOf(q.Tags)
 	if best == "" || len(q.Authors) > 0 && !isNarrow(best) || client && isBroad(best, q) {

@@ -53,13 +53,12 @@ func indexedCompactly(name, value string) bool {
 	return len(name) == 1 && value != "" && len(value) <= longestIndexed
 }
 
-// indexedByLmdb reports whether lmdb finds a tag value in order of time. It sorts p tags by kind.
+// indexedByLmdb is indexedCompactly for lmdb, which sorts p tags by kind.
 func indexedByLmdb(name, value string) bool { return name != "p" && indexedCompactly(name, value) }
 
 const latest = math.MaxUint32
 
-// timely removes bounds beyond 32 bits, which badger and lmdb truncate. It returns false if no
-// event can match.
+// timely removes bounds beyond 32 bits, which badger and lmdb truncate. false: no event matches.
 func timely(f nostr.Filter) (nostr.Filter, bool) {
 	if f.Until != nil && *f.Until >= latest {
 		f.Until = nil

@@ -18,14 +18,14 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// guard turns panics of a backend into errors, drains channels, and serializes calls if required.
+// guard calls a backend, and turns its panics into errors.
 type guard struct {
 	backend eventstore.Store
 	traits  traits.Traits
 	turn    *limit.Slots // one place for all calls; nil without serialization
 	places  *limit.Slots // pages that are read for clients
 	answers *limit.Slots // bytes of answers that clients have not read
-	lock    *os.File     // of the backend, or nil
+	lock    *os.File     // or nil
 	calls   sync.WaitGroup
 
 	mu     sync.Mutex
@@ -40,8 +40,8 @@ type trouble struct {
 	times int
 }
 
-// troubleLeast is the number of successive failures after which the backend counts as failed. One
-// may be due to one event of a stranger.
+// troubleLeast is the number of successive failures after which the backend counts as failed,
+// because one may be due to an event of a stranger.
 const troubleLeast = 3
 
 // troublePeriod is the time after which a failure is ignored, because callers must try again.
@@ -69,8 +69,8 @@ func (g *guard) writable() error {
 
 const (
 	fewestPlaces = 4
-	// maxAnswer is the maximum size of an answer of several events in bytes, maxAnswers the total
-	// of unread answers, and answersPart the part of one client.
+	// maxAnswer is the maximum size of an answer in bytes, maxAnswers the total of unread answers,
+	// and answersPart the part of one client.
 	maxAnswer, answersPart, maxAnswers = 8 << 20, 32 << 20, 128 << 20
 	smallAnswer                        = 64 << 10
 	// A client that reads less than slowBytes in slowAfter is disconnected while others wait.
@@ -94,7 +94,7 @@ type reading struct{}
 // forClient returns a context whose queries take a place until the backend has finished.
 func forClient(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
 
-// enter waits for the turn of a call. The caller calls leave after it.
+// enter waits for the turn of a call.
 func (g *guard) enter(ctx context.Context) (leave func(), err error) {
 	var slots []*limit.Slot
 	release := func() {
@@ -126,7 +126,6 @@ func (g *guard) enter(ctx context.Context) (leave func(), err error) {
 	return func() { g.calls.Done(); release() }, nil
 }
 
-// close refuses further calls and waits for the running ones.
 func (g *guard) close() error {
 	g.mu.Lock()
 	g.closed = true
@@ -253,7 +252,6 @@ func (g *guard) start(ctx context.Context, f nostr.Filter, exempt bool) (ch chan
 	return ch, nil
 }
 
-// drain reads the rest of a query, so that the backend's goroutine ends.
 func drain(ch <-chan *nostr.Event, leave func()) {
 	defer leave()
 	for range ch { //nolint:revive // nothing to do

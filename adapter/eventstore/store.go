@@ -38,8 +38,7 @@ type Store struct {
 var _ relaysync.Store = (*Store)(nil)
 
 // New returns a Store over an initialized backend, which the caller closes. The error wraps
-// [ErrUnsupported] if the backend is not, and does not embed, badger, lmdb or slicestore, and
-// [ErrInUse] if another Store has the lmdb.
+// [ErrUnsupported] unless the backend is or embeds badger, lmdb or slicestore, or [ErrInUse].
 func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if backend == nil {
 		return nil, errors.New("event store: no backend")
@@ -55,13 +54,12 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	return &Store{cfg: cfg, guard: newGuard(backend, t, lock)}, nil
 }
 
-// Close ends the use of the backend. It waits up to 10 s for reads and writes. Later calls fail
-// with ErrClosed. Call Close before closing the backend, because badger panics if it is closed
-// during a read.
+// Close ends the use of the backend, and waits up to 10 s for calls in progress. Later calls fail
+// with ErrClosed. Call Close before closing the backend.
 func (s *Store) Close() error { return s.guard.close() }
 
 // answer returns a channel of events, and releases the slot when they are read or ctx ends. A small
-// answer is buffered, because a caller may not read to the end.
+// answer is buffered.
 func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *nostr.Event {
 	if len(events) <= 1 || size(events) <= smallAnswer {
 		ch := make(chan *nostr.Event, len(events))
@@ -140,7 +138,7 @@ func (s *Store) walk(ctx context.Context, f nostr.Filter, w *walk) error {
 	return err
 }
 
-// all returns the matching events, with the records of versions if records is true.
+// all returns the matching events, on demand with the records of versions.
 func (s *Store) all(ctx context.Context, f nostr.Filter, records bool) (events []graspsync.Event, err error) {
 	err = s.walk(ctx, f, &walk{records: records, yield: func(e graspsync.Event) bool {
 		events = append(events, e)
@@ -149,7 +147,6 @@ func (s *Store) all(ctx context.Context, f nostr.Filter, records bool) (events [
 	return events, err
 }
 
-// stored returns the stored events of some ids.
 func (s *Store) stored(ctx context.Context, ids []graspsync.EventID) (events []graspsync.Event, has map[graspsync.EventID]bool, err error) {
 	texts := make([]string, len(ids)) // not nil, so that no ids match nothing
 	for i, id := range ids {
@@ -244,7 +241,6 @@ func (s *Store) lock(events []graspsync.Event) (unlock func()) {
 
 func stripe(author graspsync.PubKey) int { return int(author[31]) % stripes }
 
-// syncer is implemented by backends whose writes are not durable immediately.
 type syncer interface{ Sync() error }
 
 func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
@@ -258,8 +254,7 @@ func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 	return s.change(context.WithoutCancel(ctx), "syncing the backend", func(context.Context) error { return backend.Sync() })
 }
 
-// MaxContent returns the maximum length of the content of an event in bytes, or 0 if the backend
-// has no limit.
+// MaxContent returns the maximum length of the content of an event in bytes, or 0 for no limit.
 func (s *Store) MaxContent() int {
 	if s.traits.Memory {
 		return 0
@@ -267,8 +262,7 @@ func (s *Store) MaxContent() int {
 	return math.MaxUint16
 }
 
-// Storable returns nil if the backend can store an event unchanged. Otherwise the error wraps
-// [ErrUnstorable].
+// Storable returns an error that wraps [ErrUnstorable] if the backend cannot store an event unchanged.
 func (s *Store) Storable(e graspsync.Event) error {
 	if e.IsZero() {
 		return fmt.Errorf("%w: %w: none", ErrUnstorable, graspsync.ErrEvent)
@@ -386,8 +380,7 @@ func (s *Store) change(ctx context.Context, what string, f func(context.Context)
 	return err
 }
 
-// Writable returns the error of the last write if three in a row failed, the last one within a
-// minute.
+// Writable returns the error of the last write, within a minute, if three in a row failed.
 func (s *Store) Writable() error { return s.writable() }
 
 // replace saves a version if it is the newest, and then removes the older ones.
@@ -440,8 +433,7 @@ func (b *batch) removeCovered(ctx context.Context, e graspsync.Event) error {
 }
 
 // kindVersion is the kind of a record of a version whose id a deletion names, because the deletion
-// does not contain the address, and older versions must stay deleted. No other stored event has an
-// ephemeral kind.
+// does not contain the address, and older versions must stay deleted.
 const kindVersion = 20_005
 
 func versionRecord(addr graspsync.Address, e graspsync.Event) *nostr.Event {
@@ -497,7 +489,6 @@ func (s *Store) targets(ctx context.Context, e graspsync.Event) ([]graspsync.Eve
 	return append(named, events...), err
 }
 
-// fewAddresses is the maximum number of addresses that are looked up one by one.
 const fewAddresses = 16
 
 // versions returns the stored events at addresses of one author. A stranger may name thousands, for
@@ -525,8 +516,7 @@ func (s *Store) versions(ctx context.Context, author graspsync.PubKey, at ...gra
 	}), err
 }
 
-// Targets returns the stored events that a deletion names, by ids of any author and addresses of
-// its author.
+// Targets returns the stored events that a deletion names, also by ids of other authors.
 func (s *Store) Targets(ctx context.Context, deletion graspsync.Event) ([]graspsync.Event, error) {
 	if deletion.IsZero() || deletion.Kind != graspsync.KindDeletion {
 		return nil, ctx.Err()
@@ -538,8 +528,7 @@ func (s *Store) Targets(ctx context.Context, deletion graspsync.Event) ([]grasps
 	return targets, nil
 }
 
-// Execute removes the events that a stored deletion or request to vanish names, for events that
-// were not saved by Save.
+// Execute removes the events that a deletion or request to vanish names that Save did not save.
 func (s *Store) Execute(ctx context.Context, event graspsync.Event) error {
 	if event.IsZero() || !s.removes(event) {
 		return fmt.Errorf("%w: removes nothing", ErrUnstorable)
@@ -561,7 +550,6 @@ func (s *Store) Remove(ctx context.Context, event graspsync.Event) error {
 
 const lookUpAtOnce = 100
 
-// tombstonesOf returns what the stored events delete of some events.
 func (s *Store) tombstonesOf(ctx context.Context, events []graspsync.Event) (*nip34.Tombstones, error) {
 	t := nip34.NewTombstones(s.cfg.Identity)
 	for chunk := range slices.Chunk(events, lookUpAtOnce) {

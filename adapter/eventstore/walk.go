@@ -29,12 +29,11 @@ const (
 	clientPage = 64
 	// fewEvents is the size of the first page, because badger allocates memory for twice the limit.
 	fewEvents = 32
-	// fewVersions is the size of the first page of a query with kindOfNone. Below 25 events badger
-	// returns the newest and does not crash.
+	// fewVersions is the size of the first page of a query with kindOfNone. Badger may crash above.
 	fewVersions = 24
 	// leastFirst is added to the size of the first query of each of several look-ups.
 	leastFirst = 4
-	// larger is the factor by which a query grows if a page makes no progress.
+	// larger is the factor by which a query without progress grows.
 	larger = 4
 	// maxSecond is the maximum number of events of one second, clientSecond for a client.
 	maxSecond, clientSecond = 1 << 18, 1 << 12
@@ -43,7 +42,6 @@ const (
 	kindOfNone = math.MaxUint16
 )
 
-// walk reads all events that match one filter.
 type walk struct {
 	*guard
 	match   *filters.Matcher
@@ -96,8 +94,7 @@ func (w *walk) each(ctx context.Context, queries []nostr.Filter) error {
 	if w.newest != nil {
 		size = min(w.page, w.newest.most+1) // one more shows that their last second is complete
 		if len(queries) > 1 {
-			// A small first query of each shows the range of the newest events, which reduces later
-			// reads.
+			// Small first queries show the range of the newest events.
 			size = min(size, 2*w.newest.most/len(queries)+leastFirst)
 		}
 	}
@@ -213,8 +210,8 @@ func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) e
 	return fmt.Errorf("%w: more than %d events at %d", ErrIncomplete, top, at)
 }
 
-// beyond repeats a page of prefix matches with a larger limit. It returns the time down to which
-// that page is complete.
+// beyond repeats a page of prefix matches with a larger limit, and returns the time down to which it
+// is complete.
 func (w *walk) beyond(ctx context.Context, q nostr.Filter, until *nostr.Timestamp) (low nostr.Timestamp, more bool, err error) {
 	if limit := min(w.traits.Exempt, larger*w.page); limit > w.page {
 		events, err := w.ask(ctx, q, w.since, until, limit)
@@ -269,7 +266,7 @@ func (w *walk) put(ctx context.Context, q nostr.Filter, exempt bool) ([]*nostr.E
 	return events, w.take(events)
 }
 
-// lowest returns the time of the oldest exact match of a page. Prefix matches may be out of order.
+// lowest returns the time of the oldest exact match, because prefix matches may be out of order.
 func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestamp, ok bool) {
 	anywhere := w.traits.Prefixes && !fixed(q)
 	for _, e := range events {

@@ -47,8 +47,7 @@ func spelled(s rules.Subject) string {
 	return string(s.Kind) + " " + shellWord(name)
 }
 
-// shellWord quotes a text for a shell, because operators copy commands with identifiers of
-// strangers.
+// shellWord quotes a text of a stranger for a shell, because operators copy commands.
 func shellWord(text string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@"
 	if text != "" && strings.Trim(text, plain) == "" {
@@ -114,14 +113,12 @@ func (e Explainer) blocked(ctx context.Context, x *Explanation) error {
 	return nil
 }
 
-// stays reports whether an event is a deletion or a request to vanish, which takes effect although
-// it is blocked.
+// stays reports whether an event takes effect although it is blocked.
 func stays(head *relaysync.EventHead) bool {
 	return head != nil && (head.Kind == graspsync.KindDeletion || head.Kind == graspsync.KindVanish)
 }
 
-// ruleOn returns the rule that blocks an event, if it is known. An event that is not stored has the
-// rule on it, a rule that must be lifted before it is judged again, or that on its address.
+// ruleOn returns the rule that blocks an event, if it is known.
 func (e Explainer) ruleOn(ctx context.Context, s *relaysync.EventState) (r rules.Rule, is bool, err error) {
 	for ev, err := range e.Store.Events(ctx, nostr.Filter{IDs: []string{s.ID.String()}}) {
 		if err != nil {

@@ -1,5 +1,4 @@
-// Package explain answers why an event, a repository or a relay is stored or followed, from sync,
-// purgatory and the folder of repositories.
+// Package explain answers why an event, a repository or a relay is stored or followed.
 //
 //	why := explain.Explainer{Sync: s.Manager(), Purgatory: held}
 //	x, err := why.Explain(ctx, "nevent1...")
@@ -20,7 +19,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Explanation is all that a server knows about an event, a repository or a relay.
+// Explanation is the knowledge of a server about a subject.
 type Explanation struct {
 	Now     time.Time         `json:"now"`     // when this was so
 	Asked   string            `json:"asked"`   // what it is about, as protocols spell it
@@ -37,8 +36,7 @@ type Explanation struct {
 	Event      *relaysync.EventState       `json:"event,omitempty"`
 	Repository *relaysync.RepoFollowState  `json:"repository,omitempty"`
 	Relay      *relaysync.RelayFollowState `json:"relay,omitempty"`
-	// Waiting is the state of an event in purgatory, Data what a repository lacks, Git what is on
-	// disk.
+	// Waiting is the state of an event in purgatory, Data the missing git data of a repository.
 	Waiting *purgatory.EventState `json:"waiting,omitempty"`
 	Data    *purgatory.DataState  `json:"data,omitempty"`
 	Git     *gitserve.About       `json:"git,omitempty"`
@@ -67,8 +65,7 @@ type Repositories interface {
 	About(ref graspsync.RepoRef) (gitserve.About, error)
 }
 
-// Explainer asks the parts of a server. Sync is required, and Store with Rules. It is safe for
-// concurrent use.
+// Explainer asks the parts of a server. Sync is required, and Store with Rules.
 type Explainer struct {
 	Sync         Sync
 	Purgatory    Purgatory
@@ -77,9 +74,8 @@ type Explainer struct {
 	Store        relaysync.Store
 }
 
-// Explain explains an event, a repository or a relay in any spelling of [nip34.ParseSubject], whose
-// errors it returns. Before Run of the SyncManager it waits, after Run it returns
-// [relaysync.ErrNotRunning].
+// Explain explains a subject in any spelling of [nip34.ParseSubject], whose errors it returns. Before
+// Run of the SyncManager it waits, after Run it returns [relaysync.ErrNotRunning].
 func (e Explainer) Explain(ctx context.Context, text string) (Explanation, error) {
 	about, err := nip34.ParseSubject(text)
 	if err != nil {
@@ -132,7 +128,7 @@ func (e Explainer) event(ctx context.Context, x *Explanation, id graspsync.Event
 	return nil
 }
 
-// knowsBetter reports whether an event is missing for the reason that purgatory gives.
+// knowsBetter reports whether purgatory has the reason why an event is missing.
 func knowsBetter(w *purgatory.EventState, s *relaysync.EventState) bool {
 	switch s.Is { //nolint:exhaustive // the others say why
 	case relaysync.IsHeld: // it was when sync was asked, and purgatory was asked after that

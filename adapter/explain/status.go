@@ -65,7 +65,7 @@ func progress(g relaysync.GitStatus) string {
 	return out
 }
 
-// Trouble returns what is wrong with a relay besides what its Phase says, "" if nothing is.
+// Trouble returns the problem of a relay, in addition to its Phase, or "".
 func Trouble(r relaysync.RelayStatus) string {
 	switch {
 	case r.Health == "dead":
@@ -80,7 +80,7 @@ func Trouble(r relaysync.RelayStatus) string {
 	return ""
 }
 
-// maintainers returns the maintainers of a repository and why they are, or why there are none.
+// maintainers returns the maintainers of a repository with the reasons.
 func maintainers(r relaysync.RepoStatus) (lines []string) {
 	if r.Unled != 0 {
 		lines = append(lines, "nobody: "+r.Unled.String())
@@ -111,7 +111,7 @@ const (
 	paceLeast  = 30 * time.Second // time before the first estimate
 )
 
-// Left returns the remaining time at the pace of the last minutes, or 0 if that is unknown.
+// Left returns the remaining time at the pace of the last minutes, or 0 if unknown.
 func (p *Pace) Left(now time.Time, missing int) time.Duration {
 	c := count{now, missing}
 	switch {
@@ -127,8 +127,7 @@ func (p *Pace) Left(now time.Time, missing int) time.Duration {
 	return took / time.Duration(done) * time.Duration(missing)
 }
 
-// answers are the color, the verdict and the first sentence by subject and Is. The sentence has the
-// subject [1] and the reason [2].
+// answers are the color, the verdict and the first sentence, with subject [1] and reason [2].
 var answers = map[string][3]string{
 	"event stored":         {"live", "Stored and served", "%[1]s is stored and served."},
 	"event held":           {"syncing", "Waits for its git data", "%[1]s is held until its git data arrives."},

@@ -1,5 +1,5 @@
-// Package pages serves the public pages of a GRASP server: a front page that lists the hosted
-// repositories, a page for each repository with its README, and a page for unknown addresses.
+// Package pages serves the public pages of a GRASP server: a list of the hosted repositories, and a
+// page for each repository with its README.
 //
 //	site := pages.New(pages.Config{
 //		Identity: identity, Store: store, Announced: purgatory.Announced,
@@ -8,7 +8,6 @@
 //	git, err := gitserve.New(repos, authority, gitserve.Config{Pages: site})
 //	handler := git.Before(git.Page(http.HandlerFunc(site.Front)))
 //
-// The pages have no scripts, load nothing from other hosts except the operator's icon, and remember
-// nothing about visitors. Text of strangers is escaped, reduced to printable characters and
-// isolated in direction.
+// The pages have no scripts and load nothing from other hosts except the operator's icon. Text of
+// strangers is escaped, reduced to printable characters and isolated in direction.
 package pages

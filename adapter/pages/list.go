@@ -15,13 +15,12 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Limits of the list.
 const (
 	maxRows  = 20_000 // the newest are listed
 	maxName  = 100    // bytes
 	maxLine  = 200    // bytes of a description
 	leastAge = 5 * time.Second
-	// timesRead times the time of reading is the minimum age of the list, however many people look.
+	// timesRead times the time of reading is the minimum age of the list.
 	timesRead = 50
 )
 
@@ -50,7 +49,7 @@ func newList(cfg Config) *list {
 	return l
 }
 
-// rows returns the rows, the last changed first, after an error those of the last reading.
+// rows returns the rows, the last changed first, with an error those of the last reading.
 func (l *list) rows(ctx context.Context) ([]row, error) {
 	select {
 	case s := <-l.reading:

@@ -28,8 +28,7 @@ import (
 // Config is the content of the pages. Store, Announced and About are required.
 type Config struct {
 	Identity nip34.Identity
-	// Store has the served events.
-	Store Store
+	Store    Store
 	// Announced returns the announcement of a repository and its maintainers, or nil.
 	Announced func(ctx context.Context, ref graspsync.RepoRef) (*nip34.Announcement, map[graspsync.PubKey]struct{}, error)
 	Blocks    func(ref graspsync.RepoRef) bool
@@ -37,9 +36,8 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-// Store is the method of a Store that pages call.
+// Store has the served events.
 type Store interface {
-	// Events returns the stored events that match a filter.
 	Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error]
 }
 
@@ -273,7 +271,7 @@ func shown(s string) string {
 	return out
 }
 
-// odd matches the characters of an escaped path that a shell might interpret.
+// odd matches the characters that a shell might interpret.
 var odd = regexp.MustCompile(`[^A-Za-z0-9\-._~/%]`)
 
 // pasted returns an escaped path for a command, which users copy.
@@ -281,7 +279,6 @@ func pasted(path string) string {
 	return odd.ReplaceAllStringFunc(path, func(c string) string { return fmt.Sprintf("%%%02X", c) })
 }
 
-// refsOf returns the refs below a prefix, the default branch first.
 func refsOf(v gitserve.View, prefix string, order func(a, b string) int) (out refs) {
 	first := func(name string) int {
 		if name == v.HEAD {

@@ -41,7 +41,6 @@ var (
 	delimiters = regexp.MustCompile(`(?m)^[ \t>|:-]+$`)
 )
 
-// isCostly reports whether a text is beyond the limits of Markdown.
 func isCostly(source string) bool {
 	work, columns := 0, 0
 	for _, block := range blockEnd.Split(source, -1) {
@@ -70,7 +69,7 @@ func readme(name string, content []byte) template.HTML {
 	return template.HTML("<pre>" + template.HTMLEscapeString(source) + "</pre>") //nolint:gosec // escaped
 }
 
-// printable drops all characters but printable ones, line feeds and tabs.
+// printable keeps printable characters, line feeds and tabs.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || graspsync.IsPrintable(r) && r != utf8.RuneError {
@@ -115,7 +114,6 @@ func (strict) Transform(doc *ast.Document, reader text.Reader, _ parser.Context)
 	}
 }
 
-// unwrap replaces a node by its children.
 func unwrap(n ast.Node) {
 	parent := n.Parent()
 	for c := n.FirstChild(); c != nil; c = n.FirstChild() {

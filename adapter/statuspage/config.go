@@ -17,10 +17,10 @@ type Config struct {
 	Sync Sync
 	// Purgatory holds events. Without it the page has no git section.
 	Purgatory Purgatory
-	// Ready returns why the server cannot work. It is called for each view of the overview.
+	// Ready returns why the server cannot work.
 	Ready func(ctx context.Context) error
-	// Explain answers a question of at most 1,000 bytes, perhaps of a stranger. At most 4 are
-	// answered concurrently, within 10 s each. Defaults to an [explain.Explainer] of Sync.
+	// Explain answers a question of at most 1,000 bytes, at most 4 concurrently within 10 s each.
+	// Defaults to an [explain.Explainer] of Sync.
 	Explain         func(ctx context.Context, question string) (explain.Explanation, error)
 	Links           []Link
 	Version, Folder string
@@ -29,7 +29,7 @@ type Config struct {
 // Link is a link in the footer.
 type Link struct{ Text, Href string }
 
-// Sync is the methods of [relaysync.SyncManager] that the page calls for viewers.
+// Sync is the methods of [relaysync.SyncManager] that the page calls.
 type Sync interface {
 	explain.Sync
 	RepoRefs(ctx context.Context) ([]graspsync.RepoRef, error)

@@ -1,11 +1,10 @@
-// Package statuspage shows the state of a server to people: relays, repositories, events that wait
-// for git data, and problems.
+// Package statuspage shows the state of a server: relays, repositories, git data and problems.
 //
 //	page, err := statuspage.New(statuspage.Config{Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory()})
 //	mux.Handle("/", page)
 //
 // The page has no scripts and reloads itself every 10 s. It changes nothing and has no password, so
 // serve it only to operators. Below a path it needs an [http.StripPrefix] and a trailing slash.
-// Without viewers it costs nothing. Text of strangers is escaped, reduced to one line of printable
-// characters, and isolated in direction.
+// Text of strangers is escaped, reduced to one line of printable characters, and isolated in
+// direction.
 package statuspage

@@ -17,7 +17,6 @@ var functions = template.FuncMap{
 	"relayname": relayName, "identifier": identifier,
 }
 
-// identifier returns the identifier in the address of a repository.
 func identifier(ref string) string {
 	if r, err := graspsync.ParseRepoRef(ref); err == nil {
 		return r.Identifier
@@ -41,14 +40,13 @@ func lines(s string) []string {
 
 func below(line string) bool { return strings.HasPrefix(line, " ") }
 
-// part is a piece of a line: text, and a name after it, which is shown as Short and links to the
-// question Ask.
+// part is text and a name after it, which is shown as Short and links to the question Ask.
 type part struct{ Text, Name, Short, Ask string }
 
 var (
 	// name matches git objects, events, keys, repositories and relays.
 	name = regexp.MustCompile(`\b[0-9a-f]{40,64}\b|npub1[0-9a-z]{58}(/[^\s,;:()]*[^\s,;:().])?|(wss?|https?)://[^\s,;()]*[^\s,;:().]`)
-	// asked matches the names that can be asked about: events, repositories with clone URLs, relays.
+	// asked matches the names that can be asked about.
 	asked = regexp.MustCompile(`^[0-9a-f]{64}$|npub1[0-9a-z]{58}/|^wss?:`)
 	long  = regexp.MustCompile(`\b([0-9a-f]{40,64}|npub1[0-9a-z]{58})\b`)
 )

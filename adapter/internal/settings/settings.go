@@ -38,8 +38,7 @@ var (
 	errNoFolder = errors.New(`the folder is empty, want one that only this server writes to, such as "data"`)
 )
 
-// Open parses the arguments and opens the records in folder. The error describes every invalid
-// argument.
+// Open parses the arguments and opens the records in folder.
 func Open(domain, folder string, bootstrap []string) (Settings, error) {
 	s := Settings{Logger: slog.Default()} //nolint:forbidigo // the short way is to speak; whoever injects a logger calls New
 	var errs []error
@@ -74,8 +73,8 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 	return s, nil
 }
 
-// OpenRules opens the decisions of the operator in records of their own, so that blocks survive the
-// loss of the others. Opened contains both.
+// OpenRules opens the operator's rules in records of their own, which survive the loss of the
+// others. Opened contains both.
 func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.RuleSet, Opened, error) {
 	decided, err := state.Open(filepath.Join(folder, "rules"), state.Config{Logger: s.Logger})
 	if err != nil {
@@ -88,7 +87,7 @@ func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.RuleSet,
 	return book, both{s.Records, decided}, nil
 }
 
-// Opened are records that belong to the adapter, which closes them and exports their metrics.
+// Opened are records that the adapter closes.
 type Opened interface {
 	io.Closer
 	Collector(namespace string) prometheus.Collector

@@ -63,8 +63,7 @@ func two(a int64, unit string, b int64, smaller string) string {
 
 const day = 24 * time.Hour
 
-// Ago formats a time before now. Seconds are rounded, because a text that changes each second is
-// distracting.
+// Ago formats a time before now, with rounded seconds.
 func Ago(now, at time.Time) string {
 	d := now.Sub(at)
 	switch {

@@ -25,15 +25,14 @@ var assetFiles embed.FS
 //go:embed templates
 var shared embed.FS
 
-// Templates returns the shared templates with those of a package. Text of strangers passes through
-// the function text, in a bdi element (template "s"), and is escaped.
+// Templates returns the shared templates with those of a package. Text of strangers is in a bdi
+// element (template "s").
 func Templates(own fs.FS, more template.FuncMap) *template.Template {
 	t := template.Must(template.New("").Funcs(functions).Funcs(more).ParseFS(shared, "templates/*.html"))
 	return template.Must(t.ParseFS(own, "templates/*.html"))
 }
 
-// SetHeaders sets the headers of a page, which loads files of its own origin, images of further
-// origins, and no scripts.
+// SetHeaders sets the headers of a page that loads images of further origins.
 func SetHeaders(w http.ResponseWriter, images string) {
 	for name, value := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'" + images + "; " +
@@ -59,7 +58,7 @@ func Write(w http.ResponseWriter, status int, t *template.Template, name string,
 	_, _ = w.Write(out.Bytes()) // fails only if the client is gone
 }
 
-// Assets are the handlers of the files that pages load, by name.
+// Assets are the handlers of files by name.
 var Assets = func() map[string]http.Handler {
 	out := make(map[string]http.Handler)
 	entries, _ := assetFiles.ReadDir("assets") // embedded, so no call fails
@@ -75,7 +74,7 @@ var Assets = func() map[string]http.Handler {
 	return out
 }()
 
-// Query returns some parameters of a request without outer spaces, at most 1,000 bytes of each.
+// Query returns parameters of a request, at most 1,000 bytes of each.
 func Query(r *http.Request, names ...string) url.Values {
 	out := make(url.Values)
 	for _, name := range names {
@@ -92,8 +91,7 @@ type Paging struct {
 	Previous, Next      string // URLs; "": none
 }
 
-// PageOf returns the rows of a page of a query. If it has a text q, only rows whose words contain q
-// are shown.
+// PageOf returns the rows of a page of a query, with a text q only those whose words contain it.
 func PageOf[T any](all []T, most int, q url.Values, words func(T) string) ([]T, Paging) {
 	rows := all
 	if word := strings.ToLower(q.Get("q")); word != "" {
