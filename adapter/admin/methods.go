@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/nearest"
@@ -30,38 +31,19 @@ func parseRequest(body []byte) (request, error) {
 	return r, nil
 }
 
-type method struct {
-	command string   // name of the command
-	before  []string // its first arguments
-	params  int      // maximum number of params
-	tells   bool     // the result is returned instead of true
-	// lists selects rules; nil for other methods.
-	lists func(rules.Rule) (any, bool)
-}
-
-func listed(kind rules.Kind, key string, of rules.Action) func(rules.Rule) (any, bool) {
-	return func(r rules.Rule) (any, bool) {
-		element := map[string]string{key: r.Subject.Name}
-		if r.Reason != "" {
-			element["reason"] = r.Reason
-		}
-		return element, r.Action == of && r.Subject.Kind == kind
-	}
-}
-
-// methods are the methods of NIP-86. banevent also removes the event.
-var methods = map[string]method{
-	"banpubkey":              {command: "block", before: []string{"author"}, params: 2},
-	"allowpubkey":            {command: "allow", before: []string{"author"}, params: 2},
-	"banevent":               {command: "remove", before: []string{"event"}, params: 2, tells: true},
-	"allowevent":             {command: "allow", before: []string{"event"}, params: 2},
-	"listbannedpubkeys":      {command: "rules", lists: listed(rules.Author, "pubkey", rules.Block)},
-	"listallowedpubkeys":     {command: "rules", lists: listed(rules.Author, "pubkey", rules.Allow)},
-	"listbannedevents":       {command: "rules", lists: listed(rules.Event, "id", rules.Block)},
-	"listallowedevents":      {command: "rules", lists: listed(rules.Event, "id", rules.Allow)},
-	"changerelayname":        {command: "describe", before: []string{"name"}, params: 1},
-	"changerelaydescription": {command: "describe", before: []string{"description"}, params: 1},
-	"changerelayicon":        {command: "describe", before: []string{"icon"}, params: 1},
+// aliases are the commands of methods of NIP-86. banevent also removes the event.
+var aliases = map[string][]string{
+	"banpubkey":              {"block", "author"},
+	"allowpubkey":            {"allow", "author"},
+	"banevent":               {"remove", "event"},
+	"allowevent":             {"allow", "event"},
+	"listbannedpubkeys":      {"rules"},
+	"listallowedpubkeys":     {"rules"},
+	"listbannedevents":       {"rules"},
+	"listallowedevents":      {"rules"},
+	"changerelayname":        {"describe", "name"},
+	"changerelaydescription": {"describe", "description"},
+	"changerelayicon":        {"describe", "icon"},
 }
 
 func (h *Handler) call(ctx context.Context, owner graspsync.PubKey, body []byte) (any, error) {
@@ -71,8 +53,8 @@ func (h *Handler) call(ctx context.Context, owner graspsync.PubKey, body []byte)
 	}
 	commands := h.operator.Commands()
 	all := append([]string{"supportedmethods"}, commands...)
-	for name, m := range methods {
-		if slices.Contains(commands, m.command) {
+	for name, alias := range aliases {
+		if slices.Contains(commands, alias[0]) {
 			all = append(all, name)
 		}
 	}
@@ -84,33 +66,39 @@ func (h *Handler) call(ctx context.Context, owner graspsync.PubKey, body []byte)
 	if slices.Contains(commands, r.Method) {
 		return h.operator.Do(ctx, by, r.Method, r.Params...)
 	}
-	m := methods[r.Method]
 	if !slices.Contains(all, r.Method) {
 		name := graspsync.Clip(r.Method, 50)
 		return nil, fmt.Errorf("%w: %q, the nearest is %q", ErrUsage, name, nearest.Of(name, all))
 	}
-	if m.lists != nil {
-		return h.list(ctx, by, m)
+	alias := aliases[r.Method]
+	if alias[0] == "rules" { // clients may send params
+		result, err := h.operator.Do(ctx, by, alias[0])
+		all, _ := result.([]rules.Rule)
+		return listed(all, r.Method), err
 	}
-	// Clients send an empty reason and unknown params.
-	result, err := h.operator.Do(ctx, by, m.command, append(slices.Clone(m.before), r.Params[:min(len(r.Params), m.params)]...)...)
-	if !m.tells {
-		result = nil // becomes true, as in NIP-86
-	}
-	return result, err
+	_, err = h.operator.Do(ctx, by, alias[0], slices.Concat(alias[1:], r.Params)...)
+	return nil, err // nil becomes true, as in NIP-86
 }
 
-func (h *Handler) list(ctx context.Context, by string, m method) (any, error) {
-	result, err := h.operator.Do(ctx, by, m.command)
-	if err != nil {
-		return nil, err
+// listed returns the rules of a method such as listbannedpubkeys.
+func listed(all []rules.Rule, method string) []map[string]string {
+	kind, key, action := rules.Event, "id", rules.Allow
+	if strings.HasSuffix(method, "pubkeys") {
+		kind, key = rules.Author, "pubkey"
 	}
-	all, _ := result.([]rules.Rule)
-	out := []any{}
+	if strings.Contains(method, "banned") {
+		action = rules.Block
+	}
+	out := []map[string]string{}
 	for _, r := range all {
-		if item, is := m.lists(r); is {
-			out = append(out, item)
+		if r.Action != action || r.Subject.Kind != kind {
+			continue
 		}
+		element := map[string]string{key: r.Subject.Name}
+		if r.Reason != "" {
+			element["reason"] = r.Reason
+		}
+		out = append(out, element)
 	}
-	return out, nil
+	return out
 }

@@ -46,30 +46,11 @@ type Explanation struct {
 // String returns the answer, a line for each sentence.
 func (x Explanation) String() string { return strings.Join(x.Answer, "\n") }
 
-// Sync is the part of a [relaysync.SyncManager] that an Explainer uses.
-type Sync interface {
-	EventState(ctx context.Context, id graspsync.EventID) (relaysync.EventState, error)
-	RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoFollowState, error)
-	RelayFollowState(ctx context.Context, u graspsync.RelayURL) (relaysync.RelayFollowState, error)
-	Status() relaysync.Status
-}
-
-// Purgatory is the part of a [purgatory.Purgatory] that an Explainer uses.
-type Purgatory interface {
-	EventState(ctx context.Context, id graspsync.EventID) (purgatory.EventState, error)
-	DataState(ctx context.Context, ref graspsync.RepoRef) (purgatory.DataState, error)
-}
-
-// Repositories is the part of a [gitserve.Repositories] that an Explainer uses.
-type Repositories interface {
-	About(ref graspsync.RepoRef) (gitserve.About, error)
-}
-
 // Explainer asks the parts of a server. Sync is required, and Store with Rules.
 type Explainer struct {
-	Sync         Sync
-	Purgatory    Purgatory
-	Repositories Repositories
+	Sync         *relaysync.SyncManager
+	Purgatory    *purgatory.Purgatory
+	Repositories *gitserve.Repositories
 	Rules        *rules.RuleSet
 	Store        relaysync.Store
 }

@@ -270,8 +270,7 @@ func TestOtherCommands(t *testing.T) {
 	require.ErrorContains(t, err, control.ErrStays.Error(), "it does not say that it is gone")
 	require.JSONEq(t, `{"events":0,"waiting":0}`, c.must("remove", "event", deletion.ID))
 
-	removed := c.must("banevent", announcement.ID, "no reason")
-	require.JSONEq(t, `{"events":1,"waiting":0}`, removed)
+	require.Equal(t, "true", c.must("banevent", announcement.ID, "no reason"))
 	require.Len(t, c.publish(announcement), 1)
 	for _, bad := range [][]string{
 		{"block"}, {"block", "author", "bob"}, {"block", "planet", "mars"}, {"retry", "nobody.example"}, {"resync", "x", "y"}, {"refetch", relaytest.NewKey("x").Ref("y").String()},

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/statuspage"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -40,7 +41,7 @@ func (r *rig) standing() (s standing) {
 	text, err := json.Marshal(s.status)
 	require.NoError(r.t, err)
 	require.NoError(r.t, json.Unmarshal(text, &s.json))
-	page, err := statuspage.New(statuspage.Config{Sync: r.manager, Purgatory: r.waits})
+	page, err := statuspage.New(statuspage.Config{Sync: r.manager, Purgatory: r.waits, Explain: explain.Explainer{Sync: r.manager}.Explain})
 	require.NoError(r.t, err)
 	answer := httptest.NewRecorder()
 	page.ServeHTTP(answer, httptest.NewRequestWithContext(r.t.Context(), http.MethodGet, "/", nil))

@@ -10,7 +10,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config is the content of a page.
+// Config is the content of a page. Sync and Explain are required.
 type Config struct {
 	// Name is the domain that announcements list.
 	Name string
@@ -19,8 +19,8 @@ type Config struct {
 	Purgatory Purgatory
 	// Ready returns why the server cannot work.
 	Ready func(ctx context.Context) error
-	// Explain answers a question of at most 1,000 bytes, at most 4 concurrently within 10 s each.
-	// Defaults to an [explain.Explainer] of Sync.
+	// Explain answers a question of at most 1,000 bytes, at most 4 concurrently within 10 s each, such
+	// as by an [explain.Explainer].
 	Explain         func(ctx context.Context, question string) (explain.Explanation, error)
 	Links           []Link
 	Version, Folder string
@@ -31,7 +31,7 @@ type Link struct{ Text, Href string }
 
 // Sync is the methods of [relaysync.SyncManager] that the page calls.
 type Sync interface {
-	explain.Sync
+	Status() relaysync.Status
 	RepoRefs(ctx context.Context) ([]graspsync.RepoRef, error)
 	RepoStatus(ctx context.Context, refs ...graspsync.RepoRef) ([]relaysync.RepoStatus, error)
 }

@@ -1,6 +1,6 @@
 // Package statuspage shows the state of a server: relays, repositories, git data and problems.
 //
-//	page, err := statuspage.New(statuspage.Config{Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory()})
+//	page, err := statuspage.New(statuspage.Config{Sync: server.Sync().Manager(), Purgatory: server.Purgatory(), Explain: server.Explain})
 //	mux.Handle("/", page)
 //
 // The page has no scripts and reloads itself every 10 s. It changes nothing and has no password, so

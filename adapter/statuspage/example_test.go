@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/statuspage"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -26,7 +27,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	page, err := statuspage.New(statuspage.Config{
-		Name: "grasp.example.com", Sync: manager,
+		Name: "grasp.example.com", Sync: manager, Explain: explain.Explainer{Sync: manager}.Explain,
 		Links: []statuspage.Link{{Text: "Metrics", Href: "../metrics"}},
 	})
 	if err != nil {

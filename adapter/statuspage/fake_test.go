@@ -9,18 +9,16 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // server is one whose state tests decide.
 type server struct {
-	explain.Sync // not called
-	mu           sync.Mutex
-	status       relaysync.Status
-	git          purgatory.Status
-	refs         []graspsync.RepoRef
+	mu     sync.Mutex
+	status relaysync.Status
+	git    purgatory.Status
+	refs   []graspsync.RepoRef
 
 	statuses, outlines atomic.Int64
 }

@@ -29,13 +29,10 @@ type Page struct {
 	pace explain.Pace
 }
 
-// New returns a page, or an error if Config.Sync is nil.
+// New returns a page, or an error if Config.Sync or Explain is nil.
 func New(cfg Config) (*Page, error) {
-	if cfg.Sync == nil {
-		return nil, errors.New("status page: Config.Sync is nil")
-	}
-	if cfg.Explain == nil {
-		cfg.Explain = explain.Explainer{Sync: cfg.Sync}.Explain
+	if cfg.Sync == nil || cfg.Explain == nil {
+		return nil, errors.New("status page: Config.Sync or Explain is nil")
 	}
 	p := &Page{cfg: cfg, mux: http.NewServeMux(), asking: make(chan struct{}, maxQuestions), start: time.Now()}
 	for name, v := range views {

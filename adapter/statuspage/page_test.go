@@ -27,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newPage(t testing.TB, s *server, change func(*statuspage.Config)) *statuspage.Page {
 	t.Helper()
 	cfg := statuspage.Config{Name: "grasp.example.com", Sync: s, Purgatory: gitOf{s}, Links: []statuspage.Link{{Text: "Metrics", Href: "metrics"}}}
+	cfg.Explain = func(context.Context, string) (explain.Explanation, error) { return explain.Explanation{}, nil }
 	if change != nil {
 		change(&cfg)
 	}
@@ -54,7 +55,7 @@ func paths(s *server) []string {
 
 func TestConfig(t *testing.T) {
 	_, err := statuspage.New(statuspage.Config{})
-	require.ErrorContains(t, err, "Sync is nil")
+	require.ErrorContains(t, err, "Sync or Explain is nil")
 }
 
 // With as many relays and repositories as a large server has, each view is small and quick.

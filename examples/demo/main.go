@@ -345,7 +345,7 @@ func (w *world) run(ctx context.Context) string {
 	}()
 	w.front.Config.Handler = w.server.Handler()
 	w.front.Start()
-	page, err := statuspage.New(statuspage.Config{Name: "graspsync demo", Sync: w.server.Sync().Manager(), Purgatory: w.server.Purgatory()})
+	page, err := statuspage.New(statuspage.Config{Name: "graspsync demo", Sync: w.server.Sync().Manager(), Purgatory: w.server.Purgatory(), Explain: w.server.Explain})
 	w.check(err)
 	w.watch = httptest.NewServer(page)
 	return "ws://" + w.host() + ", empty, which knows relay 1; watch it in a browser: " + w.watch.URL

@@ -38,27 +38,18 @@ func size(v any) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0") + " " + units[0]
 }
 
-// Lasts formats a duration with one unit.
+// Lasts formats a duration.
 func Lasts(d time.Duration) string {
-	switch s := int64(d / time.Second); {
-	case d < 0:
-		return "0 s"
+	switch s := int64(max(d, 0) / time.Second); {
 	case s < 60:
 		return fmt.Sprintf("%d s", s)
 	case s < 3600:
 		return fmt.Sprintf("%d min", s/60)
 	case s < 24*3600:
-		return two(s/3600, "h", s%3600/60, "min")
+		return fmt.Sprintf("%d h %d min", s/3600, s%3600/60)
 	default:
-		return two(s/86400, "d", s%86400/3600, "h")
+		return fmt.Sprintf("%d d %d h", s/86400, s%86400/3600)
 	}
-}
-
-func two(a int64, unit string, b int64, smaller string) string {
-	if b == 0 {
-		return fmt.Sprintf("%d %s", a, unit)
-	}
-	return fmt.Sprintf("%d %s %d %s", a, unit, b, smaller)
 }
 
 const day = 24 * time.Hour
@@ -74,7 +65,7 @@ func Ago(now, at time.Time) string {
 	case d > 30*day:
 		return at.UTC().Format("2 Jan 2006")
 	case d > 2*day:
-		d = d.Truncate(day)
+		return fmt.Sprintf("%d d ago", d/day)
 	}
 	return Lasts(d) + " ago"
 }

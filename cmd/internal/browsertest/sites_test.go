@@ -119,8 +119,6 @@ func serve(t *testing.T, h http.Handler) string {
 
 // state is a server that syncs.
 type state struct {
-	explain.Sync // not called
-
 	status relaysync.Status
 	git    purgatory.Status
 	refs   []graspsync.RepoRef
