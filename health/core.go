@@ -50,7 +50,9 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 	case lost:
 		return c.end(r, e.text, now, jitter)
 	case hung:
-		return c.hang(r, e.text, now, jitter)
+		if r.connected() {
+			return c.fail(r.disconnect(), e.text, now, jitter)
+		}
 	case closed, stopped:
 		if e.kind == stopped && r.connected() {
 			r.StoppedAt = now
@@ -74,8 +76,7 @@ func (r Record) settle(now time.Time) Record {
 	if !r.connected() || r.Held || now.Before(held) {
 		return r
 	}
-	r.Held, r.cleared = true, r.failing()
-	r.cleared.Next = time.Time{}
+	r.Held = true
 	r.LastSuccess = held
 	r.Proven = true
 	r.Failures = 0
@@ -146,20 +147,6 @@ func (c Config) end(r Record, text string, now time.Time, jitter float64) Record
 	return r
 }
 
-// hungAtOnce is the time below which a connection that hangs adds to the failures before it, even
-// if it had held.
-const hungAtOnce = time.Hour
-
-func (c Config) hang(r Record, text string, now time.Time, jitter float64) Record {
-	if !r.connected() {
-		return r
-	}
-	if r.Held && now.Sub(r.ConnectedAt) < hungAtOnce {
-		r = r.with(r.cleared)
-	}
-	return c.fail(r.disconnect(), text, now, jitter)
-}
-
 func (r Record) disconnect() Record {
 	if r.connected() {
 		r.Disconnects++
@@ -184,10 +171,9 @@ func (r Record) remember(now time.Time) bool {
 }
 
 func (c Config) rules() backoff.Rules {
-	return backoff.Rules{
-		Base: c.BaseBackoff, Max: backoff.Max, DeadAfter: backoff.DeadAfter, DeadInterval: backoff.DeadInterval,
-		RestartPause: c.RestartPause, Jitter: backoff.Jitter,
-	}
+	rules := backoff.Default()
+	rules.Base, rules.RestartPause = c.BaseBackoff, c.RestartPause
+	return rules
 }
 
 func (c Config) dead(r Record) bool { return c.rules().Dead(r.failing()) }
@@ -308,7 +294,7 @@ func (r Record) saved() Record {
 	if r.refused > 0 { // another process may have other settings
 		r.NextAttempt = time.Time{}
 	}
-	r.cleared, r.refused = backoff.Record{}, 0
+	r.refused = 0
 	for _, t := range []*time.Time{
 		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt, &r.LastAttempt,
 		&r.NextAttempt, &r.RateLimitedUntil, &r.ConnectedAt, &r.CountedTo,
@@ -321,27 +307,8 @@ func (r Record) saved() Record {
 
 func (c Config) status(r Record, now time.Time) Status {
 	r = r.settle(now).countTo(now)
-	s := Status{
-		State:            c.state(r, now),
-		Connected:        r.connected(),
-		KnownGood:        r.Proven,
-		Failures:         r.Failures,
-		FailingSince:     r.FailingSince,
-		LastFailure:      r.LastFailure,
-		LastSuccess:      r.LastSuccess,
-		LastAttempt:      r.LastAttempt,
-		NextAttempt:      r.next(),
-		RateLimitedUntil: r.RateLimitedUntil,
-		ConnectedSince:   r.ConnectedAt,
-		LastError:        r.LastError,
-		Attempts:         r.Attempts,
-		Connections:      r.Connections,
-		FailedAttempts:   r.FailedAttempts,
-		Disconnects:      r.Disconnects,
-		Reconnects:       r.Reconnects,
-		Uptime:           r.Up,
-		Downtime:         r.Down,
-	}
+	s := Status{Record: r, State: c.state(r, now), Connected: r.connected()}
+	s.NextAttempt = r.next()
 	if !now.Before(s.RateLimitedUntil) {
 		s.RateLimitedUntil = time.Time{}
 	}

@@ -20,7 +20,7 @@
 //
 // A connection counts as a success after a minute, and is redialed within a second when it drops
 // later. A connection that drops earlier counts as a failure, so a relay that accepts and drops
-// connections stays in the backoff. So does a relay that hangs, see [RelayHealthTracker.Hung].
+// connections stays in the backoff.
 //
 // All relay URLs of a host share one backoff until the host has held a connection for a minute. A user
 // who lists a thousand URLs of a host thus causes the attempts of one.

@@ -7,7 +7,7 @@ import (
 )
 
 // Record is the history of one relay. The zero value was never tried. Records can be saved as JSON,
-// whose fields never change their meaning. To display a relay, use [Status].
+// whose fields never change their meaning.
 //
 // Times are those of our clock. A zero time means never.
 type Record struct {
@@ -58,8 +58,7 @@ type Record struct {
 	Down      time.Duration `json:"down_ns,omitempty"`
 	CountedTo time.Time     `json:"counted_to,omitzero"`
 
-	cleared backoff.Record // failures that the current connection reset
-	refused int            // dials in a row that our own settings forbade
+	refused int // dials in a row that our own settings forbade
 }
 
 func (r Record) failing() backoff.Record {

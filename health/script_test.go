@@ -124,14 +124,14 @@ func (p *player) describe(now time.Time) string {
 	}
 	add(s.Connected, "connected")
 	add(p.record.Dialing, "dialing")
-	add(s.KnownGood, "good")
+	add(s.Proven, "good")
 	add(s.Failures > 0, "failures=%d", s.Failures)
 	add(!s.NextAttempt.IsZero(), "next=%v", s.NextAttempt.Sub(start))
 	add(!s.RateLimitedUntil.IsZero(), "limited=%v", s.RateLimitedUntil.Sub(start))
 	add(s.Disconnects > 0, "disconnects=%d", s.Disconnects)
 	add(s.Reconnects > 0, "reconnects=%d", s.Reconnects)
-	add(s.Uptime > 0, "up=%v", s.Uptime)
-	add(s.Downtime > 0, "down=%v", s.Downtime)
+	add(s.Up > 0, "up=%v", s.Up)
+	add(s.Down > 0, "down=%v", s.Down)
 	add(s.LastError != "", "error=%q", s.LastError)
 	return strings.Join(words, " ")
 }

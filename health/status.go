@@ -1,9 +1,6 @@
 package health
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // State is the state of a relay. Its numbers are those of the metric ngit_sync_relay_status.
 type State uint8
@@ -40,39 +37,18 @@ func (s State) String() string {
 // MarshalText returns the text of String.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Status is the current status of a relay. Its fields are those of [Record].
+// Status is the current status of a relay. NextAttempt is zero while connected, and if an attempt
+// may be made now. RateLimitedUntil is zero after the pause.
 type Status struct {
+	Record
 	State     State
 	Connected bool
-	// KnownGood is true after a connection has held for a minute.
-	KnownGood    bool
-	Failures     int
-	FailingSince time.Time
-	LastFailure  time.Time
-	LastSuccess  time.Time
-	LastAttempt  time.Time
-	// NextAttempt is zero while connected, and if an attempt may be made now.
-	NextAttempt time.Time
-	// RateLimitedUntil is the end of a pause without requests, if it is in the future.
-	RateLimitedUntil time.Time
-	ConnectedSince   time.Time
-	// LastError is one printable line of at most [graspsync.MaxText] bytes, perhaps of the relay.
-	LastError string
-
-	Attempts       uint64
-	Connections    uint64
-	FailedAttempts uint64
-	Disconnects    uint64
-	Reconnects     uint64
-
-	Uptime   time.Duration // uptime_seconds
-	Downtime time.Duration // downtime_seconds
 }
 
 // UptimeShare returns the fraction of time with a connection, from 0 to 1.
 func (s Status) UptimeShare() float64 {
-	if s.Uptime <= 0 {
+	if s.Up <= 0 {
 		return 0
 	}
-	return float64(s.Uptime) / (float64(s.Uptime) + float64(s.Downtime))
+	return float64(s.Up) / (float64(s.Up) + float64(s.Down))
 }

@@ -67,8 +67,7 @@ func (t *RelayHealthTracker) Lost(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: lost, text: text(err)})
 }
 
-// Hung records that we ended a connection without answers. It is a failure, which adds to the
-// failures before the connection if that had held for less than an hour.
+// Hung records that we ended a connection without answers, which is a failure.
 func (t *RelayHealthTracker) Hung(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: hung, text: text(err)})
 }

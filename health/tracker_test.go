@@ -95,7 +95,7 @@ func TestPromiseP14_ForgettingDoesNotResetTheBackoff(t *testing.T) {
 			}
 			assert.LessOrEqual(t, attempts, 36)
 			assert.Equal(t, attempts, tr.Status(u).Failures)
-			assert.Zero(t, tr.Status(u).Downtime, "while nobody wants it, it is not down")
+			assert.Zero(t, tr.Status(u).Down, "while nobody wants it, it is not down")
 
 			tr.Attempt(u)
 			assert.EqualValues(t, 1, tr.Status(u).Attempts, "wanted again")

@@ -285,7 +285,7 @@ func (o *statusBuilder) relayStatus(p plan.RelayStatus) RelayStatus {
 		Disconnects: h.Disconnects, Reconnects: h.Reconnects,
 		Failures: h.Failures, LastAttempt: h.LastAttempt, NextPass: p.DailyAt,
 		Parked: p.Parked, GapBatches: p.Gaps,
-		UptimeSeconds: h.Uptime.Seconds(), DowntimeSeconds: h.Downtime.Seconds(), UptimeShare: h.UptimeShare(),
+		UptimeSeconds: h.Up.Seconds(), DowntimeSeconds: h.Down.Seconds(), UptimeShare: h.UptimeShare(),
 		Following: following(p),
 	}
 	if p.Phase == plan.Disconnected {
