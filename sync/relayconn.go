@@ -446,11 +446,7 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.Strike:
 			c.strike(a)
 		case session.Hangup:
-			why := errRefused
-			if a.Hung {
-				why = errHung
-			}
-			c.end(fmt.Errorf("%w: %s", why, a.Reason))
+			c.end(fmt.Errorf("%w: %s", errHung, a.Reason))
 		}
 	}
 	c.holdClaimable(c.session.Granted())
@@ -464,12 +460,8 @@ func (c *relayConn) strike(a session.Strike) {
 	}
 }
 
-// errHung ends the connection of a silent relay, errRefused that of a relay that refuses
-// everything.
-var (
-	errHung    = errors.New("connection hangs")
-	errRefused = errors.New("connection is of no use")
-)
+// errHung ends the connection of a silent relay.
+var errHung = errors.New("connection hangs")
 
 // errHostile ends the connection of a hostile relay.
 var errHostile = errors.New("hostile relay")

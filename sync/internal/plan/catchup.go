@@ -51,14 +51,7 @@ func (cu *catchUp) skipped(r *relayState, since time.Time) {
 	if r.catchUp.missed { // one catch-up follows when the missing items are followed
 		cu.missedSince(r, since)
 	} else {
-		at := cu.lookSince(r, since)
-		for i := range r.catchUp.parked { // parts without progress start now, too
-			if g := &r.catchUp.parked[i]; g.resume == nil {
-				g.until = time.Time{}
-			}
-		}
-		r.catchUp.unpark(time.Time{})
-		cu.queueItems(r, r.history.partlyFetched(), at)
+		cu.queueItems(r, r.history.partlyFetched(), cu.lookSince(r, since))
 	}
 }
 
@@ -77,7 +70,10 @@ func (cu *catchUp) queueAll(r *relayState) {
 // parts keep their progress, because with constant restarts they would never reach old events.
 func (cu *catchUp) queueItems(r *relayState, items []Item, since nostr.Timestamp) {
 	covered, waiting := make(map[Item]struct{}), 0
-	for _, g := range slices.Concat(r.catchUp.queue, r.catchUp.parked) {
+	for _, g := range r.catchUp.parked {
+		waiting += len(g.items)
+	}
+	for _, g := range r.catchUp.queue {
 		waiting += len(g.items)
 		for _, it := range g.items {
 			if g.resume == nil && g.since <= since {

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -150,15 +148,5 @@ func (r *relayState) liveRoom() int {
 }
 
 type relaySyncIndex struct {
-	byURL     map[graspsync.RelayURL]*relayState
-	ordered   []*relayState
-	unordered bool
-}
-
-func (k *relaySyncIndex) inOrder() []*relayState {
-	if k.unordered {
-		k.ordered = slices.SortedFunc(maps.Values(k.byURL), byName)
-		k.unordered = false
-	}
-	return k.ordered
+	byURL map[graspsync.RelayURL]*relayState
 }

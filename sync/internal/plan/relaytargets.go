@@ -44,7 +44,6 @@ func (t *relayTargets) derive(in Changes) {
 func (t *relayTargets) replace(in Snapshot) {
 	in.Roots = slices.SortedStableFunc(slices.Values(in.Roots), func(a, b RootChange) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
 	if w := t.repos; len(w.byRef)+len(w.roots)+len(w.descendants) == 0 {
-		w.expect(len(in.Repos), len(in.Roots))
 		t.derive(Changes(in))
 		return
 	}
@@ -80,7 +79,7 @@ func (t *relayTargets) setRepo(c RepoChange) {
 	r := t.repos.repoOf(c.Ref)
 	before, level := r.relays, r.level
 	t.list(r, c.Relays)
-	t.repos.setLevel(r, c.Level)
+	r.level = c.Level
 	after := r.relays
 	before = slices.DeleteFunc(slices.Clone(before), func(rel *relayState) bool { return rel.gone })
 	for _, rel := range after {
@@ -218,7 +217,7 @@ func (t *relayTargets) newRelay(u graspsync.RelayURL) *relayState {
 }
 
 func (t *relayTargets) know(r *relayState) {
-	t.relays.byURL[r.url], t.relays.unordered = r, true
+	t.relays.byURL[r.url] = r
 	t.checkpoints.recall(r)
 	t.markDirty(r)
 }
@@ -237,7 +236,6 @@ func (t *relayTargets) forget(r *relayState) {
 	t.checkpoints.forget(r)
 	r.gone = true
 	delete(t.relays.byURL, r.url)
-	t.relays.unordered = true
 	t.emit(Forget{Relay: r.url})
 }
 

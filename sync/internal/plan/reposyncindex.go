@@ -90,45 +90,21 @@ type repoSyncIndex struct {
 	narrow      bool
 	salt        []byte
 	infos       []itemInfo
-	hashes      []uint64
+	hashes      map[Item]uint64
 	other       map[Item][]*repo // further repositories of an item
 	free        []Item
 	byRef       map[graspsync.RepoRef]*repo
-	full        int
 	roots       map[graspsync.EventID]Item
 	descendants map[filters.Descendant]Item
 	addresses   map[Item]string
 }
 
 func newRepoSyncIndex(narrow bool, salt []byte) *repoSyncIndex {
-	w := &repoSyncIndex{
-		narrow: narrow,
-		salt:   salt,
-
-		infos: []itemInfo{{kind: itemLayer1}},
-		other: make(map[Item][]*repo),
-		byRef: make(map[graspsync.RepoRef]*repo),
-		roots: make(map[graspsync.EventID]Item),
-
-		descendants: make(map[filters.Descendant]Item),
-		addresses:   make(map[Item]string),
+	return &repoSyncIndex{
+		narrow: narrow, salt: salt, infos: []itemInfo{{kind: itemLayer1}},
+		hashes: make(map[Item]uint64), other: make(map[Item][]*repo), byRef: make(map[graspsync.RepoRef]*repo),
+		roots: make(map[graspsync.EventID]Item), descendants: make(map[filters.Descendant]Item), addresses: make(map[Item]string),
 	}
-	return w
-}
-
-func (w *repoSyncIndex) expect(repos, roots int) {
-	w.infos = slices.Grow(w.infos, repos+roots)
-	w.byRef = make(map[graspsync.RepoRef]*repo, repos)
-}
-
-func (w *repoSyncIndex) setLevel(r *repo, level Level) {
-	if r.level == LevelFull {
-		w.full--
-	}
-	if level == LevelFull {
-		w.full++
-	}
-	r.level = level
 }
 
 func (w *repoSyncIndex) intern(in itemInfo) Item {
@@ -144,9 +120,7 @@ func (w *repoSyncIndex) intern(in itemInfo) Item {
 
 func (w *repoSyncIndex) release(it Item) {
 	w.infos[it] = itemInfo{}
-	if int(it) < len(w.hashes) {
-		w.hashes[it] = 0
-	}
+	delete(w.hashes, it)
 	delete(w.other, it)
 	w.free = append(w.free, it)
 }
@@ -264,16 +238,8 @@ func (w *repoSyncIndex) descendant(it Item) filters.Descendant {
 	return filters.Descendant{ID: *w.infos[it].root}
 }
 
-func grown[T any](s []T, n int) []T {
-	if n <= len(s) {
-		return s
-	}
-	return append(s, make([]T, n-len(s))...)
-}
-
 // hash returns the hash of an item, see [Kept].
 func (w *repoSyncIndex) hash(it Item) uint64 {
-	w.hashes = grown(w.hashes, len(w.infos))
 	if w.hashes[it] == 0 {
 		in := &w.infos[it]
 		kind := [itemKinds]byte{itemLayer1: 1, itemRepo: 2, itemRoot: 3, itemStates: 4}[in.kind]

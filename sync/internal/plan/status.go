@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -52,9 +53,8 @@ type RelayItems struct {
 
 // Status returns the status of all relays, ordered by URL.
 func (p *Plan) Status() []RelayStatus {
-	relays := p.relays.inOrder()
-	out := make([]RelayStatus, 0, len(relays))
-	for _, r := range relays {
+	out := make([]RelayStatus, 0, len(p.relays.byURL))
+	for _, r := range slices.SortedFunc(maps.Values(p.relays.byURL), byName) {
 		out = append(out, p.status(r))
 	}
 	return out
@@ -146,7 +146,12 @@ func (p *Plan) Refs() []graspsync.RepoRef {
 
 // Repos returns the number of repositories at LevelFull and of known root events.
 func (p *Plan) Repos() (full, roots int) {
-	return p.repos.full, len(p.repos.roots)
+	for _, r := range p.repos.byRef {
+		if r.level == LevelFull {
+			full++
+		}
+	}
+	return full, len(p.repos.roots)
 }
 
 // RelayStatus returns the status of one relay, and false if it is unknown.

@@ -78,11 +78,8 @@ type (
 	Authenticate struct{ Challenge string }
 	// Notice reports a NOTICE that is not classified.
 	Notice struct{ Text string }
-	// Hangup ends the connection. Hung reports that the relay sends no messages at all.
-	Hangup struct {
-		Reason string
-		Hung   bool
-	}
+	// Hangup ends the connection, because the relay answers nothing.
+	Hangup struct{ Reason string }
 	// Strike reports a proof of hostility. Last reports that the limit is reached.
 	Strike struct {
 		Reason string

@@ -84,9 +84,6 @@ func (a *auth) signed(ev *nostr.Event, err error) error {
 
 func (a *auth) late(now time.Time) bool { return a.underWay() && !now.Before(a.by) }
 
-// holdsFor reports whether the outcome was known when a request was sent.
-func (a *auth) holdsFor(x *request) bool { return a.state >= authAccepted && x.number > a.after }
-
 func (a *auth) over(accepted bool, after uint64) {
 	a.after = after
 	a.state = authRefused

@@ -24,7 +24,6 @@ type repair struct {
 func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
 	first := p.requests.opening == x // no request was sent after x
 	p.requests.answered(x)
-	p.requests.failed(now, x, why)
 	if x.kind == reqProbe {
 		p.probeRefused(now, x, why, text, sendClose)
 		return

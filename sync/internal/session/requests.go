@@ -279,18 +279,6 @@ func (r *requests) answered(x *request) {
 
 func (r *requests) sent(x *request) bool { return x.id != "" && r.subs[x.id] == x }
 
-// failed counts a request without an answer, or a refusal that a faulty connection may cause.
-func (r *requests) failed(now time.Time, x *request, why wire.Refusal) {
-	switch why {
-	case wire.RefusalRateLimited, wire.RefusalTooManySubs, wire.RefusalTooManyBytes:
-		return
-	}
-	if x.kind == reqNeg || x.openAt != 0 || why == wire.RefusalAuthRequired && !r.auth.holdsFor(x) {
-		return
-	}
-	r.unanswered.failed(now, x, r.next)
-}
-
 func (r *requests) enqueue(x *request) { r.waiting = append(r.waiting, x) }
 
 func (r *requests) enqueueFirst(x *request) { r.waiting = slices.Insert(r.waiting, 0, x) }

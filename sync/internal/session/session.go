@@ -72,12 +72,8 @@ func (o *outbox) take() []Action {
 }
 
 func (s *Session) flush(now time.Time) []Action {
-	switch f := &s.requests.unanswered; {
-	case f.hung(now):
-		s.out.do(Hangup{Reason: "requests get no answer", Hung: true})
-		return s.out.take()
-	case f.over(now):
-		s.out.do(Hangup{Reason: "all requests are refused"})
+	if s.requests.unanswered.hung(now) {
+		s.out.do(Hangup{Reason: "requests get no answer"})
 		return s.out.take()
 	}
 	s.repair.bisectNext()
@@ -353,10 +349,10 @@ func (s *Session) Tick(now time.Time) []Action {
 			s.requests.drop(x, true)
 			s.history.negSilent(x)
 		case x.kind == reqProbe:
-			s.requests.failed(now, x, wire.RefusalOther)
+			s.requests.unanswered.failed(now, x, s.requests.next)
 			s.repair.probeFailed(x, "no answer in time", true)
 		default:
-			s.requests.failed(now, x, wire.RefusalOther)
+			s.requests.unanswered.failed(now, x, s.requests.next)
 			s.history.fail(x, "no answer in time")
 		}
 	}
