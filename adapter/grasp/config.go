@@ -18,28 +18,26 @@ import (
 
 // Config is the configuration of a [Server]. Dir and State are required.
 type Config struct {
-	// Dir is the folder of the bare repositories, on the disk of the events. New creates it. Only
-	// one process can use it.
+	// Dir is the folder of the bare repositories, on the disk of the events. Only one process can use
+	// it.
 	Dir string
 	// State stores records that survive a restart. The caller closes it after Run.
 	State state.Store
-	// Egress has the rules for connections to relays and git servers. List listeners of this
-	// process in Egress.Own. AllowPlaintext of Egress or of Sync applies to both.
+	// Egress has the rules for connections to relays and git servers. List listeners of this process
+	// in Egress.Own. AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// Criteria is the repo_acceptance_criteria field of the NIP-11 document. Defaults to the
-	// default policy.
-	Criteria string
-	// Curation is the curation field of the NIP-11 document.
-	Curation string
+	// Criteria and Curation are the repo_acceptance_criteria and curation fields of the NIP-11
+	// document. Criteria defaults to the default policy.
+	Criteria, Curation string
 	// Membership decides who is a maintainer. A custom Sync.Policy must apply the same rule.
 	Membership nip34.Membership
 	// GRASPLists makes the default policy accept GRASP server lists (kind 10317) of any author.
 	GRASPLists bool
-	// Rules stores decisions of the operator. Defaults to rules in State, and losing State then
-	// unblocks everything.
+	// Rules are the decisions of the operator. They default to rules in State, whose loss unblocks
+	// everything.
 	Rules *rules.RuleSet
-	// Audit, if set, is called before and after each command of an operator that changes something,
-	// possibly concurrently.
+	// Audit, if set, is called before and after each command that changes something, possibly
+	// concurrently.
 	Audit func(admin.Entry)
 	// Logger is the logger of every part without its own.
 	Logger *slog.Logger

@@ -10,7 +10,4 @@
 //	err = server.Run(ctx)
 //
 // Events that the relay stored before New was called are served even if their git data is missing.
-//
-// The package only wires the parts together. Use the parts directly if you need only some of them
-// or another relay than khatru.
 package grasp

@@ -14,19 +14,16 @@ import (
 
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/internal/settings"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // Open makes a GRASP server of a relay with the defaults of a public server. It hosts the
 // repositories whose announcements list domain, such as "grasp.example.com", with an optional port
 // or path. The folder contains git data in "git", records in "state", and decisions of the operator
 // in "rules". Only one process can use it, and it must be on the disk of the events. bootstrap
-// lists URLs or hosts of relays to follow from the start.
+// lists URLs or hosts of relays to follow from the start. ctx limits Open only.
 //
-// Open logs to [log/slog.Default], enables NIP-77, and names a relay without name after the domain.
-// It adds NIP-34 and NIP-62 to the NIPs of the relay, and removes NIP-86 if the relay's
-// ManagementAPI is empty. With a domain on loopback the server also connects to loopback and
-// without TLS. ctx limits Open only.
+// Open logs to [log/slog.Default], enables NIP-77, and completes name and NIPs of the relay's
+// document. With a domain on loopback the server also connects to loopback and without TLS.
 func Open(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, domain, folder string, bootstrap ...string) (*Server, error) {
 	set, err := settings.Open(domain, folder, bootstrap)
 	if err != nil {
@@ -37,8 +34,7 @@ func Open(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, do
 		return nil, errors.Join(fmt.Errorf("GRASP server: %w", err), set.Records.Close())
 	}
 	s, err := New(ctx, relay, backend, set.Identity, Config{
-		Dir: filepath.Join(folder, "git"), State: set.Records, Rules: book, Egress: set.Egress, Logger: set.Logger,
-		Sync: relaysync.Config{Bootstrap: set.Bootstrap, AllowPlaintext: set.Plaintext},
+		Dir: filepath.Join(folder, "git"), State: set.Records, Rules: book, Egress: set.Egress, Logger: set.Logger, Sync: set.Sync,
 	})
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())

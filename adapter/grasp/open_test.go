@@ -84,7 +84,8 @@ func TestOpen(t *testing.T) {
 	second := open(t, filepath.Join(dir, "second"), "ws://"+first.address)
 	defer second.stop()
 
-	require.Equal(t, "[1,9,11,34,40,42,62,70,77]", supportedNIPs(t, first.address), "86 is not served")
+	nips := strings.Split(strings.Trim(supportedNIPs(t, first.address), "[]"), ",")
+	require.ElementsMatch(t, strings.Split("1,9,11,34,40,42,62,70,77", ","), nips, "86 is not served")
 
 	git("init", "-q", "-b", "main")
 	git("commit", "-q", "--allow-empty", "-m", "one")

@@ -42,7 +42,7 @@ func about(i *nip11.RelayInformationDocument, criteria, curation string) pages.A
 		Name: i.Name, Description: i.Description, Contact: i.Contact, Icon: i.Icon, Version: i.Version,
 		Criteria: criteria, Curation: curation, GRASPs: grasps,
 	}
-	for _, n := range sortedNIPs(i.SupportedNIPs) {
+	for _, n := range i.SupportedNIPs {
 		a.NIPs = append(a.NIPs, fmt.Sprint(n))
 	}
 	return a

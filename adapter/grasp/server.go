@@ -27,9 +27,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// Server is a relay with the git repositories that its events announce. Use [New] or [Open]. It is
-// safe for concurrent use.
-// It also has the methods Control, Explain, Purgatory, Fetcher, Staging, GitHandler and Ready of an
+// Server is a relay with the git repositories that its events announce. It is safe for concurrent use
+// and has the methods Control, Explain, Purgatory, Fetcher, Staging, GitHandler and Ready of an
 // embedded type.
 type Server struct {
 	server.Methods
@@ -114,16 +113,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 
 func (s *Server) describes(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
 	s.parts.Commands.About(&info.Name, &info.Description, &info.Icon)
-	info.SupportedNIPs = sortedNIPs(info.SupportedNIPs)
 	return info
-}
-
-func sortedNIPs(nips []any) []any {
-	return slices.SortedFunc(slices.Values(nips), func(a, b any) int {
-		x, _ := a.(int)
-		y, _ := b.(int)
-		return cmp.Compare(x, y)
-	})
 }
 
 // Handler serves the repositories at /<npub>/<identifier>.git, with a page for browsers, and the

@@ -74,9 +74,7 @@ func (s *Sync) Embed() {
 		[]func(context.Context, *nostr.Event, *nostr.Event) (bool, string){deletable}, r.OverwriteDeletionOutcome...)
 }
 
-// store is the only StoreEvent and ReplaceEvent hook. It runs after all RejectEvent hooks. For a
-// held event it returns ErrDupEvent: the client receives OK, and nothing is stored, broadcast or
-// passed to OnEventSaved.
+// store is the only StoreEvent and ReplaceEvent hook. It runs after all RejectEvent hooks.
 func (s *Sync) store(ctx context.Context, e *nostr.Event) error {
 	parsed, err := graspsync.ParseEvent(e)
 	return s.core.Publish(ctx, parsed, err)
@@ -94,8 +92,7 @@ func (s *Sync) remove(ctx context.Context, e *nostr.Event) error {
 
 // query is the QueryEvents hook. It finds no targets of a deletion, because khatru would execute it
 // even if a hook refuses it later. After an error khatru would send EOSE or reconcile with an empty
-// set, which other servers believe for a day. So query closes the subscription, or the connection
-// of a reconciliation, which has no name in this context.
+// set, which other servers believe for a day.
 func (s *Sync) query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	none := make(chan *nostr.Event)
 	close(none)

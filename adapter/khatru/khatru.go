@@ -31,8 +31,8 @@ type Config struct {
 	// held event receives OK and a NOTICE.
 	ApplyPolicyToClients bool
 	// Free returns the free bytes on the disk of the backend; it is called at most once a second.
-	// Below MinFree, published events are refused and synced events are retried. Deletions (kinds 5
-	// and 62) are stored down to a quarter of MinFree. Defaults to no check.
+	// Below MinFree no events are stored, except deletions (kinds 5 and 62) down to a quarter of it.
+	// Defaults to no check.
 	Free func() (uint64, error)
 	// MinFree is the number of bytes that must stay free. Defaults to 1 GiB.
 	MinFree uint64
@@ -44,9 +44,8 @@ type Config struct {
 // ErrRoom is wrapped if an event is not stored because the disk is full.
 var ErrRoom = embedding.ErrRoom
 
-// Sync is graspsync embedded in a relay. Use [New] or [Open]. It is safe for concurrent use. It also
-// has the methods Run, Close, Manager, Collector, Remove, Room, Writable, Release and
-// BroadcastsDropped of an embedded type.
+// Sync is graspsync embedded in a relay. It is safe for concurrent use and has the methods Run, Close,
+// Manager, Collector, Remove, Room, Writable, Release and BroadcastsDropped of an embedded type.
 type Sync struct {
 	embedding.Sync
 	core  *embedding.Core

@@ -8,7 +8,6 @@ import (
 	"github.com/fiatjaf/khatru"
 
 	"github.com/graspsync/graspsync/adapter/internal/settings"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // Open embeds graspsync with defaults in a relay that stores only git repositories whose
@@ -21,10 +20,7 @@ func Open(relay *khatru.Relay, backend eventstore.Store, domain, folder string, 
 	if err != nil {
 		return nil, fmt.Errorf("khatru adapter: %w", err)
 	}
-	s, err := New(relay, backend, set.Identity, Config{
-		ApplyPolicyToClients: true, Egress: set.Egress,
-		Sync: relaysync.Config{Bootstrap: set.Bootstrap, AllowPlaintext: set.Plaintext, Logger: set.Logger, State: set.Records},
-	})
+	s, err := New(relay, backend, set.Identity, Config{ApplyPolicyToClients: true, Egress: set.Egress, Sync: set.Sync})
 	if err != nil {
 		return nil, errors.Join(err, set.Records.Close())
 	}

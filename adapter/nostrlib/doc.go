@@ -5,15 +5,10 @@
 //	theirs, err := nostrlib.ToEvent(event)                    // and back
 //	store, err := nostrlib.NewStore(db, nostrlib.Config{})    // eventstore.Store to relaysync.Store
 //
-// Package adapter/nostrlib/khatru embeds graspsync in a relay on its khatru. Package
-// adapter/nostrlib/grasp adds GRASP-02 to a server on its khatru/grasp.
-//
 // # Events
 //
-// nostrlib stores ids, keys and signatures as bytes, go-nostr as text, and [graspsync.Event] stores
-// ids and keys as both, so conversion needs no parsing. The libraries compute different ids for
-// events with control characters other than tab, newline and carriage return. go-nostr follows
-// NIP-01.
+// The libraries compute different ids for events with control characters other than tab, newline and
+// carriage return. go-nostr follows NIP-01.
 //
 // # Stores
 //
@@ -27,8 +22,8 @@
 //   - The binary encoding of boltdb and lmdb loses some events whose tags exceed 64 KiB together. The
 //     Store refuses these events.
 //   - lmdb misses events that name an address if another event hides them. Instead, the Store reads
-//     all events of the other kinds or authors in the filter, which is slow for large stores, so
-//     prefer boltdb. Queries of clients still use the index.
+//     all events of the kinds or authors in the filter, which is slow, so prefer boltdb. Queries of
+//     clients still use the index.
 //   - ReplaceEvent misses versions without identifier or with a long identifier. The Store does not
 //     use it.
 //   - slicestore excludes events at since, and cannot be read while it is written. The Store

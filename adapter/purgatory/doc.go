@@ -6,7 +6,7 @@
 //		ApplyPolicyToClients: true, Sync: policy.Configure(relaysync.Config{}),
 //	})
 //	host := purgatoryadapter.Host{
-//		Store: s.Store(), Release: s.Release, Held: s.Held, Removed: s.Removed, Postponed: s.Postponed,
+//		Store: s.Store(), Release: s.Release, Held: s.Manager().NotifyHeld, Removed: s.Manager().NotifyRemoved,
 //		Lists: policy.Lists,
 //	}
 //	p, err := purgatory.Open(ctx, host.Relay(), repos, git, git, kept, purgatory.Config{Observe: host.Observe})
@@ -25,10 +25,6 @@
 //	go p.Run(ctx)
 //	go s.Run(ctx)
 //
-// A relay without such hooks passes its Store through [Policy.Store], and uses the result for the
-// SyncManager and for events of clients.
-//
-// [Policy] asks an inner policy first. Purgatory then decides about accepted announcements, states,
-// pull requests and their updates. [Host] is the relay for purgatory, [Authority] decides about
-// pushes.
+// A relay without such hooks uses the result of [Policy.Store] for the SyncManager and for events of
+// clients.
 package purgatoryadapter

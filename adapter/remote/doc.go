@@ -19,9 +19,8 @@
 // # Limits
 //
 //   - An event counts as stored if the relay answers OK.
-//   - The outcome of a refused event is read from the text of the OK ("duplicate:", "replaced:",
-//     "deleted:" and so on). Other texts are final refusals, except "error:", "rate-limited:"
-//     and "auth-required:".
+//   - The outcome of a refused event is read from the text of the OK, such as "deleted:". Unknown
+//     texts are final refusals, except "error:", "rate-limited:" and "auth-required:".
 //   - If one second has more events than the relay returns, reading ends in [ErrIncomplete].
 //   - If the relay disconnects because of one event, the others are published one by one.
 //   - Only authors can delete events.

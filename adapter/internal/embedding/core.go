@@ -1,5 +1,4 @@
-// Package embedding contains the part of the khatru adapters that is the same for both libraries:
-// the calls of the relay's hooks, the removal of events, and the check of free disk space.
+// Package embedding contains the part of the khatru adapters that is the same for both libraries.
 package embedding
 
 import (
@@ -63,8 +62,8 @@ type Hooks struct {
 	// returns why target must stay, or "".
 	AsksDeletions func() bool
 	MayDelete     func(ctx context.Context, target, deletion graspsync.Event) (msg string, err error)
-	// Stored and Removed are called after an event was stored by sync or left the backend. They
-	// must not panic.
+	// Stored and Removed are called after sync stored an event or it left the backend. They must not
+	// panic.
 	Stored, Removed func(ctx context.Context, e graspsync.Event)
 	Send            func(e graspsync.Event)
 
@@ -94,7 +93,7 @@ type Config struct {
 	Hooks                Hooks
 }
 
-// Core is graspsync in a relay, independent of the relay's library. Use [New].
+// Core is graspsync in a relay of either library. Use [New].
 type Core struct {
 	Config
 
@@ -184,7 +183,7 @@ func (c *Core) broadcast(ctx context.Context) {
 	}
 }
 
-// Broadcast queues a synced event, or drops it if the queue is full.
+// Broadcast drops a synced event if the queue is full.
 func (c *Core) Broadcast(e graspsync.Event) {
 	select {
 	case c.broadcasts <- e:
@@ -196,7 +195,6 @@ func (c *Core) Broadcast(e graspsync.Event) {
 // Waiting returns the number of events that wait to be broadcast.
 func (c *Core) Waiting() int { return len(c.broadcasts) }
 
-// AddRemoved records a removed event.
 func (c *Core) AddRemoved(e graspsync.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,7 +245,7 @@ func tell(whom func(graspsync.Event), e graspsync.Event) {
 	}
 }
 
-// Delete removes an event because a hook of the relay says so.
+// Delete removes an event for a hook of the relay.
 func (c *Core) Delete(ctx context.Context, e graspsync.Event) error {
 	if err := c.Store.Remove(context.WithoutCancel(ctx), e); err != nil {
 		return c.failed("removing an event failed", err)
@@ -271,8 +269,8 @@ func (c *Core) Blocked(e graspsync.Event) string {
 	return reason
 }
 
-// refusal returns the outcome of a synced or released event that a hook refuses. It is zero for
-// rate limits, which are meant for clients, and for "auth-required:" on release.
+// refusal returns the outcome of an event that a hook refuses. It is zero for rate limits, which are
+// meant for clients, and for "auth-required:" on release.
 func (c *Core) refusal(in graspsync.Incoming, msg string) (o graspsync.Outcome) {
 	if strings.HasPrefix(msg, "rate-limited:") || in.Source.Kind == graspsync.Direct && strings.HasPrefix(msg, "auth-required:") {
 		return o
@@ -304,7 +302,7 @@ func (c *Core) admit(ctx context.Context, in graspsync.Incoming) (o graspsync.Ou
 	return o
 }
 
-// Call calls a hook and logs its failure.
+// Call logs the failure of a hook.
 func (c *Core) Call(name string, hook func() error) {
 	var err error
 	if perr := Protect(func() { err = hook() }); perr != nil {

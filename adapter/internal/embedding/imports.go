@@ -9,7 +9,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Imports is the Store of synced events. It does what the relay does for published events.
+// Imports is the Store of synced events.
 type Imports struct {
 	*eventstoreadapter.Store
 	env *Core
@@ -17,7 +17,7 @@ type Imports struct {
 
 var _ relaysync.Store = (*Imports)(nil)
 
-// Remove implements [relaysync.Store] and calls hooks.
+// Remove implements [relaysync.Store].
 func (s *Imports) Remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.Store.Remove(ctx, e); err != nil {
 		return err

@@ -20,12 +20,12 @@ var ErrRoom = errors.New("no room on the disk")
 
 const (
 	roomPeriod = time.Second
-	// deletionShare divides the minimum free space for deletions, because they free space.
+	// deletionShare divides the minimum for deletions, because they free space.
 	deletionShare = 4
 )
 
-// Room checks whether the disk has room for more events, because databases break on a full disk:
-// badger is killed when it writes to its memory-mapped files. It is safe for concurrent use.
+// Room checks whether the disk has room for more events, because badger is killed when it writes to
+// memory-mapped files on a full disk. It is safe for concurrent use.
 type Room struct {
 	// set by NewRoom, read-only
 	free  func() (uint64, error) // nil: no check
@@ -41,7 +41,7 @@ type Room struct {
 	err   error
 }
 
-// NewRoom returns a Room that wants least bytes free. If free is nil, there is always room.
+// NewRoom returns a Room that wants least bytes free.
 func NewRoom(free func() (uint64, error), least uint64, log *slog.Logger) *Room {
 	return &Room{free: free, least: least, log: log, left: math.MaxUint64}
 }

@@ -32,8 +32,7 @@ const (
 const startGrace = 10 * time.Second
 
 // Reject returns why a published event is refused before a holding policy judges it, or "". unread
-// is the parse error of e, odd returns a problem of the relay's library. Refusals are recorded for
-// EventState.
+// is the parse error of e, odd returns a problem of the relay's library.
 func (c *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread error, odd func() string) (msg string) {
 	if unread == nil {
 		msg = c.Blocked(e)

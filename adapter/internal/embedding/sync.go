@@ -14,8 +14,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Sync has the methods of graspsync in a relay that do not depend on its library. It is safe for
-// concurrent use.
+// Sync has the methods of graspsync in a relay that do not depend on its library.
 type Sync struct{ core *Core }
 
 // Methods returns the methods for the embedder.
@@ -89,8 +88,7 @@ func (s Sync) Manager() *relaysync.SyncManager {
 }
 
 // Remove removes an event as moderation and calls the hooks of the relay. Sync does not fetch it
-// again while its id is remembered. Clients can submit it again. Removing a missing event is no
-// error.
+// again while its id is remembered. Clients can submit it again.
 func (s Sync) Remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.core.Store.Remove(ctx, e); err != nil {
 		return err
@@ -101,16 +99,15 @@ func (s Sync) Remove(ctx context.Context, e graspsync.Event) error {
 	return nil
 }
 
-// BroadcastsDropped returns the number of stored synced events that were not broadcast.
+// BroadcastsDropped returns the number of synced events that were not broadcast.
 func (s Sync) BroadcastsDropped() uint64 { return s.core.dropped.Load() }
 
 // Room returns nil if the disk has room for an event, else an error that wraps ErrRoom. A policy
 // must call it before it holds an event.
 func (s Sync) Room(e graspsync.Event) error { return s.core.Room.Of(e.Event) }
 
-// Release stores a held event, broadcasts it and reports it to the SyncManager. The event is served
-// if the result is Stored or Duplicate. It calls the hooks that refuse events again; the result
-// Refused is final.
+// Release stores a held event, broadcasts it and reports it to the SyncManager. It calls the hooks
+// that refuse events again. The result Refused is final.
 func (s Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
 	return s.core.Imports.Release(ctx, e)
 }

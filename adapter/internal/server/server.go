@@ -1,5 +1,4 @@
-// Package server contains the part of a GRASP server that is the same for both libraries:
-// configuration, construction and shutdown of the parts behind the relay.
+// Package server contains the part of a GRASP server that is the same for both libraries.
 package server
 
 import (
@@ -171,8 +170,7 @@ type Parts struct {
 }
 
 // Open validates a configuration, for which the caller already found errs, and opens the
-// repositories and the fetcher. The relay's Sync takes Config of the result. If Open fails, it
-// leaves nothing open.
+// repositories and the fetcher. The relay's Sync takes Config of the result.
 func Open(ctx context.Context, c Config, errs ...error) (_ *Parts, err error) {
 	if err := c.validate(errs...); err != nil {
 		return nil, err
@@ -204,11 +202,10 @@ func Open(ctx context.Context, c Config, errs ...error) (_ *Parts, err error) {
 	return s, nil
 }
 
-// Free returns the number of free bytes on the disk of the repositories.
+// Free returns the free bytes on the disk of the repositories.
 func (s *Parts) Free() (uint64, error) { return disk.Free(s.Config.Dir) }
 
-// Join opens the purgatory of a relay and the parts that need both. Close then closes the relay
-// too.
+// Join opens the purgatory of a relay and the parts that need both.
 func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 	s.relay = relay
 	c := s.Config
@@ -253,18 +250,17 @@ func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 	return err
 }
 
-// Purgatory returns the purgatory, or nil before Join has opened it.
+// Purgatory returns nil before Join.
 func (s *Parts) Purgatory() *purgatory.Purgatory { return s.waits.Load() }
 
-// NotifyStored reports a stored event to the purgatory. Before Join it does nothing, because
-// purgatory.Open reads all events.
+// NotifyStored does nothing before Join, because purgatory.Open reads all events.
 func (s *Parts) NotifyStored(e graspsync.Event) {
 	if p := s.Purgatory(); p != nil {
 		p.NotifyStored(e)
 	}
 }
 
-// NotifySuperseded reports a removed event to the purgatory.
+// NotifySuperseded does nothing before Join.
 func (s *Parts) NotifySuperseded(e graspsync.Event) {
 	if p := s.Purgatory(); p != nil {
 		p.NotifySuperseded(e)
@@ -361,7 +357,7 @@ func (m Methods) Explain(ctx context.Context, text string) (explain.Explanation,
 	}.Explain(ctx, text)
 }
 
-// Ready returns nil if the server can work, else the reasons. The error wraps [ErrStarting] until Run
-// has read the store, and [embedding.ErrRoom] if the disk is full. Ready writes a few bytes to records
-// and repositories, at most every 5 seconds, and returns within 5 seconds.
+// Ready returns nil if the server can work. The error wraps [ErrStarting] until Run has read the
+// store, and [embedding.ErrRoom] if the disk is full. Ready writes a few bytes at most every 5
+// seconds, and returns within 5 seconds.
 func (m Methods) Ready(ctx context.Context) error { return m.parts.ready.Ready(ctx) }

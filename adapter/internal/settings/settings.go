@@ -18,17 +18,16 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state"
+	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // Settings are the parsed arguments and the opened records.
 type Settings struct {
-	Identity  nip34.Identity
-	Bootstrap []graspsync.RelayURL
-	// Egress allows loopback addresses, and Plaintext is true, if the domain is on loopback.
-	Egress    egress.Config
-	Plaintext bool
-	Records   *state.DB // records that survive a restart; the caller closes them
-	Logger    *slog.Logger
+	Identity nip34.Identity
+	Sync     relaysync.Config
+	Egress   egress.Config // allows loopback addresses and plaintext if the domain is on loopback
+	Records  *state.DB     // records that survive a restart; the caller closes them
+	Logger   *slog.Logger
 }
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
@@ -53,7 +52,7 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("bootstrap relay %q: %w", spec, err))
 		}
-		s.Bootstrap = append(s.Bootstrap, u)
+		s.Sync.Bootstrap = append(s.Sync.Bootstrap, u)
 	}
 	if folder == "" {
 		errs = append(errs, errNoFolder)
@@ -61,15 +60,16 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 	if len(errs) > 0 {
 		return Settings{}, errors.Join(errs...)
 	}
-	if s.Plaintext = onThisMachine(s.Identity); s.Plaintext {
-		s.Egress.Allow = loopback
+	if onThisMachine(s.Identity) {
+		s.Egress.Allow, s.Egress.AllowPlaintext = loopback, true
 		s.Logger.Info("domain is on loopback, connections to loopback and without TLS are allowed", "domain", domain)
 	}
 	s.Logger.Info("hosting repositories whose announcement lists relay and clone URL", "relay", s.Identity.RelayURL(),
-		"clone", s.Identity.CloneBase()+"/<npub>/<identifier>.git", "bootstrap_relays", len(s.Bootstrap))
+		"clone", s.Identity.CloneBase()+"/<npub>/<identifier>.git", "bootstrap_relays", len(s.Sync.Bootstrap))
 	if s.Records, err = state.Open(filepath.Join(folder, "state"), state.Config{Logger: s.Logger}); err != nil {
 		return Settings{}, fmt.Errorf("opening the records: %w", err)
 	}
+	s.Sync.Logger, s.Sync.State = s.Logger, s.Records
 	return s, nil
 }
 

@@ -15,8 +15,8 @@ func TestOnThisMachine(t *testing.T) {
 		set, err := Open(domain, t.TempDir(), []string{"relay.example.com"})
 		require.NoError(t, err, domain)
 		require.NoError(t, set.Records.Close())
-		require.Equal(t, want, set.Plaintext, domain)
+		require.Equal(t, want, set.Egress.AllowPlaintext, domain)
 		require.Equal(t, want, len(set.Egress.Allow) > 0, domain)
-		require.Equal(t, "wss://relay.example.com/", set.Bootstrap[0].String()+"/")
+		require.Equal(t, "wss://relay.example.com/", set.Sync.Bootstrap[0].String()+"/")
 	}
 }

@@ -10,9 +10,8 @@
 //	return gate.ListenAndServe(ctx, ":3334", gate.New(relay, gate.Config{}), server.Run)
 //
 // [Open] is New with strings and defaults. New replaces relay.UseEventstore and khatruadapter.New.
-// Set your hooks before New. The server follows the relays that its repositories list. It holds
-// announcements, states and pull requests until their git data is fetched from clone URLs or
-// pushed, and then serves them.
+// Set your hooks before New. The server holds announcements, states and pull requests until their
+// git data is fetched from clone URLs or pushed.
 //
 // # Folder
 //
@@ -25,21 +24,13 @@
 // and deleted a week later. A GraspServer alone serves every announced repository, so try the
 // identity with a copy of the folder first.
 //
-// # Operators
-//
-// Commands of [Server.Control] block, allow and purge, and retry relays and git data. Package admin
-// offers them as NIP-86.
-//
 // # Changes to the GraspServer
 //
 // OnRead and OnWrite are called before git requests; a push first lists refs, which calls both.
 // Package pages serves the pages of repositories, and / if the relay's router does not. Package
-// gitserve answers the requests of git, because the handlers of GraspServer do not work with
-// purgatory: they accept only pushes for served events, read only states of the owner, check a push
-// once before its data arrives, accept any push to refs outside refs/heads, refs/tags and
-// refs/nostr, and read a push into memory.
-//
-// # Limits
+// gitserve answers the requests of git, because the handlers of GraspServer accept only pushes for
+// served events, read only states of the owner, check a push once before its data arrives, accept
+// any push to refs outside refs/heads, refs/tags and refs/nostr, and read a push into memory.
 //
 // Put a gate.Gate before the relay to limit client connections, and pass its Wait to Pace of Sync.
 package graspadapter

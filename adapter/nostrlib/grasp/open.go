@@ -9,7 +9,6 @@ import (
 	"fiatjaf.com/nostr/khatru/grasp"
 
 	"github.com/graspsync/graspsync/adapter/internal/settings"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // Open is New with strings and defaults, like the Open of adapter/grasp, for a domain without path.
@@ -24,8 +23,7 @@ func Open(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, 
 		return nil, errors.Join(fmt.Errorf("GRASP server: %w", err), set.Records.Close())
 	}
 	s, err := New(ctx, gs, backend, set.Identity, Config{
-		State: set.Records, Rules: book, Egress: set.Egress, Logger: set.Logger,
-		Sync: relaysync.Config{Bootstrap: set.Bootstrap, AllowPlaintext: set.Plaintext},
+		State: set.Records, Rules: book, Egress: set.Egress, Logger: set.Logger, Sync: set.Sync,
 	})
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())

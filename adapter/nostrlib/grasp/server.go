@@ -21,10 +21,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Server is a GraspServer with sync and purgatory. Use [New] or [Open]. It is safe for concurrent
-// use.
-// It also has the methods Control, Explain, Purgatory, Fetcher, Staging, GitHandler and Ready of an
-// embedded type.
+// Server is a GraspServer with sync and purgatory. It is safe for concurrent use and has the methods
+// Control, Explain, Purgatory, Fetcher, Staging, GitHandler and Ready of an embedded type.
 type Server struct {
 	server.Methods
 	sync  *khatruadapter.Sync

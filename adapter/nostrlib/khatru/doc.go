@@ -9,7 +9,8 @@
 //
 // [Open] is New with strings and defaults. New replaces relay.UseEventstore(db, max);
 // Config.MaxQuery is max. Its hooks report published events to the [relaysync.SyncManager] and
-// refuse events that a stored deletion covers.
+// refuse events that a stored deletion covers. Held events, a full disk, broadcasts and the life
+// cycle are as in adapter/khatru. The caller calls Close before closing the backend.
 //
 // # Hooks
 //
@@ -25,13 +26,8 @@
 //	OnCount
 //
 // Other hooks can be set at any time. OnEventDeleted is also called for events that sync removes.
-// For synced events the context has no connection, and [IsSynced] returns true.
-//
-// The message of an OnEvent hook decides about a synced event like that of a RejectEvent hook in
-// adapter/khatru.
-//
-// Hooks for synced events run one after the other on the goroutine that stores, so a slow hook
-// slows sync. After a crash, hooks may have missed the last stored event. Do not call
+// For synced events the context has no connection, [IsSynced] returns true, and the message of
+// OnEvent decides like that of a RejectEvent hook in adapter/khatru. Do not call
 // relay.DisableExpirationManager, which panics without UseEventstore.
 //
 // # Differences for clients
@@ -42,11 +38,4 @@
 //
 // Deletions hold after a restart, and requests to vanish (NIP-62) are executed. A published
 // deletion is refused if an e tag has no valid id.
-//
-// khatru answers an unreadable message with a NOTICE that names no event or subscription. Behind
-// package gate, an EVENT receives OK and a REQ receives CLOSED.
-//
-// # Held events, full disk, broadcasts and life cycle
-//
-// See adapter/khatru. The caller calls Close before closing the backend.
 package khatruadapter

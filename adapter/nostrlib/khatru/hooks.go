@@ -62,8 +62,7 @@ func malformed(t gonostr.Tag) bool {
 	return err != nil
 }
 
-// storeEvent is the StoreEvent and ReplaceEvent hook. For a held event it returns ErrDupEvent, so
-// that the client receives OK.
+// storeEvent is the StoreEvent and ReplaceEvent hook.
 func (s *Sync) storeEvent(ctx context.Context, e nostr.Event) error {
 	parsed, err := nostrlib.FromEvent(e)
 	return s.core.Publish(ctx, parsed, err)

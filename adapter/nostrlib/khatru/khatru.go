@@ -37,9 +37,8 @@ type Config struct {
 	Stored, Removed func(event graspsync.Event)
 }
 
-// Sync is graspsync embedded in a relay. Use [New] or [Open]. It is safe for concurrent use. It also
-// has the methods Run, Close, Manager, Collector, Remove, Room, Writable, Release and
-// BroadcastsDropped of an embedded type.
+// Sync is graspsync embedded in a relay. It is safe for concurrent use and has the methods Run, Close,
+// Manager, Collector, Remove, Room, Writable, Release and BroadcastsDropped of an embedded type.
 type Sync struct {
 	embedding.Sync
 	// set by New, read-only
@@ -110,7 +109,7 @@ func (s *Sync) Run(ctx context.Context) error {
 	if err := s.inPlace(); err != nil {
 		return err
 	}
-	return s.core.Methods().Run(ctx)
+	return s.Sync.Run(ctx)
 }
 
 // Pace makes the relay call wait before it sends a stored event for a REQ: Wait of a gate.Gate

@@ -8,7 +8,6 @@ import (
 	"fiatjaf.com/nostr/khatru"
 
 	"github.com/graspsync/graspsync/adapter/internal/settings"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 // Open is New with strings and defaults, like the Open of adapter/khatru.
@@ -17,10 +16,7 @@ func Open(relay *khatru.Relay, backend eventstore.Store, domain, folder string, 
 	if err != nil {
 		return nil, fmt.Errorf("khatru adapter: %w", err)
 	}
-	s, err := New(relay, backend, set.Identity, Config{
-		ApplyPolicyToClients: true, Egress: set.Egress,
-		Sync: relaysync.Config{Bootstrap: set.Bootstrap, AllowPlaintext: set.Plaintext, Logger: set.Logger, State: set.Records},
-	})
+	s, err := New(relay, backend, set.Identity, Config{ApplyPolicyToClients: true, Egress: set.Egress, Sync: set.Sync})
 	if err != nil {
 		return nil, errors.Join(err, set.Records.Close())
 	}
