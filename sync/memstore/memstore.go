@@ -109,7 +109,7 @@ func (s *Store) save(event graspsync.Event) graspsync.Outcome {
 	}
 	if addr, ok := event.Address(); ok {
 		if old := s.addresses[addr]; old != nil {
-			if !newer(e.stamp, old.stamp) {
+			if !e.stamp.Newer(old.stamp) {
 				return graspsync.Outcome{Result: graspsync.Superseded}
 			}
 			s.remove(old)
@@ -130,24 +130,14 @@ func newEntry(event graspsync.Event) (*entry, error) {
 	return &entry{event: event, stamp: event.Key()}, nil
 }
 
-// newer reports whether version a replaces version b: it is later, or as old with a lower id
-// (NIP-01).
-func newer(a, b graspsync.EventKey) bool {
-	if a.CreatedAt != b.CreatedAt {
-		return a.CreatedAt > b.CreatedAt
-	}
-	return a.ID.Compare(b.ID) < 0
-}
-
 // execute removes the targets of a deletion or request to vanish, and keeps tombstones for later
 // events. The caller holds mu.
 func (s *Store) execute(event graspsync.Event) {
+	s.tombs.Add(event)
 	if s.us.Vanishes(event.Event) {
-		s.vanish(event)
-		return
+		s.vanish(event.PubKey)
 	}
 	ids, at := nip34.Deletes(event)
-	s.tombs.Add(event)
 	for _, id := range ids {
 		if e := s.events[id]; e != nil && s.tombs.Cover(e.event) {
 			s.removeVersions(e.event)
@@ -173,19 +163,14 @@ func (s *Store) removeVersions(deleted graspsync.Event) {
 	}
 }
 
-// vanish executes a request to vanish. The caller holds mu.
-func (s *Store) vanish(request graspsync.Event) {
-	s.tombs.Add(request)
-	deletions := false
-	for _, e := range slices.Clone(s.authors[request.PubKey]) {
+// vanish removes the covered events of an author. The caller holds mu.
+func (s *Store) vanish(author graspsync.PubKey) {
+	for _, e := range slices.Clone(s.authors[author]) {
 		if s.tombs.Cover(e.event) {
 			s.remove(e)
-			deletions = deletions || e.event.Kind == graspsync.KindDeletion
 		}
 	}
-	if deletions {
-		s.bury()
-	}
+	s.bury() // without the removed deletions
 }
 
 // bury rebuilds the tombstones from the stored deletions. The caller holds mu.
@@ -208,10 +193,8 @@ func (s *Store) insert(e *entry) {
 	}
 	s.authors.add(e.event.PubKey, e)
 	s.kinds.add(e.event.Kind, e)
-	for _, t := range e.event.Tags {
-		if len(t) >= 2 && indexed(t[0]) {
-			s.tags.add(tag{t[0], t[1]}, e)
-		}
+	for t := range e.tags() {
+		s.tags.add(t, e)
 	}
 }
 
@@ -223,9 +206,18 @@ func (s *Store) remove(e *entry) {
 	}
 	s.authors.remove(e.event.PubKey, e)
 	s.kinds.remove(e.event.Kind, e)
-	for _, t := range e.event.Tags {
-		if len(t) >= 2 && indexed(t[0]) {
-			s.tags.remove(tag{t[0], t[1]}, e)
+	for t := range e.tags() {
+		s.tags.remove(t, e)
+	}
+}
+
+// tags yields the indexed tags.
+func (e *entry) tags() iter.Seq[tag] {
+	return func(yield func(tag) bool) {
+		for _, t := range e.event.Tags {
+			if len(t) >= 2 && indexed(t[0]) && !yield(tag{t[0], t[1]}) {
+				return
+			}
 		}
 	}
 }
@@ -278,30 +270,10 @@ func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error
 
 // Keys implements [relaysync.Store].
 func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
-	return func(yield func(graspsync.EventKey, error) bool) {
-		for e, err := range s.matches(ctx, filter) {
-			if err != nil {
-				yield(graspsync.EventKey{}, err)
-				return
-			}
-			if !yield(e.stamp, nil) {
-				return
-			}
-		}
-	}
+	return read(ctx, s, filter, func(e *entry) graspsync.EventKey { return e.stamp })
 }
 
 // Events implements [relaysync.Store].
 func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
-	return func(yield func(graspsync.Event, error) bool) {
-		for e, err := range s.matches(ctx, filter) {
-			if err != nil {
-				yield(graspsync.Event{}, err)
-				return
-			}
-			if !yield(e.event, nil) {
-				return
-			}
-		}
-	}
+	return read(ctx, s, filter, func(e *entry) graspsync.Event { return e.event })
 }

@@ -1,9 +1,7 @@
 package memstore_test
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -74,61 +72,6 @@ func TestTrapH9_OlderVersionIsSuperseded(t *testing.T) {
 	outcomes := save(t, s, event(30617, start+1, d), event(30617, start, d))
 	assert.Equal(t, graspsync.Stored, outcomes[0].Result)
 	assert.Equal(t, graspsync.Superseded, outcomes[1].Result)
-}
-
-// A Store finds the same events as a naive loop over Filter.Matches.
-func TestNaiveTwin(t *testing.T) {
-	for seed := range uint64(200) {
-		r := rand.New(rand.NewPCG(seed, 9))
-		s := memstore.New()
-		var events []*nostr.Event
-		value := func() string { return fmt.Sprint("v", r.IntN(4)) }
-		for range 40 {
-			var tags nostr.Tags
-			for range r.IntN(4) {
-				tags = append(tags, nostr.Tag{[]string{"a", "t", "e"}[r.IntN(3)], value()}[:1+r.IntN(2)])
-			}
-			events = append(events, event(1+r.IntN(2), start+nostr.Timestamp(r.IntN(5)), tags...))
-		}
-		save(t, s, events...)
-		some := func(n int) []string {
-			list := []string{}
-			for range r.IntN(n) {
-				list = append(list, value())
-			}
-			return list
-		}
-		for range 30 {
-			var f nostr.Filter
-			if r.IntN(2) == 0 {
-				f.Kinds = []int{1, 2, 3}[:r.IntN(4)]
-			}
-			if r.IntN(3) == 0 {
-				f.IDs = []string{events[r.IntN(40)].ID, events[r.IntN(40)].ID, "x"}[:r.IntN(4)]
-			}
-			if r.IntN(4) == 0 {
-				f.Authors = []string{alice, "x"}[:r.IntN(3)]
-			}
-			if r.IntN(2) == 0 {
-				f.Tags = nostr.TagMap{"a": some(4), "t": some(4), "e": nil}
-			}
-			if r.IntN(3) == 0 {
-				at := start + nostr.Timestamp(r.IntN(6))
-				f.Since = &at
-			}
-			var want, got []string
-			for _, e := range events {
-				if f.Matches(e) {
-					want = append(want, e.ID)
-				}
-			}
-			for e, err := range s.Events(context.Background(), f) {
-				require.NoError(t, err)
-				got = append(got, e.ID.String())
-			}
-			require.ElementsMatch(t, want, got, "%s", f)
-		}
-	}
 }
 
 // Only the service that it names executes a request to vanish. After its removal it covers nothing.
