@@ -62,7 +62,7 @@ var museum = []struct {
 	make   func(m *state.Memory) broken
 }{
 	{"none", nil, func(*state.Memory) broken { return broken{} }},
-	{"an absent key reads as an empty value", []string{"PutGetDelete"}, func(m *state.Memory) broken {
+	{"an absent key reads as an empty value", []string{"Model"}, func(m *state.Memory) broken {
 		return broken{get: func(ctx context.Context, key string) ([]byte, error) {
 			value, err := m.Get(ctx, key)
 			if errors.Is(err, state.ErrNotFound) {
@@ -71,7 +71,7 @@ var museum = []struct {
 			return value, err
 		}}
 	}},
-	{"a batch is not atomic", []string{"Batch", "KeyLimits"}, func(m *state.Memory) broken {
+	{"a batch is not atomic", []string{"Model"}, func(m *state.Memory) broken {
 		return broken{put: func(ctx context.Context, records []state.Record) error {
 			for _, r := range records {
 				if r.Key == "" {
@@ -84,7 +84,7 @@ var museum = []struct {
 			return nil
 		}}
 	}},
-	{"the records of a batch are stored in reverse order", []string{"Batch"}, func(m *state.Memory) broken {
+	{"the records of a batch are stored in reverse order", []string{"Model"}, func(m *state.Memory) broken {
 		return broken{put: func(ctx context.Context, records []state.Record) error {
 			slices.Reverse(records)
 			return m.Put(ctx, records...)
@@ -93,7 +93,7 @@ var museum = []struct {
 	{"only the first key is deleted", []string{"Model"}, func(m *state.Memory) broken {
 		return broken{del: func(ctx context.Context, keys []string) error { return m.Delete(ctx, keys[:min(1, len(keys))]...) }}
 	}},
-	{"keys are cleaned like paths", []string{"KeysAreBytes"}, func(m *state.Memory) broken {
+	{"keys are cleaned like paths", []string{"Model"}, func(m *state.Memory) broken {
 		return broken{put: func(ctx context.Context, records []state.Record) error {
 			for i := range records {
 				records[i].Key = strings.TrimSuffix(records[i].Key, "/") + strings.Repeat("/", min(1, strings.Count(records[i].Key, "/")))
@@ -113,13 +113,13 @@ var museum = []struct {
 			get: func(_ context.Context, key string) ([]byte, error) { return shared[key], nil },
 		}
 	}},
-	{"records are unsorted", []string{"Each", "KeysAreBytes"}, func(m *state.Memory) broken {
+	{"records are unsorted", []string{"Each", "Model"}, func(m *state.Memory) broken {
 		return withEach(m, func(r []state.Record) []state.Record { slices.Reverse(r); return r })
 	}},
 	{"records are yielded twice", []string{"Each", "EachDuringChange"}, func(m *state.Memory) broken {
 		return withEach(m, func(r []state.Record) []state.Record { return slices.Concat(r, r) })
 	}},
-	{"the prefix is ignored", []string{"Each"}, func(m *state.Memory) broken {
+	{"the prefix is ignored", []string{"Each", "Model"}, func(m *state.Memory) broken {
 		return broken{each: func(ctx context.Context, _ string) iter.Seq2[state.Record, error] { return m.Each(ctx, "") }}
 	}},
 	{"a done context is ignored", []string{"ContextDone"}, func(m *state.Memory) broken {

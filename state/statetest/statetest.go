@@ -43,16 +43,12 @@ type check struct {
 }
 
 var checks = []check{
-	{"PutGetDelete", putGetDelete},
-	{"Batch", batch},
-	{"KeysAreBytes", keysAreBytes},
-	{"KeyLimits", keyLimits},
+	{"Model", model},
 	{"ValueIsolation", isolation},
 	{"Each", each},
 	{"EachDuringChange", eachDuringChange},
 	{"ContextDone", contextDone},
 	{"Concurrent", concurrent},
-	{"Model", model},
 }
 
 // records returns records sorted by key.
@@ -69,15 +65,15 @@ func want(ctx context.Context, s state.Store, prefix string, pairs map[string]st
 	last := ""
 	for r, err := range s.Each(ctx, prefix) {
 		if err != nil {
-			return fmt.Errorf("each of %q: %w", prefix, err)
+			return fmt.Errorf("each of %.50q: %w", prefix, err)
 		}
 		if r.Key <= last && len(got) > 0 {
-			return fmt.Errorf("each of %q: %.50q after %.50q", prefix, r.Key, last)
+			return fmt.Errorf("each of %.50q: %.50q after %.50q", prefix, r.Key, last)
 		}
 		got[r.Key], last = string(r.Value), r.Key
 	}
 	if !maps.Equal(got, pairs) {
-		return fmt.Errorf("each of %q: %d records, want %d: %.1000q instead of %.1000q", prefix, len(got), len(pairs), got, pairs)
+		return fmt.Errorf("each of %.50q: %d records, want %d: %.1000q instead of %.1000q", prefix, len(got), len(pairs), got, pairs)
 	}
 	for key, value := range pairs {
 		if got, err := s.Get(ctx, key); err != nil || string(got) != value {
@@ -94,57 +90,6 @@ func wantErr(what string, err, sentinel error) error {
 	return nil
 }
 
-func putGetDelete(ctx context.Context, s state.Store) error {
-	absent := func(key string) error {
-		_, err := s.Get(ctx, key)
-		return wantErr("get of a key without a value", err, state.ErrNotFound)
-	}
-	large := strings.Repeat("\x00\xff\n\"", 1<<20)
-	return firstError(
-		func() error { return absent("a") },
-		func() error { return s.Put(ctx, state.Record{Key: "a", Value: []byte("one")}) },
-		func() error { return s.Put(ctx, state.Record{Key: "ab", Value: []byte("neighbor")}) },
-		func() error { return s.Put(ctx, state.Record{Key: "a", Value: []byte("a longer one")}) },
-		func() error { return s.Put(ctx, state.Record{Key: "nil"}, state.Record{Key: "empty", Value: []byte{}}) },
-		func() error { return s.Put(ctx, state.Record{Key: "large", Value: []byte(large)}) },
-		func() error {
-			return want(ctx, s, "", map[string]string{"a": "a longer one", "ab": "neighbor", "nil": "", "empty": "", "large": large})
-		},
-		func() error { return s.Delete(ctx, "a", "absent", "large") },
-		func() error { return s.Delete(ctx, "a") },
-		func() error { return absent("a") },
-		func() error { return want(ctx, s, "", map[string]string{"ab": "neighbor", "nil": "", "empty": ""}) },
-	)
-}
-
-func firstError(steps ...func() error) error {
-	for i, step := range steps {
-		if err := step(); err != nil {
-			return fmt.Errorf("step %d: %w", i+1, err)
-		}
-	}
-	return nil
-}
-
-func batch(ctx context.Context, s state.Store) error {
-	return firstError(
-		func() error { return s.Put(ctx) },
-		func() error { return s.Delete(ctx) },
-		func() error { return s.Put(ctx, records(map[string]string{"a": "1", "b": "2"})...) },
-		func() error {
-			return s.Put(ctx, state.Record{Key: "b", Value: []byte("3")}, state.Record{Key: "b", Value: []byte("4")})
-		},
-		func() error {
-			err := s.Put(ctx, state.Record{Key: "a", Value: []byte("5")}, state.Record{})
-			return wantErr("put of a batch with an unusable key", err, state.ErrKey)
-		},
-		func() error {
-			return wantErr("delete of a batch with an unusable key", s.Delete(ctx, "a", ""), state.ErrKey)
-		},
-		func() error { return want(ctx, s, "", map[string]string{"a": "1", "b": "4"}) },
-	)
-}
-
 // oddKeys are keys that break a store that uses them in paths, lines or patterns.
 var oddKeys = []string{
 	"/", "//", "a/b", "a/b/", "../a", ".", "..", " ", "a b", "a\nb", "a\tb", "a\x00b", "\x00", "a\x00",
@@ -152,30 +97,63 @@ var oddKeys = []string{
 	"health/wss://relay.example.com/päth?x=y", strings.Repeat("x", state.MaxKey),
 }
 
-func keysAreBytes(ctx context.Context, s state.Store) error {
-	pairs := make(map[string]string)
-	for i, key := range oddKeys {
-		pairs[key] = fmt.Sprint(i)
+// model compares the store with a map under random operations. Some batches name a key twice, and
+// some contain an unusable key.
+func model(ctx context.Context, s state.Store) error {
+	rng := rand.New(rand.NewPCG(1, 2))
+	twin := make(map[string]string)
+	unusable := []string{"", strings.Repeat("x", state.MaxKey+1)}
+	for i := range 400 {
+		keys := make([]string, rng.IntN(5))
+		for j := range keys {
+			keys[j] = oddKeys[rng.IntN(len(oddKeys))]
+		}
+		var expected error
+		if rng.IntN(5) == 0 {
+			keys, expected = append(keys, unusable[rng.IntN(2)]), state.ErrKey
+		}
+		after := maps.Clone(twin)
+		deletes := rng.IntN(3) == 0
+		var records []state.Record
+		for j, key := range keys {
+			value := []string{"", "one", "\x00", strings.Repeat("\x00\xff\n\"", 1+i%9*10_000)}[rng.IntN(4)] + fmt.Sprint(j)[:rng.IntN(2)]
+			records = append(records, state.Record{Key: key, Value: []byte(value)})
+			if after[key] = value; deletes {
+				delete(after, key)
+			}
+		}
+		var err error
+		if deletes {
+			err = s.Delete(ctx, keys...)
+		} else {
+			err = s.Put(ctx, records...)
+		}
+		if !errors.Is(err, expected) {
+			return fmt.Errorf("step %d: put or delete of %.200q: %w, want %v", i, keys, err, expected)
+		}
+		if expected == nil {
+			twin = after
+		}
+		if err := wantSome(ctx, s, twin, oddKeys[rng.IntN(len(oddKeys))]); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
 	}
-	if err := s.Put(ctx, records(pairs)...); err != nil {
-		return err
-	}
-	return want(ctx, s, "", pairs)
+	_, err := s.Get(ctx, unusable[0])
+	_, err2 := s.Get(ctx, unusable[1])
+	return errors.Join(wantErr("get of no key", err, state.ErrKey), wantErr("get of a long key", err2, state.ErrKey))
 }
 
-func keyLimits(ctx context.Context, s state.Store) error {
-	for _, key := range []string{"", strings.Repeat("x", state.MaxKey+1)} {
-		_, err := s.Get(ctx, key)
-		err = errors.Join(
-			wantErr("get of an unusable key", err, state.ErrKey),
-			wantErr("put of an unusable key", s.Put(ctx, state.Record{Key: key}), state.ErrKey),
-			wantErr("delete of an unusable key", s.Delete(ctx, key), state.ErrKey),
-		)
-		if err != nil {
+// wantSome compares the records with a prefix, and the record of that key, with those of twin.
+func wantSome(ctx context.Context, s state.Store, twin map[string]string, prefix string) error {
+	if _, ok := twin[prefix]; !ok {
+		_, err := s.Get(ctx, prefix)
+		if err := wantErr("get of a key without a value", err, state.ErrNotFound); err != nil {
 			return err
 		}
 	}
-	return nil
+	some := maps.Clone(twin)
+	maps.DeleteFunc(some, func(key, _ string) bool { return !strings.HasPrefix(key, prefix) })
+	return errors.Join(want(ctx, s, prefix, some), want(ctx, s, "", twin))
 }
 
 func isolation(ctx context.Context, s state.Store) error {
@@ -359,39 +337,4 @@ func work(ctx context.Context, s state.Store, prefix string, rounds int, write b
 		}
 	}
 	return nil
-}
-
-// model compares the store with a map under random operations.
-func model(ctx context.Context, s state.Store) error {
-	rng := rand.New(rand.NewPCG(1, 2))
-	twin := make(map[string]string)
-	for i := range 300 {
-		keys := make([]string, 1+rng.IntN(4))
-		for j := range keys {
-			keys[j] = fmt.Sprint("key/", rng.IntN(20))
-		}
-		if rng.IntN(3) == 0 {
-			if err := s.Delete(ctx, keys...); err != nil {
-				return err
-			}
-			for _, key := range keys {
-				delete(twin, key)
-			}
-		} else {
-			changed := make(map[string]string)
-			for _, key := range keys {
-				changed[key] = fmt.Sprint("value ", i)
-			}
-			if err := s.Put(ctx, records(changed)...); err != nil {
-				return err
-			}
-			maps.Copy(twin, changed)
-		}
-		if i%20 == 0 {
-			if err := want(ctx, s, "", twin); err != nil {
-				return fmt.Errorf("step %d: %w", i, err)
-			}
-		}
-	}
-	return want(ctx, s, "key/", twin)
 }
