@@ -29,19 +29,25 @@ type Fake struct {
 	mu sync.Mutex
 	// guarded by mu
 	repos   map[graspsync.RepoRef]*repo
+	left    map[graspsync.RepoRef]*repo // retired
 	dirs    map[string]*repo
 	made    int
-	servers map[graspsync.CloneURL]*Server
-	needs   map[nip34.ObjectID][]nip34.ObjectID
-	left    map[graspsync.RepoRef]departed
-	trees   map[nip34.ObjectID]bool
-	sizes   map[nip34.ObjectID]int64
+	servers map[graspsync.CloneURL]Server
+	known   map[nip34.ObjectID]*object
 	calls   []Call
 	fail    func(op string) error
-	open    map[string]*quarantine // by folder
+	folders map[string]objects // of open quarantines and of staged objects
 	staged  map[stagedFor][]purgatory.Upload
-	folders map[string]map[nip34.ObjectID]struct{} // staged objects by folder
 }
+
+// object is what tests have set about an object.
+type object struct {
+	needs []nip34.ObjectID
+	size  int64
+	tree  bool
+}
+
+type objects map[nip34.ObjectID]struct{}
 
 // stagedFor is the event of staged objects, with its repository.
 type stagedFor struct {
@@ -57,18 +63,14 @@ var ErrHalfDone = errors.New("killed half-way")
 // ErrLocked is wrapped by UpdateRefs while locks of a killed process exist.
 var ErrLocked = errors.New("a ref is locked")
 
-type departed struct {
-	*repo
-	until time.Time
-}
-
 type repo struct {
 	ref     graspsync.RepoRef
 	dir     string
 	lock    chan struct{} // one slot
-	objects map[nip34.ObjectID]struct{}
+	objects objects
 	refs    refplan.Refs
-	locked  bool // by a killed process
+	locked  bool      // by a killed process
+	until   time.Time // end of its time after it was retired
 	// unnamed contains the objects that the last Maintain found unreferenced, with the time since
 	// then.
 	unnamed map[nip34.ObjectID]time.Time
@@ -83,49 +85,48 @@ var (
 // New returns a Fake without repositories and servers.
 func New() *Fake {
 	return &Fake{
-		repos: make(map[graspsync.RepoRef]*repo), dirs: make(map[string]*repo),
-		servers: make(map[graspsync.CloneURL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
-		staged: make(map[stagedFor][]purgatory.Upload), folders: make(map[string]map[nip34.ObjectID]struct{}),
-		left:  make(map[graspsync.RepoRef]departed),
-		trees: make(map[nip34.ObjectID]bool), sizes: make(map[nip34.ObjectID]int64),
-		open: make(map[string]*quarantine),
+		repos: make(map[graspsync.RepoRef]*repo), left: make(map[graspsync.RepoRef]*repo), dirs: make(map[string]*repo),
+		servers: make(map[graspsync.CloneURL]Server), known: make(map[nip34.ObjectID]*object),
+		folders: make(map[string]objects), staged: make(map[stagedFor][]purgatory.Upload),
 	}
+}
+
+// object returns what is known of an object. The caller holds f.mu.
+func (f *Fake) object(id nip34.ObjectID) *object {
+	o := f.known[id]
+	if o == nil {
+		o = &object{size: 1} // each object of git has a size
+		f.known[id] = o
+	}
+	return o
 }
 
 // Tree makes an object a tree. Other objects are commits.
 func (f *Fake) Tree(id nip34.ObjectID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.trees[id] = true
+	f.object(id).tree = true
 }
 
-// Size sets the size of an object.
+// Size sets the size of an object. It is 1 at first.
 func (f *Fake) Size(id nip34.ObjectID, bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sizes[id] = bytes
+	f.object(id).size = bytes
 }
 
-// Bytes returns the size set by Size, or 0.
+// Bytes returns the size of an object.
 func (f *Fake) Bytes(id nip34.ObjectID) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.sizes[id]
+	return f.object(id).size
 }
 
-// size returns 1 unless Size was called, because each object of git has a size.
-func (f *Fake) size(id nip34.ObjectID) int64 {
-	if bytes, set := f.sizes[id]; set {
-		return bytes
-	}
-	return 1
-}
-
-func (f *Fake) kind(id nip34.ObjectID) refplan.Kind {
-	if f.trees[id] {
-		return refplan.Tree
-	}
-	return refplan.Commit
+// Needs sets the objects that an object needs to be complete.
+func (f *Fake) Needs(id nip34.ObjectID, others ...nip34.ObjectID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.object(id).needs = others
 }
 
 // FailWith sets a function that returns the error of each operation, or nil. Operations are
@@ -136,6 +137,16 @@ func (f *Fake) FailWith(fail func(op string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = fail
+}
+
+// do runs an operation with f.mu, unless it fails by FailWith.
+func (f *Fake) do(op string, run func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failure(op); err != nil {
+		return err
+	}
+	return run()
 }
 
 // failure returns the error of an operation. The caller holds f.mu, which failure unlocks during
@@ -155,11 +166,15 @@ func (f *Fake) Push(ref graspsync.RepoRef, refs map[nip34.RefName]nip34.ObjectID
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.repos[ref]
-	for _, id := range objects {
-		r.objects[id] = struct{}{}
-	}
+	r.objects.add(objects)
 	maps.Copy(r.refs.At, refs)
 	maps.DeleteFunc(r.refs.At, func(_ nip34.RefName, id nip34.ObjectID) bool { return id.IsZero() })
+}
+
+func (o objects) add(ids []nip34.ObjectID) {
+	for _, id := range ids {
+		o[id] = struct{}{}
+	}
 }
 
 // Put adds objects without refs to a repository, and creates the repository if it does not exist.
@@ -216,18 +231,17 @@ func (f *Fake) Create(_ context.Context, ref graspsync.RepoRef, format nip34.Obj
 	if r := f.repos[ref]; r != nil && (r.refs.Format == format || len(r.refs.At) > 0) {
 		return nil
 	}
-	if d, left := f.left[ref]; left && f.repos[ref] == nil && time.Now().Before(d.until) {
+	if d := f.left[ref]; d != nil && f.repos[ref] == nil && time.Now().Before(d.until) {
 		delete(f.left, ref)
-		f.repos[ref], f.dirs[d.dir] = d.repo, d.repo
+		f.repos[ref] = d
 		if d.refs.Format == format || len(d.refs.At) > 0 {
 			return nil
 		}
 	}
 	f.made++ // each folder has another name
 	r := &repo{
-		ref: ref, dir: fmt.Sprintf("/fake/%d", f.made), lock: make(chan struct{}, 1),
-		objects: make(map[nip34.ObjectID]struct{}),
-		refs:    refplan.Refs{At: make(map[nip34.RefName]nip34.ObjectID), Format: format},
+		ref: ref, dir: fmt.Sprintf("/fake/%d", f.made), lock: make(chan struct{}, 1), objects: make(objects),
+		refs: refplan.Refs{At: make(map[nip34.RefName]nip34.ObjectID), Format: format},
 	}
 	f.repos[ref], f.dirs[r.dir] = r, r
 	return nil
@@ -294,7 +308,8 @@ func (f *Fake) Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Dura
 	case err != nil:
 		return false, err
 	default:
-		f.left[ref] = departed{f.repos[ref], time.Now().Add(keep)}
+		f.left[ref] = f.repos[ref]
+		f.left[ref].until = time.Now().Add(keep)
 		delete(f.repos, ref)
 		kept = true
 	}
@@ -327,33 +342,19 @@ func (f *Fake) remove(ref graspsync.RepoRef) (removed bool, err error) {
 func (f *Fake) Kept(ref graspsync.RepoRef) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d, kept := f.left[ref]
-	return kept && time.Now().Before(d.until)
+	d := f.left[ref]
+	return d != nil && time.Now().Before(d.until)
 }
 
 // complete reports whether a and b contain an object with all objects that it needs. The caller
 // holds f.mu.
-func (f *Fake) complete(a, b map[nip34.ObjectID]struct{}, id nip34.ObjectID) bool {
+func (f *Fake) complete(a, b objects, id nip34.ObjectID) bool {
 	_, inA := a[id]
 	_, inB := b[id]
-	return (inA || inB) && !slices.ContainsFunc(f.needs[id], func(o nip34.ObjectID) bool { return !f.complete(a, b, o) })
+	return (inA || inB) && len(f.missing(a, b, f.object(id).needs)) == 0
 }
 
-// reach returns ids and all objects that they need. The caller holds f.mu.
-func (f *Fake) reach(ids []nip34.ObjectID) map[nip34.ObjectID]struct{} {
-	all, todo := make(map[nip34.ObjectID]struct{}), slices.Clone(ids)
-	for len(todo) > 0 {
-		id := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if _, known := all[id]; !known {
-			all[id] = struct{}{}
-			todo = append(todo, f.needs[id]...)
-		}
-	}
-	return all
-}
-
-func (f *Fake) missing(a, b map[nip34.ObjectID]struct{}, ids []nip34.ObjectID) (out []nip34.ObjectID) {
+func (f *Fake) missing(a, b objects, ids []nip34.ObjectID) (out []nip34.ObjectID) {
 	for _, id := range ids {
 		if !f.complete(a, b, id) {
 			out = append(out, id)
@@ -362,58 +363,65 @@ func (f *Fake) missing(a, b map[nip34.ObjectID]struct{}, ids []nip34.ObjectID) (
 	return out
 }
 
-// Missing implements [gitops.Operations].
-func (f *Fake) Missing(_ context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("missing"); err != nil {
-		return nil, err
+// reach returns ids and all objects that they need. The caller holds f.mu.
+func (f *Fake) reach(ids []nip34.ObjectID) objects {
+	all := make(objects)
+	for todo := slices.Clone(ids); len(todo) > 0; todo = todo[1:] {
+		if _, known := all[todo[0]]; !known {
+			all[todo[0]] = struct{}{}
+			todo = append(todo, f.object(todo[0]).needs...)
+		}
 	}
-	return f.missing(f.dirs[dir].objects, nil, ids), nil
+	return all
+}
+
+// Missing implements [gitops.Operations].
+func (f *Fake) Missing(_ context.Context, dir string, ids []nip34.ObjectID) (missing []nip34.ObjectID, err error) {
+	err = f.do("missing", func() error {
+		missing = f.missing(f.dirs[dir].objects, nil, ids)
+		return nil
+	})
+	return missing, err
 }
 
 // Stat implements [gitops.Operations].
-func (f *Fake) Stat(_ context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("probe"); err != nil {
-		return nil, err
-	}
-	kinds := make(map[nip34.ObjectID]refplan.Kind)
-	for _, id := range ids {
-		if _, there := f.dirs[dir].objects[id]; there {
-			kinds[id] = f.kind(id)
+func (f *Fake) Stat(_ context.Context, dir string, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]refplan.Kind, err error) {
+	kinds = make(map[nip34.ObjectID]refplan.Kind)
+	err = f.do("probe", func() error {
+		for _, id := range ids {
+			if _, exists := f.dirs[dir].objects[id]; exists && f.object(id).tree {
+				kinds[id] = refplan.Tree
+			} else if exists {
+				kinds[id] = refplan.Commit
+			}
 		}
-	}
-	return kinds, nil
+		return nil
+	})
+	return kinds, err
 }
 
 // DiskUsage implements [gitops.Operations].
-func (f *Fake) DiskUsage(_ context.Context, _ string, ids, but []nip34.ObjectID) (sum int64, _ error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("weigh"); err != nil {
-		return 0, err
-	}
-	others := f.reach(but)
-	for id := range f.reach(ids) {
-		if _, other := others[id]; !other {
-			sum += f.size(id)
+func (f *Fake) DiskUsage(_ context.Context, _ string, ids, but []nip34.ObjectID) (sum int64, err error) {
+	err = f.do("weigh", func() error {
+		others := f.reach(but)
+		for id := range f.reach(ids) {
+			if _, other := others[id]; !other {
+				sum += f.object(id).size
+			}
 		}
-	}
-	return sum, nil
+		return nil
+	})
+	return sum, err
 }
 
 // Refs implements [gitops.Operations].
-func (f *Fake) Refs(_ context.Context, dir string) (refplan.Refs, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("refs"); err != nil {
-		return refplan.Refs{}, err
-	}
-	refs := f.dirs[dir].refs
-	refs.At = maps.Clone(refs.At)
-	return refs, nil
+func (f *Fake) Refs(_ context.Context, dir string) (refs refplan.Refs, err error) {
+	err = f.do("refs", func() error {
+		refs = f.dirs[dir].refs
+		refs.At = maps.Clone(refs.At)
+		return nil
+	})
+	return refs, err
 }
 
 // UpdateRefs implements [gitops.Operations].
@@ -428,7 +436,7 @@ func (f *Fake) UpdateRefs(_ context.Context, dir string, changes []refplan.RefCh
 	if r.locked {
 		return fmt.Errorf("%w in %s", ErrLocked, dir)
 	}
-	if unfit := f.unfit(r, changes); unfit != "" {
+	if unfit := f.unfit(updated(r.refs.At, changes), changes); unfit != "" {
 		return fmt.Errorf("%w: %s", gitops.ErrInvalidRefs, unfit)
 	}
 	for _, c := range changes {
@@ -439,40 +447,38 @@ func (f *Fake) UpdateRefs(_ context.Context, dir string, changes []refplan.RefCh
 	if err != nil {
 		changes, head, r.locked = changes[:len(changes)/2], nip34.RefName{}, true
 	}
-	for _, c := range changes {
-		if c.New.IsZero() {
-			delete(r.refs.At, c.Name)
-		} else {
-			r.refs.At[c.Name] = c.New
-		}
-	}
+	r.refs.At = updated(r.refs.At, changes)
 	if !head.IsZero() {
 		r.refs.Head = head
 	}
 	return err
 }
 
-// unfit returns a ref that git would refuse: a branch that is no commit, or a name below the name
-// of another ref.
-func (f *Fake) unfit(r *repo, changes []refplan.RefChange) string {
-	after := maps.Clone(r.refs.At)
+// updated returns refs after changes.
+func updated(refs map[nip34.RefName]nip34.ObjectID, changes []refplan.RefChange) map[nip34.RefName]nip34.ObjectID {
+	after := maps.Clone(refs)
 	for _, c := range changes {
-		if c.New.IsZero() {
+		if after[c.Name] = c.New; c.New.IsZero() {
 			delete(after, c.Name)
-		} else {
-			after[c.Name] = c.New
 		}
 	}
+	return after
+}
+
+// unfit returns a changed ref that git would refuse: a branch that is no commit, or a name below
+// the name of another ref.
+func (f *Fake) unfit(after map[nip34.RefName]nip34.ObjectID, changes []refplan.RefChange) string {
 	for _, c := range changes {
+		name := c.Name.String()
 		if c.New.IsZero() {
 			continue
 		}
-		if strings.HasPrefix(c.Name.String(), "refs/heads/") && f.kind(c.New) != refplan.Commit {
-			return c.Name.String()
+		if strings.HasPrefix(name, "refs/heads/") && f.object(c.New).tree {
+			return name
 		}
 		for other := range after {
-			if strings.HasPrefix(other.String(), c.Name.String()+"/") || strings.HasPrefix(c.Name.String(), other.String()+"/") {
-				return c.Name.String()
+			if strings.HasPrefix(other.String(), name+"/") || strings.HasPrefix(name, other.String()+"/") {
+				return name
 			}
 		}
 	}
@@ -481,15 +487,14 @@ func (f *Fake) unfit(r *repo, changes []refplan.RefChange) string {
 
 // CopyObjects implements [gitops.Operations].
 func (f *Fake) CopyObjects(_ context.Context, from, to string, ids []nip34.ObjectID) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("share"); err != nil {
-		return err
-	}
-	a := f.dirs[from]
-	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return !f.complete(a.objects, nil, id) })
-	maps.Copy(f.dirs[to].objects, f.reach(ids))
-	return nil
+	return f.do("share", func() error {
+		for _, id := range ids {
+			if f.complete(f.dirs[from].objects, nil, id) {
+				maps.Copy(f.dirs[to].objects, f.reach([]nip34.ObjectID{id}))
+			}
+		}
+		return nil
+	})
 }
 
 // Stage stages objects for an event, like a push before the event. tip is the pushed tip.
@@ -499,9 +504,7 @@ func (f *Fake) Stage(ref graspsync.RepoRef, id graspsync.EventID, tip nip34.Obje
 	f.made++
 	dir := fmt.Sprintf("/staged/%d", f.made)
 	f.folders[dir] = make(map[nip34.ObjectID]struct{})
-	for _, o := range objects {
-		f.folders[dir][o] = struct{}{}
-	}
+	f.folders[dir].add(objects)
 	k := stagedFor{ref, id}
 	f.staged[k] = append(f.staged[k], purgatory.Upload{Tip: tip, Dir: dir, Discard: func() { f.unstage(k, dir) }})
 }
@@ -515,13 +518,11 @@ func (f *Fake) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.U
 }
 
 func (f *Fake) unstage(event stagedFor, dir string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.failure("unstage") != nil {
-		return
-	}
-	delete(f.folders, dir)
-	f.staged[event] = slices.DeleteFunc(f.staged[event], func(u purgatory.Upload) bool { return u.Dir == dir })
+	_ = f.do("unstage", func() error {
+		delete(f.folders, dir)
+		f.staged[event] = slices.DeleteFunc(f.staged[event], func(u purgatory.Upload) bool { return u.Dir == dir })
+		return nil
+	})
 }
 
 // Reserve implements [purgatory.Repositories]. Everything fits.
@@ -531,31 +532,25 @@ func (f *Fake) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(gra
 
 // ImportPacks implements [gitops.Operations].
 func (f *Fake) ImportPacks(_ context.Context, dir, from string, ids []nip34.ObjectID) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("take"); err != nil {
-		return err
-	}
-	r, came := f.dirs[dir], f.folders[from]
-	if came == nil {
-		return fmt.Errorf("taking objects: %s: %w", from, fs.ErrNotExist)
-	}
-	if missing := f.missing(r.objects, came, ids); len(missing) > 0 {
-		return fmt.Errorf("%w: %v", purgatory.ErrNotServed, missing)
-	}
-	maps.Copy(r.objects, f.reach(ids))
-	return nil
+	return f.do("take", func() error {
+		r, came := f.dirs[dir], f.folders[from]
+		if came == nil {
+			return fmt.Errorf("taking objects: %s: %w", from, fs.ErrNotExist)
+		}
+		if missing := f.missing(r.objects, came, ids); len(missing) > 0 {
+			return fmt.Errorf("%w: %v", purgatory.ErrNotServed, missing)
+		}
+		maps.Copy(r.objects, f.reach(ids))
+		return nil
+	})
 }
 
 // Cleanup implements [gitops.Operations].
 func (f *Fake) Cleanup(_ context.Context, dir string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("tidy"); err != nil {
-		return err
-	}
-	f.dirs[dir].locked = false
-	return nil
+	return f.do("tidy", func() error {
+		f.dirs[dir].locked = false
+		return nil
+	})
 }
 
 // Repair implements [gitops.Operations].
@@ -583,35 +578,36 @@ func (f *Fake) Maintain(ctx context.Context, how gitops.Maintenance) (done gitop
 	if err != nil {
 		return done, err
 	}
-	keep = append(keep, chosen...)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("maintain"); err != nil {
-		return done, err
-	}
-	r := f.dirs[dir]
-	all := f.reach(slices.Concat(keep, slices.Collect(maps.Values(r.refs.At))))
+	err = f.do("maintain", func() error {
+		f.collect(f.dirs[dir], append(keep, chosen...), how, &done)
+		return nil
+	})
+	return done, err
+}
+
+// collect removes unreferenced objects, and remembers those that are within their grace. The caller
+// holds f.mu.
+func (f *Fake) collect(r *repo, keep []nip34.ObjectID, how gitops.Maintenance, done *gitops.Maintained) {
+	named := f.reach(slices.AppendSeq(keep, maps.Values(r.refs.At)))
 	now, old := time.Now(), r.unnamed
 	r.unnamed = make(map[nip34.ObjectID]time.Time)
 	for id := range r.objects {
+		if _, ok := named[id]; ok {
+			continue
+		}
 		since, known := old[id]
-		_, named := all[id]
-		switch {
-		case named:
-		case how.Now, known && now.Sub(since) >= how.Grace:
+		if !known {
+			since = now
+		}
+		if how.Now || known && now.Sub(since) >= how.Grace {
 			delete(r.objects, id)
 			done.Freed++
-		case known:
-			r.unnamed[id] = since
-		default:
-			r.unnamed[id] = now
+			continue
 		}
-		if _, left := r.unnamed[id]; left {
-			done.Unnamed += f.size(id)
-		}
+		r.unnamed[id] = since
+		done.Unnamed += f.object(id).size
 	}
 	done.Pruned = true
-	return done, nil
 }
 
 // Objects returns the sorted ids of the objects in a repository.

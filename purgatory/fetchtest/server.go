@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -35,14 +36,7 @@ type Call struct {
 func (f *Fake) Serve(u graspsync.CloneURL, s Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.servers[u] = &s
-}
-
-// Needs sets the objects that an object needs to be complete.
-func (f *Fake) Needs(id nip34.ObjectID, others ...nip34.ObjectID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.needs[id] = others
+	f.servers[u] = s
 }
 
 // Calls returns the fetches so far.
@@ -54,29 +48,34 @@ func (f *Fake) Calls() []Call {
 
 // Quarantine implements [gitops.Operations].
 func (f *Fake) Quarantine(_ context.Context, dir string) (gitops.Quarantine, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("quarantine"); err != nil {
+	q := &quarantine{f: f, dir: dir}
+	err := f.do("quarantine", func() error {
+		f.made++
+		q.folder = fmt.Sprintf("%s/quarantine-%d", dir, f.made)
+		f.folders[q.folder] = make(objects)
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	f.made++
-	q := &quarantine{f: f, dir: dir, folder: fmt.Sprintf("%s/quarantine-%d", dir, f.made), objects: make(map[nip34.ObjectID]struct{})}
-	f.open[q.folder] = q
 	return q, nil
 }
 
 // Quarantines returns the number of quarantines that were neither promoted nor discarded.
-func (f *Fake) Quarantines() int {
+func (f *Fake) Quarantines() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.open)
+	for folder := range f.folders {
+		if strings.Contains(folder, "/quarantine-") {
+			n++
+		}
+	}
+	return n
 }
 
 type quarantine struct {
-	f       *Fake
-	dir     string
-	folder  string
-	objects map[nip34.ObjectID]struct{} // guarded by f.mu
+	f           *Fake
+	dir, folder string
 }
 
 // Folder implements [gitops.Quarantine].
@@ -87,11 +86,10 @@ func (f *Fake) Fetch(ctx context.Context, r purgatory.FetchRequest) error {
 	f.mu.Lock()
 	f.calls = append(f.calls, Call{At: time.Now(), URL: r.From, Want: slices.Clone(r.Want)})
 	err := f.failure("fetch")
-	s, ok := f.servers[r.From]
+	server, ok := f.servers[r.From]
 	if !ok {
-		s = &Server{Err: purgatory.ErrServerUnusable}
+		server.Err = purgatory.ErrServerUnusable
 	}
-	server := *s
 	f.mu.Unlock()
 	if err != nil {
 		return err
@@ -160,7 +158,7 @@ func (f *Fake) has(s Server, ids []nip34.ObjectID) (found []nip34.ObjectID) {
 		if slices.Contains(s.Objects, id) {
 			found = append(found, id)
 		}
-		found = append(found, f.has(s, f.needs[id])...)
+		found = append(found, f.has(s, f.object(id).needs)...)
 	}
 	return found
 }
@@ -168,43 +166,33 @@ func (f *Fake) has(s Server, ids []nip34.ObjectID) (found []nip34.ObjectID) {
 func (f *Fake) receive(s Server, r purgatory.FetchRequest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	q := f.open[r.Quarantine]
-	if q == nil {
-		return
-	}
-	for _, id := range f.has(s, r.Want) {
-		q.objects[id] = struct{}{}
+	if folder := f.folders[r.Quarantine]; folder != nil {
+		folder.add(f.has(s, r.Want))
 	}
 }
 
 // Missing implements [gitops.Quarantine].
-func (q *quarantine) Missing(_ context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	q.f.mu.Lock()
-	defer q.f.mu.Unlock()
-	if err := q.f.failure("missing"); err != nil {
-		return nil, err
-	}
-	return q.f.missing(q.f.dirs[q.dir].objects, q.objects, ids), nil
+func (q *quarantine) Missing(_ context.Context, ids []nip34.ObjectID) (missing []nip34.ObjectID, err error) {
+	err = q.f.do("missing", func() error {
+		missing = q.f.missing(q.f.dirs[q.dir].objects, q.f.folders[q.folder], ids)
+		return nil
+	})
+	return missing, err
 }
 
 // Promote implements [gitops.Quarantine].
 func (q *quarantine) Promote(context.Context) error {
-	q.f.mu.Lock()
-	defer q.f.mu.Unlock()
-	if err := q.f.failure("promote"); err != nil {
-		return err
-	}
-	maps.Copy(q.f.dirs[q.dir].objects, q.objects)
-	clear(q.objects)
-	delete(q.f.open, q.folder)
-	return nil
+	return q.f.do("promote", func() error {
+		maps.Copy(q.f.dirs[q.dir].objects, q.f.folders[q.folder])
+		delete(q.f.folders, q.folder)
+		return nil
+	})
 }
 
 // Discard implements [gitops.Quarantine].
 func (q *quarantine) Discard() error {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()
-	clear(q.objects)
-	delete(q.f.open, q.folder)
+	delete(q.f.folders, q.folder)
 	return nil
 }

@@ -39,20 +39,17 @@ type Setup struct {
 //	}
 func RunGitFetcher(t *testing.T, open func(t *testing.T) Setup) {
 	for name, test := range map[string]func(t *testing.T, s Setup){
-		"Empty":        testEmpty,
-		"Quarantine":   testQuarantine,
-		"PartOfIt":     testPart,
-		"NotServed":    testNotServed,
-		"Junk":         testJunk,
-		"Gathered":     testGathered,
-		"Discard":      testDiscard,
-		"UpdateRefs":   testUpdateRefs,
-		"AllOrNothing": testAllOrNothing,
-		"Cleanup":      testCleanup,
-		"Share":        testShare,
-		"Probe":        testProbe,
-		"Maintain":     testMaintain,
-		"Cancelled":    testCancelled,
+		"Empty":      testEmpty,
+		"Quarantine": testQuarantine,
+		"Needed":     testNeeded,
+		"NotServed":  testNotServed,
+		"Junk":       testJunk,
+		"Discard":    testDiscard,
+		"UpdateRefs": testUpdateRefs,
+		"Cleanup":    testCleanup,
+		"Share":      testShare,
+		"Probe":      testProbe,
+		"Maintain":   testMaintain,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -67,28 +64,40 @@ func mustRef(t *testing.T, name string) nip34.RefName {
 // fetching is a quarantine with the fetches of a Setup.
 type fetching struct {
 	gitops.Quarantine
+	*testing.T
 	s Setup
 }
 
-// Fetch returns the number of received bytes.
-func (f fetching) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
+// try fetches objects and returns the number of received bytes.
+func (f fetching) try(ctx context.Context, from graspsync.CloneURL, ids ...nip34.ObjectID) (int64, error) {
 	var received atomic.Int64
 	err := f.s.Fetcher.Fetch(ctx, purgatory.FetchRequest{From: from, Want: ids, Dir: f.s.Dir, Quarantine: f.Folder(), Received: &received})
 	return received.Load(), err
 }
 
+func (f fetching) fetch(from graspsync.CloneURL, ids ...nip34.ObjectID) {
+	n, err := f.try(f.Context(), from, ids...)
+	require.NoError(f, err)
+	require.Positive(f, n)
+}
+
+// lacks checks that of ids exactly these are missing in quarantine and repository together.
+func (f fetching) lacks(missing []nip34.ObjectID, ids ...nip34.ObjectID) {
+	got, err := f.Missing(f.Context(), ids)
+	require.NoError(f, err)
+	require.ElementsMatch(f, missing, got)
+}
+
 func (s Setup) quarantine(t *testing.T) fetching {
 	q, err := s.Git.Quarantine(t.Context(), s.Dir)
 	require.NoError(t, err)
-	return fetching{q, s}
+	return fetching{q, t, s}
 }
 
 // bring fetches objects from the full server into the repository.
 func (s Setup) bring(t *testing.T, ids ...nip34.ObjectID) {
 	q := s.quarantine(t)
-	n, err := q.Fetch(t.Context(), s.Full, ids)
-	require.NoError(t, err)
-	require.Positive(t, n)
+	q.fetch(s.Full, ids...)
 	require.NoError(t, q.Promote(t.Context()))
 	require.NoError(t, q.Discard(), "after Promote as well")
 }
@@ -100,44 +109,37 @@ func (s Setup) missing(t *testing.T, dir string, ids ...nip34.ObjectID) []nip34.
 }
 
 func testEmpty(t *testing.T, s Setup) {
-	refs, err := s.Git.Refs(t.Context(), s.Dir)
-	require.NoError(t, err)
+	refs := s.refs(t)
 	require.Empty(t, refs.At)
 	require.Equal(t, s.First.Format(), refs.Format)
 	require.ElementsMatch(t, []nip34.ObjectID{s.First, s.Absent}, s.missing(t, s.Dir, s.First, s.Absent))
 	require.Empty(t, s.missing(t, s.Dir))
 }
 
-// Objects in a quarantine are not in the repository before the promotion.
+// A quarantine combines objects of two servers, which are not in the repository before the
+// promotion. A missing object does not prevent the fetch of other objects.
 func testQuarantine(t *testing.T, s Setup) {
 	q := s.quarantine(t)
-	_, err := q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.Second})
-	require.NoError(t, err)
-	missing, err := q.Missing(t.Context(), []nip34.ObjectID{s.First, s.Second, s.Absent})
-	require.NoError(t, err)
-	require.Equal(t, []nip34.ObjectID{s.Absent}, missing)
+	q.fetch(s.Half, s.Absent, s.First)
+	q.lacks([]nip34.ObjectID{s.Absent, s.Second}, s.First, s.Second, s.Absent)
+	q.fetch(s.Full, s.Second)
+	q.lacks([]nip34.ObjectID{s.Absent}, s.First, s.Second, s.Absent)
 	require.Len(t, s.missing(t, s.Dir, s.First, s.Second), 2)
 	require.NoError(t, q.Promote(t.Context()))
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
 }
 
-// A missing object does not prevent the fetch of other objects.
-func testPart(t *testing.T, s Setup) {
-	q := s.quarantine(t)
-	_, err := q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.Absent, s.First})
-	require.NoError(t, err)
-	missing, err := q.Missing(t.Context(), []nip34.ObjectID{s.Absent, s.First})
-	require.NoError(t, err)
-	require.Equal(t, []nip34.ObjectID{s.Absent}, missing)
-	require.NoError(t, q.Discard())
+// The objects that a wanted object needs come with it.
+func testNeeded(t *testing.T, s Setup) {
+	s.bring(t, s.Second)
+	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
 }
 
 func testNotServed(t *testing.T, s Setup) {
 	q := s.quarantine(t)
-	_, err := q.Fetch(t.Context(), s.None, []nip34.ObjectID{s.First})
+	_, err := q.try(t.Context(), s.None, s.First)
 	require.ErrorIs(t, err, purgatory.ErrNotServed)
-	_, err = q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.First})
-	require.NoError(t, err, "the quarantine is as good as before")
+	q.fetch(s.Full, s.First) // the quarantine is usable as before
 	require.NoError(t, q.Discard())
 }
 
@@ -147,77 +149,63 @@ func testJunk(t *testing.T, s Setup) {
 		return
 	}
 	q := s.quarantine(t)
-	_, err := q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.First})
-	require.NoError(t, err)
-	n, err := q.Fetch(t.Context(), s.Junk, []nip34.ObjectID{s.Second})
+	q.fetch(s.Full, s.First)
+	n, err := q.try(t.Context(), s.Junk, s.Second)
 	require.ErrorIs(t, err, purgatory.ErrNotServed)
 	require.Positive(t, n, "it counts all the same")
-	missing, err := q.Missing(t.Context(), []nip34.ObjectID{s.First, s.Second})
-	require.NoError(t, err)
-	require.Equal(t, []nip34.ObjectID{s.Second}, missing)
+	q.lacks([]nip34.ObjectID{s.Second}, s.First, s.Second)
 	require.NoError(t, q.Promote(t.Context()))
 	require.Empty(t, s.missing(t, s.Dir, s.First))
 }
 
-// A quarantine combines objects of two servers.
-func testGathered(t *testing.T, s Setup) {
-	q := s.quarantine(t)
-	_, err := q.Fetch(t.Context(), s.Half, []nip34.ObjectID{s.First})
-	require.NoError(t, err)
-	_, err = q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.Second})
-	require.NoError(t, err)
-	missing, err := q.Missing(t.Context(), []nip34.ObjectID{s.First, s.Second})
-	require.NoError(t, err)
-	require.Empty(t, missing)
-	require.NoError(t, q.Promote(t.Context()))
-	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
-}
-
+// A fetch ends with its context. A quarantine can be discarded more than once.
 func testDiscard(t *testing.T, s Setup) {
 	q := s.quarantine(t)
-	_, err := q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.First})
-	require.NoError(t, err)
+	q.fetch(s.Full, s.First)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := q.try(canceled, s.Full, s.Second)
+	require.Error(t, err)
 	require.NoError(t, q.Discard())
 	require.NoError(t, q.Discard())
-	require.Len(t, s.missing(t, s.Dir, s.First), 1)
+	require.Len(t, s.missing(t, s.Dir, s.First, s.Second), 2)
 }
+
+func (s Setup) refs(t *testing.T) refplan.Refs {
+	refs, err := s.Git.Refs(t.Context(), s.Dir)
+	require.NoError(t, err)
+	return refs
+}
+
+func (s Setup) move(t *testing.T, head nip34.RefName, changes ...refplan.RefChange) {
+	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, changes, head))
+}
+
+func (s Setup) cleanup(t *testing.T) { require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir)) }
 
 func testUpdateRefs(t *testing.T, s Setup) {
 	s.bring(t, s.Second)
 	main, dev := mustRef(t, "refs/heads/main"), mustRef(t, "refs/heads/dev")
-	align := func(head nip34.RefName, changes ...refplan.RefChange) {
-		require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, changes, head))
-	}
-	align(dev, refplan.RefChange{Name: main, New: s.First}, refplan.RefChange{Name: dev, New: s.First})
-	align(main, refplan.RefChange{Name: main, Old: s.First, New: s.Second}, refplan.RefChange{Name: dev, Old: s.First})
-	align(nip34.RefName{})
-	refs, err := s.Git.Refs(t.Context(), s.Dir)
-	require.NoError(t, err)
-	require.Equal(t, refplan.Refs{At: map[nip34.RefName]nip34.ObjectID{main: s.Second}, Head: main, Format: s.First.Format()}, refs)
-}
-
-// A concurrently moved ref fails all changes.
-func testAllOrNothing(t *testing.T, s Setup) {
-	s.bring(t, s.Second)
-	main, dev := mustRef(t, "refs/heads/main"), mustRef(t, "refs/heads/dev")
-	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []refplan.RefChange{{Name: main, New: s.First}}, main))
+	s.move(t, dev, refplan.RefChange{Name: main, New: s.First}, refplan.RefChange{Name: dev, New: s.First})
+	s.move(t, main, refplan.RefChange{Name: main, Old: s.First, New: s.Second}, refplan.RefChange{Name: dev, Old: s.First})
+	s.move(t, nip34.RefName{})
+	want := refplan.Refs{At: map[nip34.RefName]nip34.ObjectID{main: s.Second}, Head: main, Format: s.First.Format()}
+	require.Equal(t, want, s.refs(t))
+	// A concurrently moved ref fails all changes.
 	err := s.Git.UpdateRefs(t.Context(), s.Dir, []refplan.RefChange{
-		{Name: dev, New: s.First}, {Name: main, Old: s.Second, New: s.First},
+		{Name: dev, New: s.First}, {Name: main, Old: s.First, New: s.First},
 	}, dev)
 	require.ErrorIs(t, err, gitops.ErrChanged)
-	refs, err := s.Git.Refs(t.Context(), s.Dir)
-	require.NoError(t, err)
-	require.Equal(t, map[nip34.RefName]nip34.ObjectID{main: s.First}, refs.At)
-	require.Equal(t, main, refs.Head)
+	require.Equal(t, want, s.refs(t))
 }
 
 // Cleanup may be called at any time and keeps objects of refs.
 func testCleanup(t *testing.T, s Setup) {
-	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
+	s.cleanup(t)
 	s.bring(t, s.Second)
 	main := mustRef(t, "refs/heads/main")
-	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []refplan.RefChange{{Name: main, New: s.Second}}, main))
-	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
+	s.move(t, main, refplan.RefChange{Name: main, New: s.Second})
+	s.cleanup(t)
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
 }
 
@@ -244,7 +232,7 @@ func testShare(t *testing.T, s Setup) {
 // immediately.
 func testMaintain(t *testing.T, s Setup) {
 	s.bring(t, s.Second)
-	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
+	s.cleanup(t)
 	var choose []nip34.ObjectID
 	maintain := func(now bool, keep ...nip34.ObjectID) {
 		locked, chosen := 0, 0
@@ -254,9 +242,7 @@ func testMaintain(t *testing.T, s Setup) {
 				require.Equal(t, 1, locked)
 				return s.Dir, func() { locked-- }, nil
 			},
-			Keep: func(context.Context) ([]nip34.ObjectID, error) {
-				return keep, nil
-			},
+			Keep: func(context.Context) ([]nip34.ObjectID, error) { return keep, nil },
 			Choose: func(_ context.Context, dir string) ([]nip34.ObjectID, error) {
 				require.Zero(t, locked, "without the lock")
 				require.Equal(t, s.Dir, dir)
@@ -271,17 +257,17 @@ func testMaintain(t *testing.T, s Setup) {
 	}
 	maintain(false)
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "within its grace")
-	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
+	s.cleanup(t)
 	maintain(true, s.Second, s.Absent)
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "it was to be kept")
-	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
+	s.cleanup(t)
 	choose = []nip34.ObjectID{s.Absent, s.Second}
 	maintain(true)
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "it was chosen")
 	choose = nil
-	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
+	s.cleanup(t)
 	main := mustRef(t, "refs/heads/main")
-	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []refplan.RefChange{{Name: main, New: s.First}}, main))
+	s.move(t, main, refplan.RefChange{Name: main, New: s.First})
 	maintain(true)
 	require.Equal(t, []nip34.ObjectID{s.Second}, s.missing(t, s.Dir, s.First, s.Second))
 	boom := errors.New("boom")
@@ -289,15 +275,4 @@ func testMaintain(t *testing.T, s Setup) {
 		Lock: func(context.Context) (string, func(), error) { return "", nil, boom },
 	})
 	require.ErrorIs(t, err, boom)
-}
-
-// A fetch ends with its context.
-func testCancelled(t *testing.T, s Setup) {
-	q := s.quarantine(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := q.Fetch(ctx, s.Full, []nip34.ObjectID{s.First})
-	require.Error(t, err)
-	require.NoError(t, q.Discard())
-	require.Len(t, s.missing(t, s.Dir, s.First), 1)
 }
