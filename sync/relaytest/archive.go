@@ -7,10 +7,15 @@ import (
 	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/nip34"
 )
 
 type record struct {
 	ev        *nostr.Event
+	parsed    graspsync.Event
 	size      int          // bytes of its JSON
 	forged    *nostr.Event // created on first use
 	forgedHow Forgery
@@ -30,7 +35,7 @@ type archive struct {
 	current map[string]*record   // address -> newest version
 	byTag   map[string][]*record // name + value; can contain removed records
 	byKind  map[int][]*record    // can contain removed records
-	deleted map[string]nostr.Timestamp
+	deleted nip34.Tombstones
 	sorted  []*record // all of byID in order, nil if outdated
 }
 
@@ -40,7 +45,6 @@ func newArchive() *archive {
 		current: make(map[string]*record),
 		byTag:   make(map[string][]*record),
 		byKind:  make(map[int][]*record),
-		deleted: make(map[string]nostr.Timestamp),
 	}
 }
 
@@ -53,17 +57,14 @@ func orderRecords(a, b *record) int { return order(a.ev, b.ev) }
 
 // address returns the address of a replaceable or addressable event, "" for other events.
 func address(ev *nostr.Event) string {
-	prefix := strconv.Itoa(ev.Kind) + ":" + ev.PubKey + ":"
-	switch k := ev.Kind; {
-	case k == 0 || k == 3 || 10000 <= k && k < 20000:
-		return prefix
-	case 30000 <= k && k < 40000:
-		return prefix + ev.Tags.GetD()
+	identifier := ""
+	if nostr.IsAddressableKind(ev.Kind) {
+		identifier = ev.Tags.GetD()
+	} else if !nostr.IsReplaceableKind(ev.Kind) {
+		return ""
 	}
-	return ""
+	return strconv.Itoa(ev.Kind) + ":" + ev.PubKey + ":" + identifier
 }
-
-func ephemeral(kind int) bool { return 20000 <= kind && kind < 30000 }
 
 // add stores ev and executes it if it is a deletion. If ev is not stored, it returns nil and the
 // reason.
@@ -71,15 +72,14 @@ func (a *archive) add(ev *nostr.Event) (*record, string) {
 	if a.byID[ev.ID] != nil {
 		return nil, archiveDuplicate
 	}
-	addr := address(ev)
-	if a.covered(ev, addr) {
+	rec := &record{ev: ev, parsed: eventtest.Of(ev), size: len(ev.String())}
+	if a.deleted.Cover(rec.parsed) {
 		return nil, archiveDeleted
 	}
-	rec := &record{ev: ev, size: len(ev.String())}
-	if ephemeral(ev.Kind) {
+	if nostr.IsEphemeralKind(ev.Kind) {
 		return rec, ""
 	}
-	if addr != "" {
+	if addr := address(ev); addr != "" {
 		if old := a.current[addr]; old != nil {
 			if order(old.ev, ev) < 0 {
 				return nil, archiveOlder
@@ -97,43 +97,24 @@ func (a *archive) add(ev *nostr.Event) (*record, string) {
 	}
 	a.sorted = nil
 	if ev.Kind == nostr.KindDeletion {
-		a.execute(ev)
+		a.execute(rec.parsed)
 	}
 	return rec, ""
 }
 
-// covered reports whether a stored deletion covers ev.
-func (a *archive) covered(ev *nostr.Event, addr string) bool {
-	if ev.Kind == nostr.KindDeletion {
-		return false
+func (a *archive) execute(deletion graspsync.Event) {
+	a.deleted.Add(deletion)
+	ids, addresses := nip34.Deletes(deletion)
+	var targets []*record
+	for _, id := range ids {
+		targets = append(targets, a.byID[id.String()])
 	}
-	if _, ok := a.deleted[ev.PubKey+ev.ID]; ok {
-		return true
+	for _, at := range addresses {
+		targets = append(targets, a.current[at.String()])
 	}
-	until, ok := a.deleted[addr]
-	return ok && addr != "" && ev.CreatedAt <= until
-}
-
-func (a *archive) execute(deletion *nostr.Event) {
-	for _, tag := range deletion.Tags {
-		if len(tag) < 2 {
-			continue
-		}
-		switch tag[0] {
-		case "e":
-			a.deleted[deletion.PubKey+tag[1]] = deletion.CreatedAt
-			if rec := a.byID[tag[1]]; rec != nil && a.covered(rec.ev, address(rec.ev)) {
-				a.drop(rec)
-			}
-		case "a":
-			parts := strings.SplitN(tag[1], ":", 3)
-			if len(parts) < 3 || parts[1] != deletion.PubKey {
-				continue
-			}
-			a.deleted[tag[1]] = max(a.deleted[tag[1]], deletion.CreatedAt)
-			if rec := a.current[tag[1]]; rec != nil && a.covered(rec.ev, tag[1]) {
-				a.drop(rec)
-			}
+	for _, rec := range targets {
+		if rec != nil && a.deleted.Cover(rec.parsed) {
+			a.drop(rec)
 		}
 	}
 }

@@ -6,53 +6,51 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-func quote(s string) string {
+func encode(f frame) []byte {
+	m := &f.msg
+	var parts []any
+	switch m.Type {
+	case wire.TypeEvent:
+		parts = []any{"EVENT", m.Sub, json.RawMessage(m.Event.String())}
+	case wire.TypeEOSE:
+		parts = []any{"EOSE", m.Sub}
+		if hint := map[wire.Hint]string{wire.HintFinish: "finish", wire.HintMore: "more"}[m.Hint]; hint != "" {
+			parts = append(parts, []string{hint})
+		}
+	case wire.TypeClosed:
+		parts = []any{"CLOSED", m.Sub, m.Text}
+	case wire.TypeNegErr:
+		parts = []any{"NEG-ERR", m.Sub, m.Text}
+		if f.negError {
+			parts[0] = "NEG-ERROR"
+		}
+		if m.Max > 0 {
+			parts = append(parts, m.Max)
+		}
+	case wire.TypeNotice:
+		parts = []any{"NOTICE", m.Text}
+	case wire.TypeAuth:
+		parts = []any{"AUTH", m.Text}
+	case wire.TypeOK:
+		parts = []any{"OK", m.ID.String(), m.Accepted, m.Text}
+	case wire.TypeNegMsg:
+		parts = []any{"NEG-MSG", m.Sub, hex.EncodeToString(m.Payload)}
+	}
+	return toJSON(parts)
+}
+
+func toJSON(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil { // cannot fail for a string
-		return `""`
-	}
-	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
-}
-
-func encode(f frame) []byte {
-	m := &f.msg
-	label := map[wire.Type]string{
-		wire.TypeEvent: "EVENT", wire.TypeEOSE: "EOSE", wire.TypeClosed: "CLOSED", wire.TypeNotice: "NOTICE", wire.TypeOK: "OK",
-		wire.TypeAuth: "AUTH", wire.TypeNegMsg: "NEG-MSG", wire.TypeNegErr: "NEG-ERR",
-	}[m.Type]
-	if f.negError {
-		label = strings.Replace(label, "NEG-ERR", "NEG-ERROR", 1)
-	}
-	parts := []string{quote(label)}
-	switch m.Type {
-	case wire.TypeEvent:
-		parts = append(parts, quote(m.Sub), m.Event.String())
-	case wire.TypeEOSE:
-		parts = append(parts, quote(m.Sub))
-		if hint := map[wire.Hint]string{wire.HintFinish: `["finish"]`, wire.HintMore: `["more"]`}[m.Hint]; hint != "" {
-			parts = append(parts, hint)
-		}
-	case wire.TypeClosed, wire.TypeNegErr:
-		if parts = append(parts, quote(m.Sub), quote(m.Text)); m.Max > 0 {
-			parts = append(parts, fmt.Sprint(m.Max))
-		}
-	case wire.TypeNotice, wire.TypeAuth:
-		parts = append(parts, quote(m.Text))
-	case wire.TypeOK:
-		parts = append(parts, quote(m.ID.String()), fmt.Sprint(m.Accepted), quote(m.Text))
-	case wire.TypeNegMsg:
-		parts = append(parts, quote(m.Sub), quote(hex.EncodeToString(m.Payload)))
-	}
-	return []byte("[" + strings.Join(parts, ",") + "]")
+	_ = enc.Encode(v) // cannot fail for these values
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 var errMalformed = errors.New("malformed")

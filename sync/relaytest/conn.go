@@ -11,7 +11,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/filters"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -190,7 +189,7 @@ func (c *Conn) ReceiveText(ctx context.Context) ([]byte, error) {
 
 func (c *Conn) receive(ctx context.Context) (frame, error) {
 	if !c.inRecv.enter() {
-		c.violate(ViolationConcurrentUse, "Receive was called while another Receive ran", "")
+		c.violate(ViolationConcurrentUse, "Receive was called while another Receive ran")
 	}
 	defer c.inRecv.leave()
 	for {
@@ -295,7 +294,7 @@ func (c *Conn) Send(ctx context.Context, req wire.Request) error {
 
 func (c *Conn) send(ctx context.Context, req wire.Request, size int) error {
 	if !c.inSend.enter() {
-		c.violate(ViolationConcurrentUse, "Send was called while another Send ran", "")
+		c.violate(ViolationConcurrentUse, "Send was called while another Send ran")
 	}
 	defer c.inSend.leave()
 	for {
@@ -333,15 +332,14 @@ func (c *Conn) writable() bool {
 func (c *Conn) SendText(ctx context.Context, text []byte) error {
 	req, err := decode(text)
 	if err != nil {
-		c.violate(ViolationMalformed, err.Error(), "")
-		if !c.another() {
-			c.end(errBusy)
-			return nil
-		}
 		c.relay.mu.Lock()
-		text := strings.Replace(c.relay.program.malformed, "%v", err.Error(), 1)
-		c.say(wire.Message{Type: wire.TypeNotice, Text: text})
+		c.note(ViolationMalformed, err.Error(), "")
+		within := c.spend(rateMessages, c.relay.behavior.MessageRate)
+		c.say(wire.Message{Type: wire.TypeNotice, Text: strings.Replace(c.relay.program.malformed, "%v", err.Error(), 1)})
 		c.relay.mu.Unlock()
+		if !within {
+			c.end(errBusy)
+		}
 		c.stir()
 		return nil
 	}
@@ -376,32 +374,35 @@ func (c *Conn) handle(req wire.Request, size int) error {
 	r.traffic.BytesReceived += int64(size)
 	c.inspect(req, size)
 	b := r.behavior
+	var cause error
+	switch {
+	case exceeds(size, b.MaxMessage) || exceeds(size, c.info.MaxMessageLength):
+		cause = errLarge
+	case !c.spend(rateMessages, b.MessageRate):
+		cause = errBusy
+	}
 	r.mu.Unlock()
-
-	if exceeds(size, b.MaxMessage) || exceeds(size, c.info.MaxMessageLength) {
-		return errLarge
-	}
-	if !c.another() {
-		return errBusy
-	}
-	if b.Handle == nil || !b.Handle(&ConnScript{conn: c}, req) {
+	if cause == nil && (b.Handle == nil || !b.Handle(&ConnScript{conn: c}, req)) {
 		c.process(req, size)
 	}
-	return nil
-}
-
-func (c *Conn) another() bool {
-	c.relay.mu.Lock()
-	defer c.relay.mu.Unlock()
-	return c.spend(rateMessages, c.relay.behavior.MessageRate)
+	return cause
 }
 
 func (c *Conn) process(req wire.Request, size int) {
+	scripted := c.relay.scriptedRefusal(req)
+	c.relay.mu.Lock()
+	defer c.relay.mu.Unlock()
+	if c.closed {
+		return
+	}
 	switch req.Type {
 	case wire.TypeReq:
-		c.request(req, size)
+		c.request(req, size, scripted)
 	case wire.TypeClose:
-		c.unsubscribe(req.Sub)
+		c.drop(req.Sub, c.relay.behavior.LateEvents)
+		if c.asking == req.Sub {
+			c.asking = ""
+		}
 	case wire.TypePublish:
 		c.accept(req.Event, size-len(`["EVENT",]`))
 	case wire.TypeAnswer:
@@ -411,9 +412,7 @@ func (c *Conn) process(req wire.Request, size int) {
 	case wire.TypeNegSend:
 		c.negSend(req)
 	case wire.TypeNegClose:
-		c.relay.mu.Lock()
 		delete(c.negs, req.Sub)
-		c.relay.mu.Unlock()
 	}
 }
 
@@ -429,41 +428,33 @@ func (c *Conn) accept(ev *nostr.Event, size int) {
 	if err != nil {
 		return
 	}
-	c.relay.mu.Lock()
-	most, outcomes := c.relay.behavior.MaxEvent, c.relay.program.outcomes
-	c.relay.mu.Unlock()
 	var out outcome
-	switch {
+	switch most := c.relay.behavior.MaxEvent; {
 	case exceeds(size, most):
 		out.text = fmt.Sprintf("invalid: %d bytes, more than %d", size, most)
-	case !ev.CheckID() || !signed(ev):
+	case !genuine(ev):
 		out.text = "invalid: id or signature"
 	default:
 		out.accepted, out.text = c.relay.publish(ev)
-		if o, ok := outcomes[out.text]; ok && !out.accepted {
+		if o, ok := c.relay.program.outcomes[out.text]; ok && !out.accepted {
 			out = o
 		}
 	}
-	c.relay.mu.Lock()
-	defer c.relay.mu.Unlock()
 	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: out.accepted, Text: out.text})
 }
 
 func (c *Conn) authenticate(ev *nostr.Event) {
-	id, idErr := graspsync.ParseEventID(ev.ID)
-	genuine := idErr == nil && ev.CheckID() && signed(ev)
-	c.relay.mu.Lock()
-	defer c.relay.mu.Unlock()
-	fault := c.authFault(ev, genuine, c.relay.program.authAge)
+	id, _ := graspsync.ParseEventID(ev.ID)
+	fault := c.authFault(ev, c.relay.program.authAge)
 	c.authed = c.authed || fault == ""
 	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: fault == "", Text: fault})
 }
 
-func (c *Conn) authFault(ev *nostr.Event, genuine bool, age time.Duration) string {
+func (c *Conn) authFault(ev *nostr.Event, age time.Duration) string {
 	relay, err := graspsync.ParseRelayURL(tagValue(ev, "relay"))
 	_, known := c.challenges[tagValue(ev, "challenge")]
 	switch {
-	case !genuine:
+	case !genuine(ev):
 		return faultEvent
 	case ev.Kind != nostr.KindClientAuthentication:
 		return faultKind
@@ -479,13 +470,7 @@ func (c *Conn) authFault(ev *nostr.Event, genuine bool, age time.Duration) strin
 
 func (c *Conn) negOpen(req wire.Request) {
 	r := c.relay
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c.closed {
-		return
-	}
-	off := r.behavior.off()
-	if off && r.behavior.Software != SoftwareAny {
+	if r.behavior.off() && r.behavior.Software != SoftwareAny {
 		c.refuseNeg(req.Sub) // a program without NIP-77 checks nothing else
 		return
 	}
@@ -530,27 +515,20 @@ func (c *Conn) refuseNeg(sub string) bool {
 }
 
 func (c *Conn) negSend(req wire.Request) {
-	c.relay.mu.Lock()
-	defer c.relay.mu.Unlock()
-	if c.closed {
-		return
-	}
-	b := &c.relay.behavior
+	b, p := &c.relay.behavior, c.relay.program
 	s := c.negs[req.Sub]
 	if s != nil && (b.NegTimeout > 0 && time.Since(s.last) > b.NegTimeout || b.NegRounds > 0 && s.rounds >= b.NegRounds) {
 		delete(c.negs, req.Sub)
 		s = nil
 	}
-	p := c.relay.program
-	if !c.spend(rateNegs, b.NegRate) {
+	switch {
+	case !c.spend(rateNegs, b.NegRate):
 		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: p.negRate, rate: true})
-		return
-	}
-	if s == nil {
+	case s == nil:
 		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: p.negLost})
-		return
+	default:
+		c.negAnswer(req)
 	}
-	c.negAnswer(req)
 }
 
 func (c *Conn) negAnswer(req wire.Request) {
@@ -562,50 +540,33 @@ func (c *Conn) negAnswer(req wire.Request) {
 		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: c.relay.program.negInvalid})
 		return
 	}
-	s.rounds++
-	s.last = time.Now()
-	s.inFlight = true
-	c.push(&answer{
-		frames: []frame{{
-			msg:  wire.Message{Type: wire.TypeNegMsg, Sub: req.Sub, Payload: reply},
-			sent: func() { s.inFlight = false },
-		}},
-		due: c.soon(),
-	})
+	s.rounds, s.last, s.inFlight = s.rounds+1, time.Now(), true
+	m := wire.Message{Type: wire.TypeNegMsg, Sub: req.Sub, Payload: reply}
+	c.push(&answer{frames: []frame{{msg: m, sent: func() { s.inFlight = false }}}, due: c.soon()})
 }
 
-func (c *Conn) request(req wire.Request, size int) {
-	r := c.relay
-	scripted := r.scriptedRefusal(req)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c.closed {
-		return
-	}
-	no := firstOf(r.program.req, c, req, size)
+func (c *Conn) request(req wire.Request, size int, scripted *refusal) {
+	b := &c.relay.behavior
+	no := firstOf(c.relay.program.req, c, req, size)
 	if no == nil {
 		no = scripted
 	}
-	if no == nil {
-		c.subscribe(req, size, nil)
-		return
-	}
-	b := &r.behavior
-	if b.RefuseByNotice && !no.notice {
+	if no != nil && b.RefuseByNotice && !no.notice {
 		no.notice, no.text = true, "ERROR: "+no.text
 	}
-	if no.notice {
+	switch {
+	case no == nil:
+		c.subscribe(req, size, nil)
+	case no.notice:
 		c.turnDown(wire.TypeClosed, req.Sub, no)
-		return
-	}
-	if b.EventsAfterClosed {
+	case b.EventsAfterClosed:
 		c.subscribe(req, size, c.refused(wire.TypeClosed, req.Sub, no))
-		return
-	}
-	c.drop(req.Sub, 0)
-	c.turnDown(wire.TypeClosed, req.Sub, no)
-	if no.after > 0 {
-		c.follow(req.Sub, req.Filters[:no.after], size)
+	default:
+		c.drop(req.Sub, 0)
+		c.turnDown(wire.TypeClosed, req.Sub, no)
+		if no.after > 0 {
+			c.follow(req.Sub, req.Filters[:no.after], size)
+		}
 	}
 }
 
@@ -635,56 +596,41 @@ func (c *Conn) subscribe(req wire.Request, size int, first []frame) {
 	s.passes = b.Software == SoftwareRustNostr && s.asksIDs == len(records)
 	a := &answer{sub: req.Sub, due: c.soon(), gap: b.Drip}
 	a.frames = append(first, r.unasked(s, b.UnaskedEvents)...)
-	a.more = c.stream(s, a, records, complete)
-	c.push(a)
-}
-
-// stream returns the stored events of a subscription and then its EOSE.
-func (c *Conn) stream(s *subscription, a *answer, records []*record, complete bool) func() (frame, bool) {
-	r := c.relay
-	b := r.behavior
-	var ready []frame
 	made, eose := 0, false
-	return func() (frame, bool) {
-		for len(ready) == 0 && len(records) > 0 {
-			ready = r.serve(s.id, records[0])
+	a.more = func() []frame { // the stored events and then EOSE
+		if len(records) > 0 {
+			rec := records[0]
 			records = records[1:]
-		}
-		if len(ready) > 0 {
-			f := ready[0]
-			ready = ready[1:]
-			return f, true
+			return r.serve(s.id, rec)
 		}
 		if b.EndlessEvents > 0 && len(s.filters) > 0 {
 			a.gap = b.EndlessEvents
 			made++
-			return r.madeUp(s, made-1), true
+			return []frame{r.madeUp(s, made-1)}
 		}
 		if eose || b.NeverEOSE {
-			return frame{}, false
+			return nil
 		}
 		eose = true
-		if ended := r.program.ended; ended != nil {
-			ready = ended(c, s)
-		}
-		m := wire.Message{Type: wire.TypeEOSE, Sub: s.id}
-		if b.Hints {
-			m.Hint = wire.HintMore
-			if complete {
-				m.Hint = wire.HintFinish
-			}
-		}
-		return frame{msg: m, sent: func() { s.ended, s.follows = true, true }}, true
+		return c.eose(s, complete)
 	}
+	c.push(a)
 }
 
-func (c *Conn) unsubscribe(id string) {
-	c.relay.mu.Lock()
-	defer c.relay.mu.Unlock()
-	c.drop(id, c.relay.behavior.LateEvents)
-	if c.asking == id {
-		c.asking = ""
+// eose returns the EOSE of a subscription and the messages that follow it.
+func (c *Conn) eose(s *subscription, complete bool) []frame {
+	m := wire.Message{Type: wire.TypeEOSE, Sub: s.id}
+	if c.relay.behavior.Hints {
+		m.Hint = wire.HintMore
+		if complete {
+			m.Hint = wire.HintFinish
+		}
 	}
+	frames := []frame{{msg: m, sent: func() { s.ended, s.follows = true, true }}}
+	if ended := c.relay.program.ended; ended != nil {
+		frames = append(frames, ended(c, s)...)
+	}
+	return frames
 }
 
 // drop ends a subscription and removes its queued messages except the next late ones.
@@ -706,133 +652,11 @@ func (c *Conn) drop(id string, late int) {
 	}
 }
 
-// violate is note for a caller that does not hold relay.mu.
-func (c *Conn) violate(kind ViolationKind, detail, sub string) {
+// violate records a violation. The caller does not hold relay.mu.
+func (c *Conn) violate(kind ViolationKind, detail string) {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
-	c.note(kind, detail, sub)
-}
-
-// note records a violation. The caller holds relay.mu.
-func (c *Conn) note(kind ViolationKind, detail, sub string) {
-	r := c.relay
-	r.violations = remember(r.violations, Violation{At: time.Now(), Kind: kind, Conn: c.id, Sub: sub, Detail: detail})
-}
-
-func (c *Conn) inspect(req wire.Request, size int) {
-	if most := or(c.info.MaxMessageLength, maxMessage); size > most {
-		c.note(ViolationMessageSize, fmt.Sprintf("%d bytes, more than %d", size, most), req.Sub)
-	}
-	switch req.Type {
-	case wire.TypeReq:
-		c.inspectID(req.Sub, c.usedSubs)
-		c.inspectReq(req)
-	case wire.TypeNegOpen:
-		c.inspectID(req.Sub, c.usedNegs)
-		c.inspectNegOpen(req)
-	case wire.TypeNegSend:
-		if _, used := c.usedNegs[req.Sub]; !used {
-			c.note(ViolationNegUnknown, "NEG-MSG", req.Sub)
-		}
-		if s := c.negs[req.Sub]; s != nil && s.inFlight {
-			c.note(ViolationNegOverlap, fmt.Sprintf("after %d answers", s.rounds), req.Sub)
-		}
-	case wire.TypeAnswer:
-		if len(c.challenges) == 0 || c.authed {
-			c.note(ViolationAuth, "without a challenge, or again", "")
-		}
-	}
-}
-
-func (c *Conn) inspectID(id string, used map[string]struct{}) {
-	if id == "" || len(id) > or(c.info.MaxSubIDLength, maxSubID) {
-		c.note(ViolationSubID, fmt.Sprintf("%d bytes", len(id)), id)
-	}
-	if _, ok := used[id]; ok {
-		c.note(ViolationReusedID, "used before", id)
-	}
-	used[id] = struct{}{}
-	if !c.refusedAt.IsZero() && time.Since(c.refusedAt) < coolDown {
-		c.note(ViolationCoolDown, fmt.Sprintf("%v after the refusal", time.Since(c.refusedAt)), id)
-	}
-}
-
-func (c *Conn) inspectReq(req wire.Request) {
-	if len(req.Filters) == 0 {
-		c.note(ViolationNoFilters, "REQ", req.Sub)
-	}
-	if most := or(c.info.MaxFilters, maxFilters); len(req.Filters) > most {
-		c.note(ViolationManyFilters, fmt.Sprintf("%d, more than %d", len(req.Filters), most), req.Sub)
-	}
-	if most := or(c.info.MaxSubscriptions, maxSubs); c.subs[req.Sub] == nil && len(c.subs)+1 > most {
-		c.note(ViolationManySubs, fmt.Sprintf("more than %d", most), req.Sub)
-	}
-	historic := 0
-	for _, f := range req.Filters {
-		// A relay that refuses limit 0 is followed live since a moment ago. Clocks may differ by a day.
-		live := f.LimitZero || f.Limit == 0 && f.Since != nil && time.Since(f.Since.Time()) < liveSince
-		if !live {
-			historic++
-		}
-		c.inspectFilter(f, req.Sub)
-	}
-	if historic > 0 && len(req.Filters) > 1 {
-		c.note(ViolationHistoric, fmt.Sprintf("%d of %d filters", historic, len(req.Filters)), req.Sub)
-	}
-	if c.asking != "" && time.Since(c.askedAt) < openingTime {
-		c.note(ViolationHurry, fmt.Sprintf("%v after %q", time.Since(c.askedAt), c.asking), req.Sub)
-	}
-	c.asking, c.askedAt = req.Sub, time.Now()
-}
-
-func (c *Conn) inspectNegOpen(req wire.Request) {
-	if len(req.Filters) != 1 {
-		c.note(ViolationManyFilters, fmt.Sprintf("%d in a NEG-OPEN", len(req.Filters)), req.Sub)
-	}
-	if most := or(c.info.MaxSubscriptions, maxSubs); c.negs[req.Sub] == nil && len(c.negs)+1 > most {
-		c.note(ViolationManySubs, fmt.Sprintf("more than %d NEG sessions", most), req.Sub)
-	}
-	for _, f := range req.Filters {
-		c.inspectFilter(f, req.Sub)
-	}
-}
-
-func (c *Conn) inspectFilter(f nostr.Filter, sub string) {
-	c.inspectList("ids", f.IDs, maxIDs, true, sub)
-	c.inspectList("authors", f.Authors, filters.MaxValues, true, sub)
-	if f.Kinds != nil && len(f.Kinds) == 0 {
-		c.note(ViolationEmptyList, "kinds", sub)
-	}
-	if len(f.Tags) > maxTagNames {
-		c.note(ViolationManyTagNames, fmt.Sprintf("%d, more than %d", len(f.Tags), maxTagNames), sub)
-	}
-	for _, name := range sortedKeys(f.Tags) {
-		values := f.Tags[name]
-		if values == nil {
-			values = []string{} // encoded as an empty list
-		}
-		hex := name == "e" || name == "E" || name == "p" || name == "P"
-		c.inspectList("#"+name, values, filters.MaxValues, hex, sub)
-	}
-}
-
-func (c *Conn) inspectList(name string, values []string, most int, hex bool, sub string) {
-	if values == nil {
-		return
-	}
-	if len(values) == 0 {
-		c.note(ViolationEmptyList, name, sub)
-	}
-	if len(values) > most {
-		c.note(ViolationManyValues, fmt.Sprintf("%s: %d, more than %d", name, len(values), most), sub)
-	}
-	for _, v := range values {
-		if _, err := graspsync.ParseEventID(v); hex && err != nil {
-			c.note(ViolationValue, fmt.Sprintf("%s: %v", name, err), sub)
-		} else if len(v) > maxValueLength {
-			c.note(ViolationValue, fmt.Sprintf("%s: %d bytes, more than %d", name, len(v), maxValueLength), sub)
-		}
-	}
+	c.note(kind, detail, "")
 }
 
 func (c *Conn) spend(what rate, perMinute int) bool {
@@ -912,19 +736,17 @@ func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
 
 func exceeds(n, limit int) bool { return limit > 0 && n > limit }
 
-func signed(ev *nostr.Event) bool {
+func genuine(ev *nostr.Event) bool {
 	if cheap(ev) {
-		return true
+		return ev.CheckID()
 	}
 	ok, err := ev.CheckSignature()
-	return err == nil && ok
+	return err == nil && ok && ev.CheckID()
 }
 
 func tagValue(ev *nostr.Event, name string) string {
-	for _, tag := range ev.Tags {
-		if len(tag) >= 2 && tag[0] == name {
-			return tag[1]
-		}
+	if tag := ev.Tags.Find(name); tag != nil {
+		return tag[1]
 	}
 	return ""
 }

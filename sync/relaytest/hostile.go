@@ -12,7 +12,7 @@ import (
 
 func (r *Relay) serve(sub string, rec *record) []frame {
 	b := &r.behavior
-	genuine := frame{msg: eventMessage(sub, rec.ev), eventSize: rec.size}
+	genuine := frame{msg: wire.Message{Type: wire.TypeEvent, Sub: sub, Event: rec.parsed}, eventSize: rec.size}
 	if b.Forge == ForgeNone {
 		return []frame{genuine}
 	}

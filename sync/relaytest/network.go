@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -56,12 +57,7 @@ func (n *Network) Relay(url graspsync.RelayURL) *Relay {
 func (n *Network) Relays() []*Relay {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := make([]*Relay, 0, len(n.relays))
-	for _, r := range n.relays {
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(a, b *Relay) int { return compareURL(a.url, b.url) })
-	return all
+	return slices.SortedFunc(maps.Values(n.relays), func(a, b *Relay) int { return a.url.Compare(b.url) })
 }
 
 // Dial connects to a relay. The error wraps [ErrNoRelay] if url has no relay.
@@ -102,14 +98,4 @@ func (n *Network) Violations() []Violation {
 		all = append(all, r.Violations()...)
 	}
 	return all
-}
-
-func compareURL(a, b graspsync.RelayURL) int {
-	switch x, y := a.String(), b.String(); {
-	case x < y:
-		return -1
-	case x > y:
-		return 1
-	}
-	return 0
 }

@@ -24,28 +24,27 @@ type frame struct {
 	sent func()
 }
 
-// answer is a sequence of frames: frames first, then the results of more until it returns false.
+// answer is a sequence of frames: frames first, then the results of more until it returns none.
 type answer struct {
 	sub    string // subscription id, or ""
 	frames []frame
-	more   func() (frame, bool) // may be nil; called with the relay's lock held
-	due    time.Time            // time of the next frame
-	gap    time.Duration        // between two frames
-	live   bool                 // it is a live event
-	first  bool                 // first answer with this live event
-	last   int                  // remaining frames, if > 0
+	more   func() []frame // may be nil; called with the relay's lock held
+	due    time.Time      // time of the next frame
+	gap    time.Duration  // between two frames
+	live   bool           // it is a live event
+	first  bool           // first answer with this live event
+	last   int            // remaining frames, if > 0
 }
 
-func (a *answer) pop() (frame, bool) {
-	if len(a.frames) > 0 {
-		f := a.frames[0]
-		a.frames = a.frames[1:]
-		return f, true
+func (a *answer) pop() (f frame, ok bool) {
+	if len(a.frames) == 0 && a.more != nil {
+		a.frames = a.more()
 	}
-	if a.more == nil {
-		return frame{}, false
+	if len(a.frames) == 0 {
+		return f, false
 	}
-	return a.more()
+	f, a.frames = a.frames[0], a.frames[1:]
+	return f, true
 }
 
 // take returns the next message if it is due, else the time to wait, or 0 to wait for a change.

@@ -27,7 +27,7 @@ const maxTexts = 1000
 type Relay struct {
 	url graspsync.RelayURL
 
-	// mu is never held during a channel operation or a callback.
+	// mu is never held during a blocking channel operation or a callback.
 	mu         sync.Mutex
 	behavior   Behavior
 	program    *program // of behavior.Software
@@ -116,42 +116,34 @@ func (r *Relay) Broadcast(messages ...wire.Message) {
 }
 
 func (r *Relay) connected() []*Conn {
-	conns := make([]*Conn, 0, len(r.conns))
-	for c := range r.conns {
-		conns = append(conns, c)
-	}
-	slices.SortFunc(conns, func(a, b *Conn) int { return a.id - b.id })
-	return conns
+	return slices.SortedFunc(maps.Keys(r.conns), func(a, b *Conn) int { return a.id - b.id })
 }
 
 // Publish stores events in order and sends them to matching subscriptions. It returns the number of
 // new ones. It checks no event. Callers must not change them later.
-func (r *Relay) Publish(events ...*nostr.Event) int {
-	n := 0
+func (r *Relay) Publish(events ...*nostr.Event) (n int) {
 	for _, ev := range events {
+		r.mu.Lock()
 		if ok, _ := r.publish(ev); ok {
 			n++
 		}
+		r.mu.Unlock()
 	}
 	return n
 }
 
+// publish stores an event, or returns the reason why not. The caller holds mu.
 func (r *Relay) publish(ev *nostr.Event) (ok bool, reason string) {
-	r.mu.Lock()
 	rec, reason := r.store.add(ev)
-	var hit []*Conn
-	if rec != nil {
-		for _, c := range r.connected() {
-			if c.live(rec) {
-				hit = append(hit, c)
-			}
+	if rec == nil {
+		return false, reason
+	}
+	for _, c := range r.connected() {
+		if c.live(rec) {
+			c.stir()
 		}
 	}
-	r.mu.Unlock()
-	for _, c := range hit {
-		c.stir()
-	}
-	return rec != nil, reason
+	return true, ""
 }
 
 // Remove removes events without a deletion.

@@ -3,8 +3,10 @@ package relaytest
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -17,48 +19,47 @@ import (
 
 func checkCloseReceive(s *suite) {
 	c := s.dial()
-	wait := s.background(func() error { _, err := c.Receive(s.ctx); return err })
+	wait := s.receiving(s.ctx, c)
 	require.NoError(s, c.Close())
 	assert.ErrorIs(s, wait(), relaysync.ErrClosed)
 	s.eventually("the relay still sees the connection", func() bool { return s.relay.Connections().Open == 0 })
 }
 
-// flood sends until Send fails. blocked is closed when a call takes 200 ms.
-func (s *suite) flood(ctx context.Context, c relaysync.Conn) (blocked chan struct{}, wait func() error) {
+// receiving calls Receive in the background.
+func (s *suite) receiving(ctx context.Context, c relaysync.Conn) (wait func() error) {
+	return s.background(func() error { _, err := c.Receive(ctx); return err })
+}
+
+// stalls waits until a count has not changed for 300 ms, and returns it.
+func (s *suite) stalls(what string, count func() int) (last int) {
+	since := time.Now()
+	s.eventually(what, func() bool {
+		if now := count(); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 300*time.Millisecond
+	})
+	return last
+}
+
+// flood sends until a call blocks. wait returns the error of that call.
+func (s *suite) flood(ctx context.Context, c relaysync.Conn) (wait func() error) {
 	s.relay.Update(func(b *Behavior) { b.StopReading = true })
 	big := NewCheapKey("flood").Event(1, 1, strings.Repeat("x", 200<<10))
-	sent := make(chan struct{}, 1)
-	blocked = make(chan struct{})
-	wait = s.background(func() error {
-		for {
-			if err := c.Send(ctx, wire.Request{Type: wire.TypePublish, Event: big}); err != nil {
-				return err
-			}
-			select {
-			case sent <- struct{}{}:
-			default:
-			}
+	var sent atomic.Int64
+	wait = s.background(func() (err error) {
+		for ; err == nil; sent.Add(1) {
+			err = c.Send(ctx, wire.Request{Type: wire.TypePublish, Event: big})
 		}
+		return err
 	})
-	go func() {
-		defer close(blocked)
-		for {
-			timer := time.NewTimer(200 * time.Millisecond)
-			select {
-			case <-sent:
-				timer.Stop()
-			case <-timer.C:
-				return
-			}
-		}
-	}()
-	return blocked, wait
+	s.stalls("Send never blocks", func() int { return int(sent.Load()) })
+	return wait
 }
 
 func checkCloseSend(s *suite) {
 	c := s.dial()
-	blocked, wait := s.flood(s.ctx, c)
-	<-blocked
+	wait := s.flood(s.ctx, c)
 	require.NoError(s, c.Close())
 	assert.ErrorIs(s, wait(), relaysync.ErrClosed)
 }
@@ -67,8 +68,7 @@ func checkSendContext(s *suite) {
 	c := s.dial()
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	blocked, wait := s.flood(ctx, c)
-	<-blocked
+	wait := s.flood(ctx, c)
 	cancel()
 	assert.Error(s, wait())
 	assert.Error(s, c.Send(s.ctx, reqAll("x")), "the first error is final")
@@ -88,7 +88,7 @@ func checkCloseAgain(s *suite) {
 // InfoKnown, and after Close.
 func checkTold(s *suite) {
 	c := s.dial()
-	wait := s.background(func() error { _, err := c.Receive(s.ctx); return err })
+	wait := s.receiving(s.ctx, c)
 	before := c.Traffic()
 	known := s.background(func() error { <-c.InfoKnown(); return nil })
 	require.NoError(s, known())
@@ -105,7 +105,7 @@ func checkTold(s *suite) {
 
 func checkCut(s *suite) {
 	c := s.dial()
-	wait := s.background(func() error { _, err := c.Receive(s.ctx); return err })
+	wait := s.receiving(s.ctx, c)
 	s.eventually("not connected", func() bool { return s.relay.Connections().Open == 1 })
 	s.relay.Cut()
 	assert.ErrorIs(s, wait(), relaysync.ErrClosed)
@@ -119,21 +119,17 @@ func checkCut(s *suite) {
 
 func checkDialContext(s *suite) {
 	s.relay.Update(func(b *Behavior) { b.NoAnswer = true })
-	ctx, cancel := context.WithCancel(s.ctx)
-	wait := s.background(func() error {
-		c, err := s.transport.Dial(ctx, s.url)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err
-	})
-	cancel()
-	assert.ErrorIs(s, wait(), context.Canceled)
-
-	ctx, cancel = context.WithTimeout(s.ctx, 50*time.Millisecond)
+	canceled, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	wait = s.background(func() error { _, err := s.transport.Dial(ctx, s.url); return err })
-	assert.ErrorIs(s, wait(), context.DeadlineExceeded)
+	late, cancelLate := context.WithTimeout(s.ctx, 50*time.Millisecond)
+	defer cancelLate()
+	for _, ctx := range []context.Context{canceled, late} {
+		wait := s.background(func() error { _, err := s.transport.Dial(ctx, s.url); return err })
+		cancel()
+		err := wait()
+		assert.ErrorIs(s, err, ctx.Err())
+		assert.Error(s, err)
+	}
 }
 
 func checkDialDown(s *suite) {
@@ -164,12 +160,9 @@ func checkDials(s *suite) {
 			if err != nil {
 				return err
 			}
-			defer func() { _ = c.Close() }()
-			if err := c.Send(s.ctx, reqAll("x")); err != nil {
-				return err
-			}
-			_, err = c.Receive(s.ctx)
-			return err
+			err = c.Send(s.ctx, reqAll("x"))
+			_, received := c.Receive(s.ctx)
+			return errors.Join(err, received, c.Close())
 		})
 	}
 	for _, wait := range waits {
@@ -181,7 +174,7 @@ func checkDials(s *suite) {
 func checkReceiveContext(s *suite) {
 	c := s.dial()
 	ctx, cancel := context.WithCancel(s.ctx)
-	wait := s.background(func() error { _, err := c.Receive(ctx); return err })
+	wait := s.receiving(ctx, c)
 	cancel()
 	assert.Error(s, wait())
 	_, err := c.Receive(s.ctx)
@@ -217,13 +210,7 @@ func checkBackPressure(s *suite) {
 	c := s.dial()
 	s.send(c, reqAll("x"))
 	s.eventually("the request did not arrive", func() bool { return len(s.relay.Requests()) == 1 })
-	last, since := -1, time.Now()
-	s.eventually("the relay never stops sending", func() bool {
-		if now := s.relay.Traffic().EventsSent; now != last {
-			last, since = now, time.Now()
-		}
-		return time.Since(since) > 300*time.Millisecond
-	})
+	last := s.stalls("the relay never stops sending", func() int { return s.relay.Traffic().EventsSent })
 	assert.Less(s, last, n, "all was read though nobody received")
 	for i := n - 1; i >= 0; i-- {
 		m := s.receive(c)

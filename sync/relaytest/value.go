@@ -59,7 +59,7 @@ func (f *frame) size() int {
 		if n == 0 {
 			n = len(m.Event.String())
 		}
-		return len(`["EVENT",,]`) + len(quote(m.Sub)) + n
+		return len(`["EVENT",,]`) + len(toJSON(m.Sub)) + n
 	}
 	return len(encode(*f))
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/relaytest"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // Server serves one relay. It is an [http.Handler], for use with another listener.
@@ -29,10 +30,10 @@ type Server struct {
 	relay *relaytest.Relay
 	url   graspsync.RelayURL
 	http  *http.Server
-	stop  chan struct{} // closed by Close
+	ctx   context.Context //nolint:containedctx // canceled by Close
+	stop  context.CancelFunc
 
 	mu      sync.Mutex
-	closed  bool           // guarded by mu
 	running sync.WaitGroup // added to under mu while not closed
 }
 
@@ -58,7 +59,9 @@ func Start(r *relaytest.Relay) (*Server, error) {
 
 // New returns a Server without a listener.
 func New(r *relaytest.Relay) *Server {
-	return &Server{relay: r, stop: make(chan struct{})}
+	s := &Server{relay: r}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
 }
 
 // URL returns the URL of the relay, or the zero value after New.
@@ -67,10 +70,7 @@ func (s *Server) URL() graspsync.RelayURL { return s.url }
 // Close ends all connections and waits for their goroutines.
 func (s *Server) Close() {
 	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.stop)
-	}
+	s.stop()
 	s.mu.Unlock()
 	if s.http != nil {
 		_ = s.http.Close()
@@ -81,27 +81,21 @@ func (s *Server) Close() {
 // ServeHTTP serves the NIP-11 document or a websocket.
 func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.mu.Lock()
-	if s.closed {
+	if s.ctx.Err() != nil {
 		s.mu.Unlock()
 		http.Error(w, "closed", http.StatusServiceUnavailable)
 		return
 	}
-	s.running.Add(2)
+	s.running.Add(1)
 	s.mu.Unlock()
 	defer s.running.Done()
 
 	ctx, cancel := context.WithCancel(req.Context())
 	defer cancel()
-	go func() {
-		defer s.running.Done()
-		select {
-		case <-s.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	defer context.AfterFunc(s.ctx, cancel)()
 	if strings.Contains(req.Header.Get("Accept"), "application/nostr+json") {
-		s.inform(w)
+		w.Header().Set("Content-Type", "application/nostr+json")
+		_ = json.NewEncoder(w).Encode(document(s.relay.Behavior().Info))
 		return
 	}
 	conn, err := s.relay.Dial(ctx)
@@ -149,34 +143,25 @@ func relay(ctx context.Context, ws *websocket.Conn, conn *relaytest.Conn) {
 	}
 }
 
-func (s *Server) inform(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "application/nostr+json")
-	_, _ = w.Write([]byte(document(s.relay.Behavior())))
-}
-
-func document(b relaytest.Behavior) string {
+func document(info wire.Info) map[string]any {
 	limits := map[string]any{}
 	for name, n := range map[string]int{
-		"max_message_length": b.Info.MaxMessageLength,
-		"max_subscriptions":  b.Info.MaxSubscriptions,
-		"max_filters":        b.Info.MaxFilters,
-		"max_limit":          b.Info.MaxLimit,
-		"max_subid_length":   b.Info.MaxSubIDLength,
+		"max_message_length": info.MaxMessageLength,
+		"max_subscriptions":  info.MaxSubscriptions,
+		"max_filters":        info.MaxFilters,
+		"max_limit":          info.MaxLimit,
+		"max_subid_length":   info.MaxSubIDLength,
 	} {
 		if n > 0 {
 			limits[name] = n
 		}
 	}
-	if b.Info.AuthRequired {
+	if info.AuthRequired {
 		limits["auth_required"] = true
 	}
-	doc := map[string]any{"name": b.Info.Name, "software": b.Info.Software, "limitation": limits}
-	if len(b.Info.NIPs) > 0 {
-		doc["supported_nips"] = b.Info.NIPs
+	doc := map[string]any{"name": info.Name, "software": info.Software, "limitation": limits}
+	if len(info.NIPs) > 0 {
+		doc["supported_nips"] = info.NIPs
 	}
-	text, err := json.Marshal(doc)
-	if err != nil { // cannot fail for strings and numbers
-		return "{}"
-	}
-	return string(text)
+	return doc
 }
