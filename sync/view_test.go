@@ -24,10 +24,10 @@ func newView(store Store) storeView {
 }
 
 func TestViewEvent(t *testing.T) {
-	store := &twinStore{}
+	store := &listStore{}
 	x := newView(store)
 	for i := range 4 {
-		store.save(testEvent(i, 1, 1, 1))
+		store.events = append(store.events, testEvent(i, 1, 1, 1))
 	}
 	ev, err := x.Event(t.Context(), testID(2))
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestViewEvent(t *testing.T) {
 
 // Near returns the events that tag ids and addresses, and the events at the addresses.
 func TestViewNear(t *testing.T) {
-	store := &twinStore{}
+	store := &listStore{}
 	x := newView(store)
 	release := coordinates(30063, 7, "v1")
 	for i, tag := range []nostr.Tag{
@@ -51,11 +51,11 @@ func TestViewNear(t *testing.T) {
 		{"a", release.String()}, {"A", release.String()}, {"q", release.String()},
 		{"p", testID(100).String()}, {"e", testID(102).String()}, {"a", coordinates(30063, 7, "v2").String()},
 	} {
-		store.save(testEvent(i, 1, 1, 1, tag))
+		store.events = append(store.events, testEvent(i, 1, 1, 1, tag))
 	}
-	store.save(testEvent(20, 30063, 7, 1, nostr.Tag{"d", "v1"}))
-	store.save(testEvent(21, 30063, 7, 1, nostr.Tag{"d", "v2"}))
-	store.save(testEvent(22, graspsync.KindDeletion, 9, 1, tagEvent(100), nostr.Tag{"a", release.String()}))
+	store.events = append(store.events, testEvent(20, 30063, 7, 1, nostr.Tag{"d", "v1"}))
+	store.events = append(store.events, testEvent(21, 30063, 7, 1, nostr.Tag{"d", "v2"}))
+	store.events = append(store.events, testEvent(22, graspsync.KindDeletion, 9, 1, tagEvent(100), nostr.Tag{"a", release.String()}))
 	near := func(ids []graspsync.EventID, at []graspsync.Address) (out []int) {
 		found, err := x.Near(t.Context(), ids, at)
 		require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestViewNear(t *testing.T) {
 	require.Equal(t, []int{3, 4, 5, 20}, near(nil, []graspsync.Address{release}))
 	require.Empty(t, near(nil, nil))
 	for i := range 3 * nearAtOnce {
-		store.save(testEvent(1000+i, 1, 1, 1, tagEvent(500)))
+		store.events = append(store.events, testEvent(1000+i, 1, 1, 1, tagEvent(500)))
 	}
 	found, err := x.Near(t.Context(), []graspsync.EventID{testID(500)}, nil)
 	require.NoError(t, err)
@@ -153,13 +153,13 @@ func (f *faulty) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) 
 // reports a missing event, because the Policy would then permanently reject an acceptable event.
 func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
 	racetest.Amounts(t)
-	store := &twinStore{}
-	store.save(testAnnouncement(1, 1, "x", 1, "ours"))
+	store := &listStore{}
+	store.events = append(store.events, testAnnouncement(1, 1, "x", 1, "ours"))
 	for i := range 3 {
-		store.save(testEvent(10+i, 1621, 2, 1, tagRepo(testRepo(1, "x"))))
-		store.save(testEvent(20+i, 1111, 3, 1, tagEvent(10+i)))
+		store.events = append(store.events, testEvent(10+i, 1621, 2, 1, tagRepo(testRepo(1, "x"))))
+		store.events = append(store.events, testEvent(20+i, 1111, 3, 1, tagEvent(10+i)))
 	}
-	store.save(testEvent(30, graspsync.KindVanish, 4, 1, nostr.Tag{"relay", "wss://elsewhere.example"}))
+	store.events = append(store.events, testEvent(30, graspsync.KindVanish, 4, 1, nostr.Tag{"relay", "wss://elsewhere.example"}))
 	coordinates := func(author int) graspsync.Address {
 		return graspsync.Address{Kind: graspsync.KindAnnouncement, Author: testKey(author), Identifier: "x"}
 	}
