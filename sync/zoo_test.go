@@ -56,7 +56,7 @@ func odd(w temper) map[string]relaytest.Behavior {
 		"interleaves":           {Oddities: relaytest.Oddities{Interleave: true}, Negentropy: relaytest.NegNotice},
 		"events after closed":   {Oddities: relaytest.Oddities{EventsAfterClosed: true}, ClosedReason: refuse("error: no")},
 		"notice and EOSE":       {Refusals: relaytest.Refusals{NoticeThenEOSE: refuse("error: database")}, Negentropy: relaytest.NegNotice},
-		"nothing but notices":   {Refusals: relaytest.Refusals{NoticeInstead: refuse("hello")}, Negentropy: relaytest.NegSilent},
+		"nothing but notices":   {ClosedReason: refuse("hello"), Refusals: relaytest.Refusals{RefuseByNotice: true}, Negentropy: relaytest.NegSilent},
 		"stops reading":         {Link: relaytest.Link{StopReading: true}},
 		"cuts at once":          {CutAfter: 1},
 		"three subscriptions":   {MaxSubs: 3, Negentropy: relaytest.NegNotice},

@@ -106,9 +106,7 @@ type Refusals struct {
 	ValidFilters, ValidKinds int
 	// RefuseByNotice refuses every REQ by a NOTICE without its id.
 	RefuseByNotice bool
-	// NoticeInstead answers a REQ only with a NOTICE, NoticeThenEOSE with a NOTICE and EOSE, unless
-	// they return "".
-	NoticeInstead  func(req wire.Request) string
+	// NoticeThenEOSE answers a REQ with a NOTICE and EOSE unless it returns "".
 	NoticeThenEOSE func(req wire.Request) string
 }
 
@@ -220,13 +218,6 @@ func (b *Behavior) off() bool {
 		return true
 	}
 	return false
-}
-
-// strfryLimits sets the limits that operators usually change.
-func (b *Behavior) strfryLimits(subs, message int) Behavior {
-	b.MaxSubs, b.Info.MaxSubscriptions = subs, subs
-	b.MaxMessage, b.Info.MaxMessageLength = message, message
-	return *b
 }
 
 // String names the mode, for test tables.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -42,12 +41,11 @@ type Conn struct {
 	info  wire.Info
 	known func(graspsync.EventID) bool // set before Receive is called; may be nil
 
-	done chan struct{} // closed at the end
+	over context.Context //nolint:containedctx // done at the end
+	stop context.CancelCauseFunc
 	wake chan struct{} // one slot: Receive must check again
 	room chan struct{} // one slot: Send must check again
 
-	once   sync.Once
-	cause  error // set before done is closed
 	inRecv guard
 	inSend guard
 
@@ -72,11 +70,10 @@ type Conn struct {
 }
 
 func newConn(r *Relay, id int) *Conn {
-	return &Conn{
+	c := &Conn{
 		relay:    r,
 		id:       id,
 		info:     r.behavior.Info,
-		done:     make(chan struct{}),
 		wake:     make(chan struct{}, 1),
 		room:     make(chan struct{}, 1),
 		subs:     make(map[string]*subscription),
@@ -87,6 +84,8 @@ func newConn(r *Relay, id int) *Conn {
 		meters:     make(map[rate]meter),
 		challenges: make(map[string]struct{}),
 	}
+	c.over, c.stop = context.WithCancelCause(context.Background())
+	return c
 }
 
 // Info returns the NIP-11 document at the time of the dial.
@@ -116,28 +115,16 @@ func (c *Conn) Close() error {
 }
 
 // Done is closed when the connection has ended.
-func (c *Conn) Done() <-chan struct{} { return c.done }
+func (c *Conn) Done() <-chan struct{} { return c.over.Done() }
 
 // end ends the connection. The caller must not hold relay.mu.
 func (c *Conn) end(cause error) {
-	c.once.Do(func() {
-		c.relay.mu.Lock()
-		delete(c.relay.conns, c)
-		c.closed = true
-		c.queue, c.subs, c.negs = nil, nil, nil
-		c.relay.mu.Unlock()
-		c.cause = cause
-		close(c.done)
-	})
-}
-
-func (c *Conn) ended() error {
-	select {
-	case <-c.done:
-		return c.cause
-	default:
-		return nil
-	}
+	c.relay.mu.Lock()
+	delete(c.relay.conns, c)
+	c.closed = true
+	c.queue, c.subs, c.negs = nil, nil, nil
+	c.relay.mu.Unlock()
+	c.stop(cause) // the first cause stays
 }
 
 func (c *Conn) stir() {
@@ -193,7 +180,7 @@ func (c *Conn) receive(ctx context.Context) (frame, error) {
 	}
 	defer c.inRecv.leave()
 	for {
-		if err := c.ended(); err != nil {
+		if err := context.Cause(c.over); err != nil {
 			return frame{}, fmt.Errorf("receive from %s: %w", c.relay.url, err)
 		}
 		if ctx.Err() != nil {
@@ -216,7 +203,7 @@ func (c *Conn) receive(ctx context.Context) (frame, error) {
 		select {
 		case <-c.wake:
 		case <-due:
-		case <-c.done:
+		case <-c.over.Done():
 		case <-ctx.Done():
 		}
 		if timer != nil {
@@ -286,7 +273,7 @@ func (s *subscription) match(ev *nostr.Event) bool { return nostr.Filters(s.filt
 // Send sends a message to the relay.
 func (c *Conn) Send(ctx context.Context, req wire.Request) error {
 	size := requestSize(req)
-	if most := c.info.MaxMessageLength; most > 0 && size > most && c.ended() == nil {
+	if most := c.info.MaxMessageLength; most > 0 && size > most && context.Cause(c.over) == nil {
 		return fmt.Errorf("send %d bytes to %s: %w", size, c.relay.url, relaysync.ErrMessageTooLarge)
 	}
 	return c.send(ctx, copyRequest(req), size)
@@ -298,7 +285,7 @@ func (c *Conn) send(ctx context.Context, req wire.Request, size int) error {
 	}
 	defer c.inSend.leave()
 	for {
-		if err := c.ended(); err != nil {
+		if err := context.Cause(c.over); err != nil {
 			return fmt.Errorf("send to %s: %w", c.relay.url, err)
 		}
 		if ctx.Err() != nil {
@@ -309,7 +296,7 @@ func (c *Conn) send(ctx context.Context, req wire.Request, size int) error {
 		}
 		select {
 		case <-c.room:
-		case <-c.done:
+		case <-c.over.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -389,7 +376,10 @@ func (c *Conn) handle(req wire.Request, size int) error {
 }
 
 func (c *Conn) process(req wire.Request, size int) {
-	scripted := c.relay.scriptedRefusal(req)
+	var scripted *refusal
+	if req.Type == wire.TypeReq {
+		scripted = c.relay.scriptedRefusal(req)
+	}
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
 	if c.closed {

@@ -339,11 +339,6 @@ func (r *Relay) lies(f nostr.Filter) []negentropy.Item {
 // scriptedRefusal is called without relay.mu.
 func (r *Relay) scriptedRefusal(req wire.Request) *refusal {
 	b := r.Behavior()
-	if b.NoticeInstead != nil {
-		if text := b.NoticeInstead(req); text != "" {
-			return &refusal{text: text, notice: true}
-		}
-	}
 	if b.NoticeThenEOSE != nil {
 		if text := b.NoticeThenEOSE(req); text != "" {
 			return &refusal{text: text, notice: true, eose: true}

@@ -233,19 +233,27 @@ func (b *Behavior) refuseFilters(fs []nostr.Filter) *refusal {
 		case exceeds(len(f.Tags), b.RefuseTagNamesOver):
 			return &refusal{text: "bad req: too many tags in filter"}
 		}
-		for _, values := range lists(f) {
-			if exceeds(len(values.items), b.RefuseTagValuesOver) && values.tag {
+		for _, l := range lists(f) {
+			if l.tag && exceeds(len(l.items), b.RefuseTagValuesOver) {
 				return &refusal{text: "too many tag values", notice: true, eose: true}
 			}
-			if values.tag && slices.ContainsFunc(values.items, func(v string) bool { return exceeds(len(v), b.RefuseValueOver) }) {
-				return &refusal{text: "bad req: filter item too large"}
-			}
-			if exceeds(values.bytes(), b.RefuseSetOver) {
-				return &refusal{text: "bad req: total filter items too large"}
+			if why := l.large(b, l.bytes()); why != "" {
+				return &refusal{text: "bad req: " + why}
 			}
 		}
 	}
 	return nil
+}
+
+// large returns which limit a list of size bytes exceeds, or "".
+func (l list) large(b *Behavior, size int) string {
+	switch {
+	case l.tag && slices.ContainsFunc(l.items, func(v string) bool { return exceeds(len(v), b.RefuseValueOver) }):
+		return "filter item too large"
+	case exceeds(size, b.RefuseSetOver):
+		return "total filter items too large"
+	}
+	return ""
 }
 
 // list is a list of values of a filter.

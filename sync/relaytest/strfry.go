@@ -43,19 +43,28 @@ func Strfry() Behavior {
 			NegFrame: 500_000,
 		},
 	}
-	return b.strfryLimits(200, 128<<10)
+	b.setLimits(200, 128<<10)
+	return b
+}
+
+// setLimits sets the limits that operators usually change.
+func (b *Behavior) setLimits(subs, message int) {
+	b.MaxSubs, b.Info.MaxSubscriptions = subs, subs
+	b.MaxMessage, b.Info.MaxMessageLength = message, message
 }
 
 // StrfryNosLol is strfry as on nos.lol: 20 subscriptions.
 func StrfryNosLol() Behavior {
 	b := Strfry()
-	return b.strfryLimits(20, 128<<10)
+	b.setLimits(20, 128<<10)
+	return b
 }
 
 // StrfryDamus is strfry as on relay.damus.io: messages of 1,000,000 bytes.
 func StrfryDamus() Behavior {
 	b := Strfry()
-	return b.strfryLimits(200, 1_000_000)
+	b.setLimits(200, 1_000_000)
+	return b
 }
 
 // StrfryPrimal is strfry 1.0.3 as on relay.primal.net: 20 subscriptions, messages of 1,000,000
@@ -66,7 +75,8 @@ func StrfryPrimal() Behavior {
 	b.MaxSubID = 71
 	b.MaxFilters = 20
 	b.Negentropy = NegNotice
-	return b.strfryLimits(20, 1_000_000)
+	b.setLimits(20, 1_000_000)
+	return b
 }
 
 // StrfryValidating is [Strfry] with filterValidation: 3 filters in a REQ, 3 kinds in a filter.
@@ -200,23 +210,18 @@ func strfryParse(b *Behavior, req wire.Request) string {
 // strfry returns why a list is invalid, or "". Keys and ids are stored in 32 bytes, also in #e and
 // #p, but not in #E and #q.
 func (l list) strfry(b *Behavior) string {
-	binary := !l.tag || l.name == "#e" || l.name == "#p"
+	if l.tag && l.name != "#e" && l.name != "#p" {
+		return l.large(b, l.bytes())
+	}
 	for _, v := range l.items {
 		switch {
-		case binary && len(v) < 64:
+		case len(v) < 64:
 			return "filter item too small"
-		case binary && len(v) > 64 || !binary && exceeds(len(v), b.RefuseValueOver):
+		case len(v) > 64:
 			return "filter item too large"
 		}
 	}
-	size := l.bytes()
-	if binary {
-		size /= 2
-	}
-	if exceeds(size, b.RefuseSetOver) {
-		return "total filter items too large"
-	}
-	return ""
+	return l.large(b, l.bytes()/2)
 }
 
 // strfryValid is strfry's filterValidation. It ignores filters with an empty list, which match nothing.
