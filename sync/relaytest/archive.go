@@ -2,6 +2,8 @@ package relaytest
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,12 +16,10 @@ import (
 )
 
 type record struct {
-	ev        *nostr.Event
-	parsed    graspsync.Event
-	size      int          // bytes of its JSON
-	forged    *nostr.Event // created on first use
-	forgedHow Forgery
-	gone      bool
+	ev     *nostr.Event
+	parsed graspsync.Event
+	size   int // bytes of its JSON
+	gone   bool
 }
 
 // Reasons why the archive does not store an event.
@@ -36,7 +36,6 @@ type archive struct {
 	byTag   map[string][]*record // name + value; can contain removed records
 	byKind  map[int][]*record    // can contain removed records
 	deleted nip34.Tombstones
-	sorted  []*record // all of byID in order, nil if outdated
 }
 
 func newArchive() *archive {
@@ -95,7 +94,6 @@ func (a *archive) add(ev *nostr.Event) (*record, string) {
 			a.byTag[tag[0]+tag[1]] = append(a.byTag[tag[0]+tag[1]], rec)
 		}
 	}
-	a.sorted = nil
 	if ev.Kind == nostr.KindDeletion {
 		a.execute(rec.parsed)
 	}
@@ -126,63 +124,46 @@ func (a *archive) drop(rec *record) {
 	if addr := address(rec.ev); addr != "" && a.current[addr] == rec {
 		delete(a.current, addr)
 	}
-	a.sorted = nil
-}
-
-// all returns every record in order. The caller must not change the slice.
-func (a *archive) all() []*record {
-	if a.sorted == nil {
-		a.sorted = make([]*record, 0, len(a.byID))
-		for _, rec := range a.byID {
-			a.sorted = append(a.sorted, rec)
-		}
-		slices.SortFunc(a.sorted, orderRecords)
-	}
-	return a.sorted
 }
 
 // query returns all records that match, in order. It ignores the limit.
-func (a *archive) query(f nostr.Filter) []*record {
-	var found []*record
-	candidates, inOrder := a.candidates(f)
-	for _, rec := range candidates {
+func (a *archive) query(f nostr.Filter) (found []*record) {
+	for rec := range a.candidates(f) {
 		if !rec.gone && f.Matches(rec.ev) {
 			found = append(found, rec)
 		}
 	}
-	if !inOrder {
-		slices.SortFunc(found, orderRecords)
-		found = slices.Compact(found)
-	}
-	return found
+	slices.SortFunc(found, orderRecords)
+	return slices.Compact(found)
 }
 
-// candidates returns a list that contains every possible match.
-func (a *archive) candidates(f nostr.Filter) (list []*record, inOrder bool) {
+// candidates yields every possible match.
+func (a *archive) candidates(f nostr.Filter) iter.Seq[*record] {
 	if f.IDs != nil {
-		for _, id := range f.IDs {
-			if rec := a.byID[id]; rec != nil {
-				list = append(list, rec)
+		return func(yield func(*record) bool) {
+			for _, id := range f.IDs {
+				if rec := a.byID[id]; rec != nil && !yield(rec) {
+					return
+				}
 			}
 		}
-		return list, false
 	}
+	var lists [][]*record
 	for name, values := range f.Tags {
-		if values == nil {
-			continue
-		}
 		for _, v := range values {
-			list = append(list, a.byTag[name+v]...)
+			lists = append(lists, a.byTag[name+v])
 		}
-		return list, false
-	}
-	if f.Kinds != nil && len(f.Kinds) < len(a.byKind) {
-		for _, k := range f.Kinds {
-			list = append(list, a.byKind[k]...)
+		if values != nil {
+			return slices.Values(slices.Concat(lists...))
 		}
-		return list, false
 	}
-	return a.all(), true
+	if f.Kinds == nil || len(f.Kinds) >= len(a.byKind) {
+		return maps.Values(a.byID)
+	}
+	for _, k := range f.Kinds {
+		lists = append(lists, a.byKind[k])
+	}
+	return slices.Values(slices.Concat(lists...))
 }
 
 // indexed reports whether filters can ask for a tag: its name is a single letter, and it has a value.

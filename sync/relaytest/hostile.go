@@ -28,9 +28,6 @@ func eventMessage(sub string, ev *nostr.Event) wire.Message {
 }
 
 func forge(rec *record, how Forgery) *nostr.Event {
-	if rec.forged != nil && rec.forgedHow == how {
-		return rec.forged
-	}
 	ev := clone(rec.ev)
 	switch how {
 	case ForgeSignature:
@@ -42,14 +39,11 @@ func forge(rec *record, how Forgery) *nostr.Event {
 		ev.Content += " (forged)"
 	case ForgeID:
 		key := NewKey("forger")
-		if cheap(rec.ev) {
-			key = NewCheapKey("forger")
-		}
+		key.cheap = cheap(rec.ev)
 		ev.Content += " (forged)"
 		key.Sign(ev)
 		ev.ID = rec.ev.ID
 	}
-	rec.forged, rec.forgedHow = ev, how
 	return ev
 }
 
@@ -61,7 +55,7 @@ func (r *Relay) unasked(s *subscription, n int) []frame {
 	if n == 0 {
 		return nil
 	}
-	for _, rec := range r.store.all() {
+	for _, rec := range r.store.query(nostr.Filter{}) {
 		if len(frames) == n {
 			return frames
 		}
