@@ -18,159 +18,71 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// twinView is a View in memory that counts the queries that would read the Store.
-type twinView struct {
-	others    []*nip34.Announcement // announcements that make no repository hosted
-	anns      []*nip34.Announcement
-	roots     []int
-	events    map[graspsync.EventID]*nostr.Event
-	mentioned []int
-	reads     int
-	fail      error
+// policyView is the View of an index and a list of events. It counts the queries that read the Store.
+type policyView struct {
+	storeView
+	events *listStore
+	reads  int
 }
 
-func (v *twinView) Announcements(identifier string) (same []*nip34.Announcement) {
-	for _, a := range v.anns {
-		if a.Ref.Identifier == identifier {
-			same = append(same, a)
-		}
-	}
-	return same
+func newPolicyView() *policyView {
+	store := &listStore{}
+	return &policyView{storeView: newView(store), events: store}
 }
 
-func (v *twinView) Announced(ref graspsync.RepoRef) bool {
-	for _, a := range v.anns {
-		if a.Ref == ref {
-			return true
-		}
-	}
-	return false
-}
-
-func (v *twinView) Root(id graspsync.EventID) bool {
-	for _, n := range v.roots {
-		if testID(n) == id {
-			return true
-		}
-	}
-	return false
-}
-
-func (v *twinView) Event(_ context.Context, id graspsync.EventID) (graspsync.Event, error) {
+func (v *policyView) Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error) {
 	v.reads++
-	return eventtest.Of(v.events[id]), v.fail
+	return v.storeView.Event(ctx, id)
 }
 
-func (v *twinView) Events(_ context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error) {
+func (v *policyView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error) {
 	v.reads++
-	found := make(map[graspsync.EventID]graspsync.Event)
-	for _, id := range ids {
-		if ev := v.events[id]; ev != nil {
-			found[id] = eventtest.Of(ev)
-		}
-	}
-	return found, v.fail
+	return v.storeView.Events(ctx, ids)
 }
 
-func (v *twinView) Addressed(_ context.Context, at []graspsync.Address) (bool, error) {
+func (v *policyView) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
 	v.reads++
-	for _, ev := range v.events {
-		if c, ok := eventtest.Of(ev).Address(); ok && slices.Contains(at, c) {
-			return true, v.fail
-		}
-	}
-	return false, v.fail
+	return v.storeView.Addressed(ctx, at)
 }
 
-func (v *twinView) Mentioned(_ context.Context, id graspsync.EventID) (bool, error) {
+func (v *policyView) Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]graspsync.Event, error) {
 	v.reads++
-	for _, n := range v.mentioned {
-		if testID(n) == id {
-			return true, v.fail
-		}
-	}
-	return false, v.fail
+	return v.storeView.Near(ctx, ids, at)
 }
 
-func (v *twinView) Near(_ context.Context, ids []graspsync.EventID, at []graspsync.Address) (near []graspsync.Event, _ error) {
-	v.reads++
-	for _, n := range v.mentioned {
-		if slices.Contains(ids, testID(n)) {
-			near = append(near, eventtest.Of(testEvent(1000+n, 1111, 6, 1, tagRepo(testRepo(1, "x")), tagEvent(n))))
-		}
-	}
-	for _, ev := range v.events {
-		c, ok := eventtest.Of(ev).Address()
-		if ok && slices.Contains(at, c) || ev.Kind != graspsync.KindDeletion && (slices.ContainsFunc(nip34.EventRefs(ev), func(id graspsync.EventID) bool {
-			return slices.Contains(ids, id)
-		}) || slices.ContainsFunc(nip34.Addresses(ev), func(a graspsync.Address) bool {
-			return slices.Contains(at, a)
-		})) {
-			near = append(near, eventtest.Of(ev))
-		}
-	}
-	return near, v.fail
-}
-
-func (*twinView) Knows(string, graspsync.PubKey) bool { return true }
-
-func (v *twinView) Family(identifier string) []*nip34.Announcement {
-	family := v.Announcements(identifier)
-	for _, a := range v.others {
-		if a.Ref.Identifier == identifier {
-			family = append(family[:len(family):len(family)], a)
-		}
-	}
-	return family
-}
-
-func (v *twinView) Wrote(_ context.Context, author graspsync.PubKey) (bool, error) {
-	v.reads++
-	for _, ev := range v.events {
-		if ev.PubKey == author.String() {
-			return true, v.fail
-		}
-	}
-	return false, v.fail
-}
-
-func (v *twinView) Left(graspsync.RepoRef) bool { return false }
-
-func (v *twinView) Waiting(string) []*nip34.Announcement { return nil }
-
-func (v *twinView) Revision(string) any { return nil } // because tests change the view
-
-// announce adds an accepted announcement.
-func (v *twinView) announce(owner int, identifier string, maintainers ...int) {
-	a := &nip34.Announcement{Ref: testRepo(owner, identifier)}
+// announce stores an accepted announcement.
+func (v *policyView) announce(owner int, identifier string, maintainers ...int) {
+	list := nostr.Tag{"maintainers"}
 	for _, m := range maintainers {
-		a.Maintainers = append(a.Maintainers, testKey(m))
+		list = append(list, testKey(m).String())
 	}
-	v.anns = append(v.anns, a)
+	v.Stored(eventtest.Of(testEvent(300+owner, graspsync.KindAnnouncement, owner, 1, nostr.Tag{"d", identifier}, list)))
 }
 
-func (v *twinView) store(events ...*nostr.Event) {
-	for _, ev := range events {
-		id, err := graspsync.ParseEventID(ev.ID)
-		if err != nil {
-			panic(err)
-		}
-		v.events[id] = ev
-	}
+func (v *policyView) save(events ...*nostr.Event) {
+	v.events.events = append(v.events.events, events...)
 }
 
 // graspView is the usual view. Repository 1/x has maintainer 2, whose own announcement lists 3, and
 // 3 lists a member in return. Other content: repository 4/a:b, root event 50, comment 60 by 6,
-// deletion 61 by 6, announcement 62 of 1/x. 70 is mentioned.
-func graspView() *twinView {
-	v := &twinView{roots: []int{50}, mentioned: []int{70}, events: make(map[graspsync.EventID]*nostr.Event)}
+// deletion 61 by 6, announcement 62 of 1/x. Event 69 mentions 70.
+func graspView() *policyView {
+	v := graspViewWithout3()
+	v.announce(3, "x", 2)
+	return v
+}
+
+func graspViewWithout3() *policyView {
+	v := newPolicyView()
 	v.announce(1, "x", 2)
 	v.announce(2, "x", 3, 1)
-	v.announce(3, "x", 2)
 	v.announce(4, "a:b")
-	v.store(testEvent(50, 1621, 5, 1, tagRepo(testRepo(1, "x"))), testEvent(60, 1111, 6, 1),
+	root := testEvent(50, 1621, 5, 1, tagRepo(testRepo(1, "x")))
+	v.Stored(eventtest.Of(root))
+	v.save(root, testEvent(60, 1111, 6, 1),
 		testEvent(61, graspsync.KindDeletion, 6, 1), testAnnouncement(62, 1, "x", 1, ""),
-		testAnnouncement(63, 8, "foreign", 1, ""), testEvent(64, 30617, 1, 1))
+		testAnnouncement(63, 8, "foreign", 1, ""), testEvent(64, 30617, 1, 1),
+		testEvent(69, 1111, 6, 1, tagRepo(testRepo(1, "x")), tagEvent(70)))
 	return v
 }
 
@@ -366,7 +278,7 @@ func TestGRASPPolicyConversations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := graspView()
-			v.store(c.stored...)
+			v.save(c.stored...)
 			verdict := judge(t, c.ev, v)
 			require.Equal(t, c.want, verdict.Decision)
 			if c.want != graspsync.Accept {
@@ -445,7 +357,7 @@ func TestTrapD2_AnnouncementsListUsByAuthority(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ev := listing(t, c.relay, c.clone)
 			p := graspPolicy(t, c.us)
-			verdict, err := p.Judge(t.Context(), eventtest.Of(ev), graspsync.Source{}, &twinView{})
+			verdict, err := p.Judge(t.Context(), eventtest.Of(ev), graspsync.Source{}, newPolicyView())
 			require.NoError(t, err)
 			assert.Equal(t, c.want, verdict.Decision)
 			a, err := nip34.ParseAnnouncement(eventtest.Of(ev))
@@ -455,7 +367,7 @@ func TestTrapD2_AnnouncementsListUsByAuthority(t *testing.T) {
 	}
 	verdict := judge(t, testEvent(90, graspsync.KindAnnouncement, 1, 1, nostr.Tag{"d"}), graspView())
 	assert.Equal(t, "invalid: the d tag is missing or has no value", verdict.Reason)
-	assert.Equal(t, graspsync.Reject, judge(t, listing(t, "x.org", "x.org"+path), &twinView{}).Decision)
+	assert.Equal(t, graspsync.Reject, judge(t, listing(t, "x.org", "x.org"+path), newPolicyView()).Decision)
 }
 
 // A protected event is accepted from a client and rejected from relays.
@@ -470,10 +382,10 @@ func TestGRASPPolicyProtectedFromTheAuthor(t *testing.T) {
 
 func TestGRASPPolicyFailsWithTheView(t *testing.T) {
 	v := graspView()
-	v.fail = errors.New("disk gone")
+	v.events.fail = errors.New("disk gone")
 	for _, ev := range []*nostr.Event{related(tagEvent(51)), related(), deletion(6, tagEvent(60))} {
 		verdict, err := graspPolicy(t, graspHost).Judge(t.Context(), eventtest.Of(ev), graspsync.Source{}, v)
-		require.ErrorIs(t, err, v.fail)
+		require.ErrorIs(t, err, v.events.fail)
 		assert.Zero(t, verdict, "an error is no verdict")
 	}
 }
@@ -508,8 +420,7 @@ func TestGRASPPolicyBoundsWork(t *testing.T) {
 // A state or its deletion requires an announcement of its author, and waits for it.
 func TestStatesTakeAnAnswer(t *testing.T) {
 	policy := graspPolicy(t, graspHost)
-	v := graspView()
-	v.anns = v.anns[:2] // without the announcement of 3
+	v := graspViewWithout3()
 	judge := func(ev *nostr.Event) graspsync.Verdict {
 		verdict, err := policy.Judge(t.Context(), eventtest.Of(ev), graspsync.Source{}, v)
 		require.NoError(t, err)
