@@ -79,6 +79,27 @@ func (r *doubtful) Events(ctx context.Context, f nostrFilter) iter.Seq2[graspsyn
 	return r.relay.Events(ctx, f)
 }
 
+func catchUp(t *testing.T, p *purgatory.Purgatory, ev *nostrEvent) {
+	t.Helper()
+	_, err := p.Submit(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp})
+	require.NoError(t, err)
+}
+
+// family stores announcements of alice and bob that list each other, and a state of alice: main is
+// at 1, dev at 2. Their repositories also have the objects 3 and 4.
+func (w *world) family() []graspsync.RepoRef {
+	both := []graspsync.RepoRef{repoOf(alice), repoOf(bob)}
+	w.relay.put(
+		alice.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
+		bob.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()}),
+		says(alice, now()-400, "main", 1, "dev", 2))
+	for _, ref := range both {
+		w.git.Put(ref, object(1), object(2), object(3), object(4))
+		w.git.Push(ref, at(1, 2))
+	}
+	return both
+}
+
 // halfDone makes the process die in the transaction of a state: main is at 3, dev at 2. With first
 // there were no refs before.
 func halfDone(t *testing.T, w *world, first bool) (announcement, state *nostrEvent) {
@@ -94,23 +115,13 @@ func halfDone(t *testing.T, w *world, first bool) (announcement, state *nostrEve
 	l := &life{}
 	m := &mishap{nth: 1, life: l}
 	w.git.Put(repoOf(alice), object(3), object(4))
-	p, err := purgatory.Open(t.Context(), mortalRelay{w.relay, l}, w.git, w.git, w.git, mortalStore{w.state, l}, purgatory.Config{})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = p.Run(ctx)
-	}()
-	synctest.Wait()
+	p, stop := w.again(mortalRelay{w.relay, l}, mortalStore{w.state, l})
 	w.git.FailWith(m.fail)
 	state = says(alice, now(), "main", 3, "dev", 4)
-	_, err = p.Submit(t.Context(), eventtest.Of(state), graspsync.Source{Kind: graspsync.CatchUp})
-	require.NoError(t, err)
+	catchUp(t, p, state)
 	wait(time.Second)
 	require.True(t, l.dead.Load())
-	cancel()
-	<-done
+	stop()
 	w.git.FailWith(nil)
 	require.True(t, w.git.Locked(repoOf(alice)))
 	return announcement, state
@@ -171,26 +182,10 @@ func (r witnessed) Save(ctx context.Context, ev graspsync.Event) error {
 // first release, because otherwise the state would be served while half of its refs are moved.
 func TestTwoHalfDoneRepositoriesOfAFamily(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		both := []graspsync.RepoRef{repoOf(alice), repoOf(bob)}
-		w.relay.put(
-			alice.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
-			bob.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()}),
-			says(alice, now()-400, "main", 1, "dev", 2))
-		for _, ref := range both {
-			w.git.Put(ref, object(1), object(2), object(3), object(4))
-			w.git.Push(ref, at(1, 2))
-		}
+		both := w.family()
 		w.stop()
 		l := &life{}
-		p, err := purgatory.Open(t.Context(), mortalRelay{w.relay, l}, w.git, w.git, w.git, mortalStore{w.state, l}, purgatory.Config{})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = p.Run(ctx)
-		}()
-		synctest.Wait()
+		p, stop := w.again(mortalRelay{w.relay, l}, mortalStore{w.state, l})
 		w.git.FailWith(func(op string) error {
 			switch {
 			case l.dead.Load():
@@ -200,19 +195,16 @@ func TestTwoHalfDoneRepositoriesOfAFamily(t *testing.T) {
 			}
 			return nil
 		})
-		state := says(alice, now(), "main", 3, "dev", 4)
-		_, err = p.Submit(t.Context(), eventtest.Of(state), graspsync.Source{Kind: graspsync.CatchUp})
-		require.NoError(t, err)
+		catchUp(t, p, says(alice, now(), "main", 3, "dev", 4))
 		wait(time.Second)
 		l.dead.Store(true)
-		cancel()
-		<-done
+		stop()
 		w.git.FailWith(nil)
 		for _, ref := range both {
 			require.True(t, w.git.Locked(ref))
 		}
 		saved := 0
-		_, err = purgatory.Open(t.Context(), witnessed{w.relay, func() {
+		_, err := purgatory.Open(t.Context(), witnessed{w.relay, func() {
 			saved++
 			for _, ref := range both {
 				require.Contains(t, []any{at(1, 2), at(3, 4)}, w.git.RefsOf(ref))
@@ -278,11 +270,10 @@ func TestJournalThatCouldNotBeStruckOff(t *testing.T) {
 			p, stop := w.again(w.relay, store)
 			store.on.Store(true)
 			state := says(alice, now()-300, "main", 3, "dev", 4)
-			_, err := p.Submit(t.Context(), eventtest.Of(state), graspsync.Source{Kind: graspsync.CatchUp})
-			require.NoError(t, err)
+			catchUp(t, p, state)
 			wait(fails)
 			require.Equal(t, at(3, 4), w.git.RefsOf(ref))
-			_, err = p.AuthorizedState(t.Context(), ref)
+			_, err := p.AuthorizedState(t.Context(), ref)
 			require.ErrorIs(t, err, purgatory.ErrInUse, "whoever pushes comes after that")
 			require.Equal(t, 1, w.journals())
 			store.on.Store(false)
@@ -303,23 +294,14 @@ func TestJournalThatCouldNotBeStruckOff(t *testing.T) {
 func TestRecoveryThatFailsIsDoneAgain(t *testing.T) {
 	for _, what := range []string{"relay", "disk"} {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-			both := []graspsync.RepoRef{repoOf(alice), repoOf(bob)}
-			w.relay.put(
-				alice.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
-				bob.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()}),
-				says(alice, now()-400, "main", 1, "dev", 2))
-			for _, ref := range both {
-				w.git.Put(ref, object(1), object(2), object(3), object(4))
-				w.git.Push(ref, at(1, 2))
-			}
+			w.family()
 			w.stop()
 			l := &life{}
 			p, stop := w.again(mortalRelay{w.relay, l}, mortalStore{w.state, l})
 			_, unlock, err := w.git.Lock(t.Context(), repoOf(bob)) // it follows later
 			require.NoError(t, err)
 			st := says(alice, now(), "main", 3, "dev", 4)
-			_, err = p.Submit(t.Context(), eventtest.Of(st), graspsync.Source{Kind: graspsync.CatchUp})
-			require.NoError(t, err)
+			catchUp(t, p, st)
 			wait(3 * time.Second)
 			require.True(t, w.relay.has(st))
 			w.git.FailWith((&mishap{nth: 1, life: l}).fail)
