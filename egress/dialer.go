@@ -31,8 +31,7 @@ var (
 const (
 	// dialTimeout limits one dial, including the DNS lookup and all attempts.
 	dialTimeout  = 10 * time.Second
-	mostAttempts = 4               // maximum number of addresses per dial
-	leastShare   = 2 * time.Second // minimum part of the remaining time for one address
+	mostAttempts = 4 // maximum number of addresses per dial
 )
 
 // Dialer opens TCP connections that its [Config] permits. [NewDialer] makes it. It may be called
@@ -161,8 +160,8 @@ func inOrder(ctx context.Context, addrs []netip.Addr,
 	try func(context.Context, netip.Addr) (net.Conn, error),
 ) (net.Conn, error) {
 	var errs, refused []error
-	for i, a := range addrs {
-		share, cancel := shareOf(ctx, len(addrs)-i)
+	for _, a := range addrs {
+		share, cancel := context.WithTimeout(ctx, dialTimeout/time.Duration(len(addrs)))
 		conn, err := try(share, a)
 		cancel()
 		if err == nil {
@@ -181,16 +180,6 @@ func inOrder(ctx context.Context, addrs []netip.Addr,
 		errs = refused // no address was tried
 	}
 	return nil, errors.Join(errs...)
-}
-
-// shareOf returns a part of the remaining time of ctx for one of n attempts.
-func shareOf(ctx context.Context, n int) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return context.WithCancel(ctx)
-	}
-	share := time.Until(deadline) / time.Duration(n)
-	return context.WithTimeout(ctx, max(share, leastShare))
 }
 
 // Proven is [Budget.Proven].

@@ -67,64 +67,30 @@ func (f *AnnouncementSet) relation(key graspsync.PubKey) *relation {
 }
 
 // LeadSearch is the result of the search for the root of a view, without which it has no members.
-type LeadSearch uint8
+type LeadSearch string
 
 // Results of the search.
 const (
-	Found       LeadSearch = iota + 1
-	Unannounced            // a key on the way has no stored announcement
-	NoRole                 // the owner ended the own role and names no lead
-	Leadless               // a key that is named as lead names no lead
-	Ambiguous              // a key on the way names two leads
-	Circular               // leads name each other, or the way is too long
+	Found       LeadSearch = "found"
+	Unannounced LeadSearch = "somebody on the way has no announcement here"
+	NoRole      LeadSearch = "the owner has no role and names no lead"
+	Leadless    LeadSearch = "the lead names no lead"
+	Ambiguous   LeadSearch = "two leads are named"
+	Circular    LeadSearch = "the leads name each other" // or the way is too long
 )
 
-var leadSearches = []string{
-	"", "found", "somebody on the way has no announcement here", "the owner has no role and names no lead",
-	"the lead names no lead", "two leads are named", "the leads name each other",
-}
-
-func (w LeadSearch) String() string { return leadSearches[w] }
-
-// MarshalText returns the text of String.
-func (w LeadSearch) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
-
-// UnmarshalText reads the text of MarshalText.
-func (w *LeadSearch) UnmarshalText(text []byte) error { return unmarshal(w, leadSearches, text) }
-
 // MemberKind is the membership of a key in a view, with the reason.
-type MemberKind uint8
+type MemberKind string
 
 // Kinds of members. The last three are invited: their announcements are requested, but their states
 // do not count.
 const (
-	Root       MemberKind = iota + 1 // the first member of the view
-	Member                           // is listed by a member, and lists a member
-	Silent                           // is listed, and has no stored announcement
-	Unanswered                       // is listed, and lists no member
-	Resigned                         // is listed, and ended the own role
+	Root       MemberKind = "root"   // the first member of the view
+	Member     MemberKind = "member" // is listed by a member, and lists a member
+	Silent     MemberKind = "invited, has no announcement here"
+	Unanswered MemberKind = "invited, lists none of them"
+	Resigned   MemberKind = "invited, has no role of their own"
 )
-
-var memberKinds = []string{
-	"", "root", "member", "invited, has no announcement here", "invited, lists none of them", "invited, has no role of their own",
-}
-
-func (s MemberKind) String() string { return memberKinds[s] }
-
-// MarshalText returns the text of String.
-func (s MemberKind) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText reads the text of MarshalText.
-func (s *MemberKind) UnmarshalText(text []byte) error { return unmarshal(s, memberKinds, text) }
-
-func unmarshal[T ~uint8](to *T, names []string, text []byte) error {
-	i := slices.Index(names, string(text))
-	if i < 0 {
-		return fmt.Errorf("%q is none of %q", text, names)
-	}
-	*to = T(i) //nolint:gosec // there are few names
-	return nil
-}
 
 // Person is a member of a view, or an invited key.
 type Person struct {

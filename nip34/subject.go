@@ -15,24 +15,14 @@ import (
 var ErrSubject = errors.New("not an event, a repository or a relay")
 
 // SubjectKind is the kind of a [Subject].
-type SubjectKind uint8
+type SubjectKind string
 
 // The kinds of subjects.
 const (
-	SubjectEvent SubjectKind = iota + 1
-	SubjectRepo
-	SubjectRelay
+	SubjectEvent SubjectKind = "event"
+	SubjectRepo  SubjectKind = "repository"
+	SubjectRelay SubjectKind = "relay"
 )
-
-var subjectKinds = []string{"", "event", "repository", "relay"}
-
-func (k SubjectKind) String() string { return subjectKinds[k] }
-
-// MarshalText returns the text of String.
-func (k SubjectKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
-
-// UnmarshalText reads the text of MarshalText.
-func (k *SubjectKind) UnmarshalText(text []byte) error { return unmarshal(k, subjectKinds, text) }
 
 // Subject is an event, a repository or a relay that an operator names. Comparable.
 type Subject struct {

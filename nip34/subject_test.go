@@ -71,7 +71,7 @@ func TestSubject(t *testing.T) {
 	kind, err := nip34.ParseSubject("ws://127.0.0.1:7777")
 	require.NoError(t, err)
 	require.Equal(t, nip34.SubjectRelay, kind.Kind)
-	require.Equal(t, "relay", kind.Kind.String())
+	require.Equal(t, "relay", string(kind.Kind))
 	npub := nip34.NPub(graspsync.PubKey{1})
 	for s, want := range map[string]string{
 		npub + "/a%20b%2fc.git": "a b/c", npub + "/my.repo/": "my.repo", "nostr://" + npub + "/my.repo/": "my.repo", npub + "/100%": "100%",

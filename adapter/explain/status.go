@@ -82,11 +82,11 @@ func Trouble(r relaysync.RelayStatus) string {
 
 // maintainers returns the maintainers of a repository with the reasons.
 func maintainers(r relaysync.RepoStatus) (lines []string) {
-	if r.Unled != 0 {
-		lines = append(lines, "nobody: "+r.Unled.String())
+	if r.Unled != "" {
+		lines = append(lines, "nobody: "+string(r.Unled))
 	}
 	for _, m := range r.Maintainers {
-		line := nip34.NPub(m.Key) + ": " + m.Kind.String()
+		line := nip34.NPub(m.Key) + ": " + string(m.Kind)
 		if m.ListedBy != (graspsync.PubKey{}) {
 			line += ", listed by " + nip34.NPub(m.ListedBy)
 		}
@@ -167,7 +167,7 @@ var answers = map[string][3]string{
 
 // Verdict returns the answer in a few words, and the phase of a relay, or "dead", for its color.
 func (x Explanation) Verdict() (state, words string) {
-	switch v, ok := answers[x.Subject.String()+" "+x.Is]; {
+	switch v, ok := answers[string(x.Subject)+" "+x.Is]; {
 	case x.Relay != nil && x.Relay.Status != nil:
 		return x.Relay.Status.Phase, "Followed, " + x.Relay.Status.Phase
 	case ok && x.Data != nil && len(x.Data.Missing)+x.Data.More+len(x.Data.Waiting) > 0:

@@ -281,7 +281,9 @@ func (t *text) until(deadline time.Time) string {
 
 func (t *text) repoData(s purgatory.DataState, st *relaysync.RepoStatus) {
 	isMember := func(e purgatory.EntryStatus) bool {
-		return st != nil && slices.ContainsFunc(st.Maintainers, func(m nip34.Person) bool { return m.Key.String() == e.Author && m.Kind <= nip34.Member })
+		return st != nil && slices.ContainsFunc(st.Maintainers, func(m nip34.Person) bool {
+			return m.Key.String() == e.Author && (m.Kind == nip34.Root || m.Kind == nip34.Member)
+		})
 	}
 	t.data(s, slices.ContainsFunc(s.Waiting, func(e purgatory.EntryStatus) bool { return !e.Soft }))
 	for _, members := range []bool{true, false} { // strangers could hide the entries of members

@@ -82,7 +82,6 @@ func (f *Fetcher) HoldChild(ctx context.Context, dir string) (release func(), er
 func Watch(ctx context.Context) (context.Context, upload.Meter, func()) {
 	r := &receiver{cfg: Config{}.withDefaults(), disk: &storage{free: func(string) (uint64, error) { return 1 << 40, nil }}}
 	m := &meter{total: new(atomic.Int64)}
-	m.run()
 	ctx, stop := r.watch(ctx, m, "")
 	return ctx, m, stop
 }

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,16 +67,10 @@ func (f *Fetcher) Fetch(ctx context.Context, request purgatory.FetchRequest) err
 	if err != nil {
 		return err
 	}
-	m := &meter{total: request.Received}
-	ctx, stop := f.receiver.watch(ctx, m, q.dir)
-	err = q.fetch(ctx, request.From, request.Want, m)
+	err = q.fetch(ctx, request.From, request.Want, &meter{total: request.Received})
 	if err == nil {
 		err = q.useful(ctx, before, request.Want)
 	}
-	if why := context.Cause(ctx); err != nil && why != nil && !errors.Is(err, why) {
-		err = fmt.Errorf("%w (%w)", why, err)
-	}
-	stop()
 	if err != nil {
 		err = errors.Join(classified(err, request.From), q.restore(before))
 	}
@@ -100,7 +93,14 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 		return err
 	}
 	defer pack.close()
-	if err := q.receive(ctx, pack, from, wants, haves, format, m); err != nil {
+	r := q.f.receiver
+	place, err := r.fetching.Acquire(ctx, limit.Stranger{ID: ownerOf(q.dir)}, 1)
+	if err != nil {
+		return fmt.Errorf("waiting for a fetch slot: %w", err)
+	}
+	err = r.within(ctx, m, q.dir, func(ctx context.Context) error { return r.receive(ctx, pack, from, wants, haves, format, m) })
+	place.Release()
+	if err != nil {
 		return err
 	}
 	release, err := q.f.git.acquire(ctx, q.dir)
@@ -108,20 +108,11 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 		return err
 	}
 	defer release()
-	m.run()
-	return q.index(ctx, pack)
+	return r.within(ctx, m, q.dir, func(ctx context.Context) error { return q.index(ctx, pack) })
 }
 
 // receive writes the pack of the server to a file.
-func (q *Quarantine) receive(ctx context.Context, to *spool, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
-	r := q.f.receiver
-	place, err := r.fetching.Acquire(ctx, limit.Stranger{ID: ownerOf(q.dir)}, 1)
-	if err != nil {
-		return fmt.Errorf("waiting for a fetch slot: %w", err)
-	}
-	defer place.Release()
-	m.run()
-	defer m.pause()
+func (r *receiver) receive(ctx context.Context, to *spool, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
 	var peer string // IPv4 address of the server, or its IPv6 /64, because one host may own a /64
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if at, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -179,7 +170,17 @@ func (r *receiver) ask(ctx context.Context, to *spool, s *upload.Server, left, h
 	}
 }
 
-// watch returns a context that ends if the fetch is too slow, takes too long or fills the disk.
+// within calls do, and ends its context if it is too slow, takes too long or fills the disk.
+func (r *receiver) within(ctx context.Context, m *meter, dir string, do func(context.Context) error) error {
+	ctx, stop := r.watch(ctx, m, dir)
+	defer stop()
+	err := do(ctx)
+	if why := context.Cause(ctx); err != nil && why != nil && !errors.Is(err, why) {
+		err = fmt.Errorf("%w (%w)", why, err)
+	}
+	return err
+}
+
 func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -188,6 +189,7 @@ func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.C
 		period := max(min(time.Second, r.cfg.fixed.RateWindow/6), 1)
 		tick := time.NewTicker(period)
 		defer tick.Stop()
+		began := time.Now()
 		var seen []int64 // bytes at each tick while the server sends
 		for {
 			select {
@@ -195,7 +197,7 @@ func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.C
 				return
 			case <-tick.C:
 			}
-			bytes, took := m.bytes.Load(), m.took()
+			bytes, took := m.bytes.Load(), time.Since(began)
 			if seen = append(seen, bytes); !m.sending.Load() {
 				seen = nil
 			}
@@ -225,10 +227,6 @@ type meter struct {
 	bytes   atomic.Int64
 	total   *atomic.Int64 // of FetchRequest
 	sending atomic.Bool   // the server is sending
-
-	mu    sync.Mutex
-	since time.Time     // guarded by mu; zero: paused
-	spent time.Duration // guarded by mu; time before since
 }
 
 var _ upload.Meter = (*meter)(nil)
@@ -241,25 +239,3 @@ func (m *meter) Came(n int) {
 }
 
 func (m *meter) End() { m.sending.Store(false) }
-
-func (m *meter) run() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.since = time.Now()
-}
-
-func (m *meter) pause() {
-	took := m.took()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.since, m.spent = time.Time{}, took
-}
-
-func (m *meter) took() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.since.IsZero() {
-		return m.spent
-	}
-	return m.spent + time.Since(m.since)
-}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -154,24 +156,23 @@ const (
 	maxParts = 64
 )
 
-// haves returns complete objects that a server need not send: tips of refs, and objects that no ref
-// reaches yet.
-func (f *Fetcher) haves(ctx context.Context, dir string) (haves []nip34.ObjectID, err error) {
-	// Pushed event refs with forged dates must not displace branches and tags.
-	for _, where := range [][]string{{"refs/heads", "refs/tags"}, {"refs/nostr"}} {
-		args := []string{"for-each-ref", "--sort=-creatordate", fmt.Sprintf("--count=%d", 4*maxHaves), "--format=%(objectname)"}
-		out, err := f.git.run(ctx, gitrun.Child{Dir: dir, Args: append(args, where...)})
-		if err != nil {
-			return nil, fmt.Errorf("reading refs: %w", err)
-		}
-		var tips []nip34.ObjectID
-		for name := range strings.FieldsSeq(string(out)) {
-			if id, err := nip34.ParseObjectID(name); err == nil {
-				tips = append(tips, id)
+// haves returns complete objects that a server need not send: tips of refs, those of branches and
+// tags before those of events, and objects that no ref reaches yet.
+func (f *Fetcher) haves(ctx context.Context, dir string) ([]nip34.ObjectID, error) {
+	refs, err := f.Refs(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	names := slices.SortedFunc(maps.Keys(refs.At), func(a, b nip34.RefName) int { return strings.Compare(a.String(), b.String()) })
+	var tips []nip34.ObjectID
+	for _, ofEvents := range []bool{false, true} { // anyone can push refs of events
+		for _, name := range names {
+			if strings.HasPrefix(name.String(), "refs/nostr/") == ofEvents {
+				tips = append(tips, refs.At[name])
 			}
 		}
-		haves = append(haves, without(tips, haves)...)
 	}
+	haves := without(tips, nil)
 	now, err := f.stamp(ctx, dir)
 	parts := without(f.checks.complete(dir, now, maxParts), haves)
 	return append(haves[:min(maxHaves, len(haves))], parts...), err

@@ -1,7 +1,6 @@
 package gitfetch
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -159,11 +158,7 @@ func (f *Fetcher) remove(ctx context.Context, dir string, changes []refplan.RefC
 	if len(changes) == 0 {
 		return nil
 	}
-	refs := make([]barerepo.Moved, len(changes))
-	for i, c := range changes {
-		refs[i] = barerepo.Moved{Name: c.Name, Old: c.Old}
-	}
-	if err := barerepo.LogRemoved(f.disk.files, dir, refs, time.Now()); err != nil {
+	if err := barerepo.LogRemoved(f.disk.files, dir, changes, time.Now()); err != nil {
 		return fmt.Errorf("logging deleted refs: %w", err)
 	}
 	if err := f.transact(ctx, dir, changes); err != nil {
@@ -177,21 +172,8 @@ func (f *Fetcher) transact(ctx context.Context, dir string, changes []refplan.Re
 	if len(changes) == 0 {
 		return nil
 	}
-	var b bytes.Buffer
-	b.WriteString("start\x00")
-	for _, c := range changes {
-		switch {
-		case c.New.IsZero():
-			fmt.Fprintf(&b, "delete %s\x00%s\x00", c.Name, c.Old)
-		case c.Old.IsZero():
-			fmt.Fprintf(&b, "create %s\x00%s\x00", c.Name, c.New)
-		default:
-			fmt.Fprintf(&b, "update %s\x00%s\x00%s\x00", c.Name, c.New, c.Old)
-		}
-	}
-	b.WriteString("prepare\x00commit\x00")
 	_, err := f.git.run(ctx, gitrun.Child{
-		Dir: dir, Stdin: &b, Args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
+		Dir: dir, Stdin: barerepo.Transaction(changes), Args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
 	})
 	switch {
 	case says(err, unfit):

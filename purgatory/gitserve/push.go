@@ -22,6 +22,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 type push struct {
@@ -222,8 +223,8 @@ func (h *Handler) change(ctx context.Context, p *push) (told bool, err error) {
 	if err != nil || len(moves) == 0 {
 		return false, err
 	}
-	if err := h.repos.prepare(p.ref, moves, now); err != nil {
-		return false, err
+	if err := barerepo.LogRemoved(h.repos.root, filepath.FromSlash(h.repos.at(p.ref)), changes(moves, now), time.Now()); err != nil {
+		return false, fmt.Errorf("logging deleted refs: %w", err)
 	}
 	changed := names(p.req.left(false))
 	h.auth.Pushing(p.ref, changed)
@@ -348,14 +349,8 @@ func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*comma
 	remove, err := h.repos.promote(pack, at)
 	if err == nil {
 		err = p.each(moves, func(some []*command) error {
-			var in bytes.Buffer
-			in.WriteString("start\x00")
-			for _, c := range some {
-				fmt.Fprintf(&in, "update %s\x00%s\x00%s\x00", c.ref, gitID(c.new, now[c.ref]), gitID(now[c.ref], c.new))
-			}
-			in.WriteString("prepare\x00commit\x00")
 			return h.within(ctx, gitrun.Child{
-				Dir: p.dir, Env: committer, Stdin: &in, Limits: gitrun.Limits{Memory: gitrun.AskMemory},
+				Dir: p.dir, Env: committer, Stdin: barerepo.Transaction(changes(some, now)), Limits: gitrun.Limits{Memory: gitrun.AskMemory},
 				Args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "push"},
 			})
 		})
@@ -504,32 +499,12 @@ func (h *Handler) keep(p *push) error {
 	return nil
 }
 
-func gitID(id, other nip34.ObjectID) string {
-	switch {
-	case !id.IsZero():
-		return id.String()
-	case !other.IsZero():
-		return strings.Repeat("0", len(other.String()))
+func changes(commands []*command, now map[nip34.RefName]nip34.ObjectID) []refplan.RefChange {
+	out := make([]refplan.RefChange, len(commands))
+	for i, c := range commands {
+		out[i] = refplan.RefChange{Name: c.ref, Old: now[c.ref], New: c.new}
 	}
-	return strings.Repeat("0", 40)
-}
-
-// The functions below change a repository. The caller holds its lock.
-
-// prepare logs the old values of deleted refs, because git deletes the log of a ref with the ref.
-func (r *Repositories) prepare(ref graspsync.RepoRef, moves []*command, now map[nip34.RefName]nip34.ObjectID) error {
-	var removed []barerepo.Moved
-	for _, c := range moves {
-		if c.new.IsZero() {
-			removed = append(removed, barerepo.Moved{Name: c.ref, Old: now[c.ref]})
-		}
-	}
-	if len(removed) > 0 {
-		if err := barerepo.LogRemoved(r.root, filepath.FromSlash(r.at(ref)), removed, time.Now()); err != nil {
-			return fmt.Errorf("logging deleted refs: %w", err)
-		}
-	}
-	return nil
+	return out
 }
 
 // packFiles are the extensions of the files of a pack. The index is moved last, because git finds

@@ -2,6 +2,7 @@ package gitserve
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"strings"
@@ -42,7 +43,7 @@ func FuzzReadRequest(f *testing.F) {
 		}
 		var again bytes.Buffer
 		for _, c := range req.commands {
-			writeLine(&again, gitID(c.old, c.new)+" "+gitID(c.new, c.old)+" "+c.name)
+			writeLine(&again, cmp.Or(c.old.String(), null)+" "+cmp.Or(c.new.String(), null)+" "+c.name)
 		}
 		again.WriteString("0000")
 		second, err := readRequest(&again, 5, 1000)

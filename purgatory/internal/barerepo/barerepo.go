@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // Disk is a file system, or a folder that names are relative to.
@@ -27,17 +28,30 @@ type Disk interface {
 	Remove(name string) error
 }
 
-// Moved is a ref that is about to be deleted, with its value.
-type Moved struct {
-	Name nip34.RefName
-	Old  nip34.ObjectID
+// Transaction returns the input of git update-ref --stdin -z that makes all changes or none.
+func Transaction(changes []refplan.RefChange) io.Reader {
+	id := func(id, other nip34.ObjectID) string {
+		if id.IsZero() {
+			return Null(other.Format())
+		}
+		return id.String()
+	}
+	var b bytes.Buffer
+	b.WriteString("start\x00")
+	for _, c := range changes {
+		fmt.Fprintf(&b, "update %s\x00%s\x00%s\x00", c.Name, id(c.New, c.Old), id(c.Old, c.New))
+	}
+	b.WriteString("prepare\x00commit\x00")
+	return &b
 }
 
-// LogRemoved appends the reflogs of refs, and a line for each ref, to the reflog of HEAD, durably,
-// because git deletes the reflog of a ref with the ref. Event refs are skipped, because their
-// events name their values.
-func LogRemoved(on Disk, dir string, refs []Moved, now time.Time) error {
-	refs = slices.DeleteFunc(slices.Clone(refs), func(r Moved) bool { return strings.HasPrefix(r.Name.String(), "refs/nostr/") })
+// LogRemoved appends the reflogs of the refs that changes delete, and a line for each ref, to the
+// reflog of HEAD, durably, because git deletes the reflog of a ref with the ref. Event refs are
+// skipped, because their events name their values.
+func LogRemoved(on Disk, dir string, changes []refplan.RefChange, now time.Time) error {
+	refs := slices.DeleteFunc(slices.Clone(changes), func(c refplan.RefChange) bool {
+		return !c.New.IsZero() || strings.HasPrefix(c.Name.String(), "refs/nostr/")
+	})
 	if len(refs) == 0 {
 		return nil
 	}

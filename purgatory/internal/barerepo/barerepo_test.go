@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 func ref(t *testing.T, name string) nip34.RefName {
@@ -84,7 +85,7 @@ func TestLogRemoved(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "logs/refs/heads/x", "one\ntwo\nhal")
 	at := time.Unix(1_700_000_000, 0)
-	require.NoError(t, LogRemoved(disk(t, dir), ".", []Moved{{ref(t, "refs/heads/x"), id(t, "1")}, {ref(t, "refs/heads/y"), id(t, "2")}}, at))
+	require.NoError(t, LogRemoved(disk(t, dir), ".", []refplan.RefChange{{Name: ref(t, "refs/heads/x"), Old: id(t, "1")}, {Name: ref(t, "refs/heads/y"), Old: id(t, "2")}}, at))
 	one, two := id(t, "1").String(), id(t, "2").String()
 	log, err := os.ReadFile(filepath.Join(dir, "logs", "HEAD"))
 	require.NoError(t, err)
@@ -94,7 +95,7 @@ func TestLogRemoved(t *testing.T) {
 	before := log
 	event, err := graspsync.ParseEventID(strings.Repeat("e", 64))
 	require.NoError(t, err)
-	require.NoError(t, LogRemoved(disk(t, dir), ".", []Moved{{nip34.EventRef(event), id(t, "3")}}, at))
+	require.NoError(t, LogRemoved(disk(t, dir), ".", []refplan.RefChange{{Name: nip34.EventRef(event), Old: id(t, "3")}}, at))
 	log, err = os.ReadFile(filepath.Join(dir, "logs", "HEAD"))
 	require.NoError(t, err)
 	require.Equal(t, before, log, "events say where their refs were")
@@ -110,7 +111,7 @@ func TestLogRemovedOfALongLog(t *testing.T) {
 		}
 		log := b.String()[b.Len()-(1<<20+more):]
 		write(t, dir, "logs/refs/heads/x", log)
-		require.NoError(t, LogRemoved(disk(t, dir), ".", []Moved{{ref(t, "refs/heads/x"), id(t, "1")}}, time.Unix(0, 0)))
+		require.NoError(t, LogRemoved(disk(t, dir), ".", []refplan.RefChange{{Name: ref(t, "refs/heads/x"), Old: id(t, "1")}}, time.Unix(0, 0)))
 		got, err := os.ReadFile(filepath.Join(dir, "logs", "HEAD"))
 		require.NoError(t, err)
 		want := log
