@@ -38,8 +38,8 @@ func (a Address) String() string {
 	return strconv.Itoa(a.Kind) + ":" + a.Author.String() + ":" + a.Identifier
 }
 
-// Repo returns the repository whose announcement or state has address a. It returns false for other
-// kinds, and for an identifier that [CheckIdentifier] rejects.
+// Repo returns the repository whose announcement or state has address a, or false, also for an
+// identifier that [CheckIdentifier] rejects.
 func (a Address) Repo() (RepoRef, bool) {
 	if a.Kind != KindAnnouncement && a.Kind != KindState || CheckIdentifier(a.Identifier) != nil {
 		return RepoRef{}, false

@@ -100,7 +100,7 @@ func parsePort(s string) (uint16, error) {
 }
 
 // DialablePort reports whether a URL of an event may name the port. Ports below 1024 other than 80
-// and 443 belong to mail, SSH and similar servers, to which an event must not direct requests.
+// and 443 belong to other services, such as mail.
 func DialablePort(p uint16) bool { return p >= 1024 || p == 80 || p == 443 }
 
 func canonicalHost(h string, bracketed bool) (string, error) {

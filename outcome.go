@@ -9,8 +9,7 @@ type Incoming struct {
 // Outcome is the answer of a Store to one event.
 type Outcome struct {
 	Result Result
-	// Err is the cause of Refused and Failed, and nil for other results.
-	Err error
+	Err    error // cause of Refused and Failed
 }
 
 // Result is the kind of an [Outcome].
@@ -18,18 +17,12 @@ type Result uint8
 
 // The results of saving an event. The zero Result is not valid.
 const (
-	// Stored means that the event is new and durable.
-	Stored Result = iota + 1
-	// Duplicate means that the event was stored before.
-	Duplicate
-	// Superseded means that a newer version is stored, and this version is not.
-	Superseded
-	// Deleted means that a stored deletion (NIP-09) covers the event, which is not stored.
-	Deleted
-	// Refused means that the Store will never store this event.
-	Refused
-	// Failed means that this attempt failed. A later one may succeed.
-	Failed
+	Stored     Result = iota + 1 // new and durable
+	Duplicate                    // was stored before
+	Superseded                   // not stored, because a newer version is
+	Deleted                      // not stored, because a stored deletion (NIP-09) covers the event
+	Refused                      // the Store will never store this event
+	Failed                       // a later attempt may succeed
 )
 
 func (r Result) String() string {

@@ -2,9 +2,8 @@ package graspsync
 
 // Source is the origin of an event. The zero value is a submission by a client.
 type Source struct {
-	Kind SourceKind
-	// Relay is the relay that sent the event, and zero for Direct.
-	Relay RelayURL
+	Kind  SourceKind
+	Relay RelayURL // zero for Direct
 }
 
 // SourceKind is the kind of a [Source].
@@ -12,14 +11,10 @@ type SourceKind uint8
 
 // The kinds of sources.
 const (
-	// Direct means that a client of this server submitted the event.
-	Direct SourceKind = iota
-	// Live means that it came on an open subscription to another relay.
-	Live
-	// CatchUp means that it was fetched as history after a connection was made.
-	CatchUp
-	// Daily means that it was fetched by the daily comparison of all history.
-	Daily
+	Direct  SourceKind = iota // submitted by a client of this server
+	Live                      // came on an open subscription
+	CatchUp                   // fetched as history after a connection was made
+	Daily                     // fetched by the daily comparison of all history
 )
 
 func (k SourceKind) String() string {

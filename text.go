@@ -13,9 +13,8 @@ import (
 // MaxText is the maximum length of remote text in logs, errors and pages, in bytes.
 const MaxText = 300
 
-// Printable makes remote text safe for a log, an error, a page and a terminal. It returns one line
-// of valid UTF-8 of at most [MaxText] bytes. Characters that are not [IsPrintable] are escaped as
-// in Go.
+// Printable makes remote text safe for a log, an error, a page and a terminal: one line of valid
+// UTF-8 of at most [MaxText] bytes, with characters that are not [IsPrintable] escaped as in Go.
 func Printable(s string) string { return PrintableAtMost(s, MaxText) }
 
 // PrintableAtMost is [Printable] with a maximum of most bytes.

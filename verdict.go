@@ -14,7 +14,7 @@ type Verdict struct {
 	DependsOn []Dependency
 }
 
-// MaxDetail is the maximum length of a [Verdict.Detail], in bytes. Longer details are cut.
+// MaxDetail is the maximum length of a [Verdict.Detail], in bytes.
 const MaxDetail = 1200
 
 // Message returns Reason and Detail for a client, one printable line of at most 1,500 bytes.
@@ -31,12 +31,9 @@ type Decision uint8
 
 // The decisions of a Policy.
 const (
-	// Accept means that the event is saved.
-	Accept Decision = iota + 1
-	// Hold means that the Policy keeps the event durably until its data has arrived.
-	Hold
-	// Reject means that this server does not store the event.
-	Reject
+	Accept Decision = iota + 1 // the event is saved
+	Hold                       // the Policy keeps the event durably until its data has arrived
+	Reject                     // this server does not store the event
 	// Depend means that the event waits until one of DependsOn is fulfilled, and is judged again
 	// then. If it was evicted, it is requested again.
 	Depend

@@ -3,7 +3,6 @@ package nip34
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 
@@ -42,7 +41,7 @@ type Announcement struct {
 	Maintainers []graspsync.PubKey
 	Leads       []graspsync.PubKey // keys of active M tags, at most two
 	own         ownRole            // see ClaimsRole
-	// Dropped values exceeded the list. Unusable values, see [UnusableURLs], preceded them.
+	// Dropped values exceeded the list. Unusable values preceded them.
 	DroppedRelays, DroppedClones, DroppedMaintainers    int
 	UnusableRelays, UnusableClones, UnusableMaintainers int
 }
@@ -130,34 +129,4 @@ func listed[T comparable](ev *nostr.Event, name string, most int, parse func(str
 		}
 	}
 	return list, unusable, dropped
-}
-
-// Unusable is a relay or clone URL of an event to which this server never connects.
-type Unusable struct {
-	List  string // name of the tag, "relays" or "clone"
-	Value string // as written; remote text that may be long
-	Err   error  // reason; wraps [graspsync.ErrURL]
-}
-
-// UnusableURLs yields the relays and clone URLs of an event to which this server never connects.
-func UnusableURLs(ev *nostr.Event) iter.Seq[Unusable] {
-	return func(yield func(Unusable) bool) {
-		for _, tag := range ev.Tags {
-			if len(tag) == 0 {
-				continue
-			}
-			for _, value := range tag[1:] {
-				var err error
-				switch tag[0] {
-				case "relays":
-					_, err = graspsync.ParseRelayURL(value)
-				case "clone":
-					_, err = graspsync.ParseCloneURL(value)
-				}
-				if err != nil && !yield(Unusable{tag[0], value, err}) {
-					return
-				}
-			}
-		}
-	}
 }

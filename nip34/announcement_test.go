@@ -46,12 +46,6 @@ func TestParseAnnouncement(t *testing.T) {
 	assert.Equal(t, 2, a.UnusableMaintainers)
 	assert.Zero(t, a.DroppedRelays+a.DroppedClones+a.DroppedMaintainers)
 	assert.NotNil(t, a.Event)
-	var why []string
-	for u := range UnusableURLs(a.Event) {
-		require.ErrorIs(t, u.Err, graspsync.ErrURL)
-		why = append(why, u.List+" "+u.Value)
-	}
-	assert.Equal(t, []string{"relays ", "relays ftp://three.example", "clone git://one.example/x.git"}, why)
 }
 
 func TestParseAnnouncementRefuses(t *testing.T) {

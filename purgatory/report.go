@@ -20,7 +20,6 @@ import (
 	"github.com/graspsync/graspsync/internal/outage"
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/limit"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
@@ -144,15 +143,8 @@ func (s *report) unusable(ev *nostr.Event, n int) {
 		return
 	}
 	s.dropSome("clones_unusable", n)
-	if !s.lines.May(line{what: "unusable"}, time.Now()) {
-		return
-	}
-	for u := range nip34.UnusableURLs(ev) {
-		if u.List == "clone" {
-			s.cfg.Logger.Info("clone URLs of an event are unusable", keyEvent, ev.ID, "count", n,
-				keyURL, graspsync.Printable(u.Value), keyError, graspsync.Printable(u.Err.Error()))
-			return
-		}
+	if s.lines.May(line{what: "unusable"}, time.Now()) {
+		s.cfg.Logger.Info("clone URLs of an event are unusable", keyEvent, ev.ID, "count", n)
 	}
 }
 

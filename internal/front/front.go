@@ -11,16 +11,14 @@ import (
 // leastRate is the minimum speed of a body after the initial time, in bytes per second.
 const leastRate = 1 << 10
 
-// Bodies limits the time for a request body: most initially, plus one second per received leastRate
-// bytes, never more than most. net/http would otherwise wait forever for an announced body that
-// never comes. A handler may set earlier deadlines.
+// Bodies limits the time for a request body to most, plus one second per received leastRate bytes,
+// never more than most from now. net/http would wait forever. A handler may set earlier deadlines.
 func Bodies(h http.Handler, most time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			b := &body{ReadCloser: r.Body, c: http.NewResponseController(w), left: most, most: most}
 			b.begin() // limits all readers of the body
-			// net/http reads the body of its own request to decide about reuse of the connection,
-			// and removes the files of its form.
+			// net/http reads the body of its own request, and removes the files of its form.
 			own := r
 			r = r.WithContext(r.Context())
 			defer func() {

@@ -49,8 +49,8 @@ type Change struct {
 	Value Value
 }
 
-// Buffer writes changes in the background. It must be the only writer of its keys. It is safe for
-// concurrent use. [New] makes one.
+// Buffer writes changes in the background, as the only writer of its keys. It is safe for concurrent
+// use. [New] makes one.
 type Buffer struct {
 	// set by New, read-only
 	store state.Store
@@ -110,8 +110,7 @@ func (b *Buffer) Load(ctx context.Context, prefix string, f func(key string, val
 	return nil
 }
 
-// Put queues a change and replaces an earlier change of the key. It returns false if the queue is
-// full.
+// Put queues a change, instead of an earlier change of the key. It returns false if the queue is full.
 func (b *Buffer) Put(key string, value Value) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,8 +240,8 @@ func (b *Buffer) Run(ctx context.Context) {
 	}
 }
 
-// take returns the changes to write now: the whole queue if it is due, else the urgent ones. due is
-// the time of the next call.
+// take returns the whole queue if it is due, else the urgent changes. due is the time of the next
+// call.
 func (b *Buffer) take(now time.Time) (group map[string]*change, due time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

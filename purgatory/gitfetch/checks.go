@@ -38,8 +38,8 @@ type checked struct {
 	complete []nip34.ObjectID                // objects with all objects that they need
 }
 
-// stamp is a hash of the refs, where walks end, and of the object files. If only git can read the
-// refs, refs is "", and the stamp equals no other.
+// stamp is a hash of the refs, where walks end, and of the object files. refs is "" if only git can
+// read them. Then the stamp equals no other.
 type stamp struct{ refs, objects string }
 
 func newChecks() *checks {

@@ -22,31 +22,29 @@ type Config struct {
 	// Logger receives warnings about git. Defaults to discarding them.
 	Logger *slog.Logger
 
-	// MaxPackBytes is the maximum size of a pack, after HTTP decompression, in bytes. Defaults to 4
-	// GiB, like purgatory.Limits.MaxRepoDay.
+	// MaxPackBytes is the maximum size of a pack in bytes. Defaults to 4 GiB, like
+	// purgatory.Limits.MaxRepoDay.
 	MaxPackBytes int64
 	// MaxAddressDay is the maximum number of bytes in 24 hours from one IPv4 address, or one /64 of
-	// IPv6, over all its host names. A restart resets the count. Defaults to 16 GiB, like
-	// purgatory.Limits.MaxHostDay.
+	// IPv6, until a restart. Defaults to 16 GiB, like purgatory.Limits.MaxHostDay.
 	MaxAddressDay int64
 	// MaxPackObjects is the maximum number of objects of a pack by its header. Defaults to
 	// 2,000,000.
 	MaxPackObjects uint32
-	// Memory is the memory budget of all git children, shared with package gitserve if
-	// gitserve.NewMemory made it. Walking a repository takes up to 500 bytes per object, and
-	// indexing a pack 200. Defaults to 2 GiB for this Fetcher, of which one child may use half.
+	// Memory is the memory budget of all git children, see gitserve.NewMemory. Walking a repository
+	// takes up to 500 bytes per object. Defaults to 2 GiB, of which one child may use half.
 	Memory *gitrun.Memory
 	// MaxChildren is the maximum number of concurrent git children, without those of maintenance.
 	// Defaults to 4.
 	MaxChildren int
-	// MaxFetches is the maximum number of concurrent fetches. With less than twice
-	// purgatory.Limits.MaxFetchJobs, slow servers delay other fetches. Defaults to 20.
+	// MaxFetches is the maximum number of concurrent fetches, best twice
+	// purgatory.Limits.MaxFetchJobs. Defaults to 20.
 	MaxFetches int
 	// AllowFaults are names of git fsck, such as hasDotgit. Objects with these faults are accepted
 	// although they attack or break a checkout. Defaults to none.
 	AllowFaults []string
-	// MinFreeDisk is the minimum free space on the disk of the repository, in bytes. A fetch that
-	// would leave less fails with [ErrDisk]. Defaults to 1 GiB.
+	// MinFreeDisk is the minimum free space on the disk, in bytes, below which fetches fail with
+	// [ErrDisk]. Defaults to 1 GiB.
 	MinFreeDisk uint64
 
 	fixed constants
@@ -54,8 +52,8 @@ type Config struct {
 
 // constants are limits that only tests change.
 type constants struct {
-	// Timeout is the maximum time of a fetch, plus one second per received 64 times MinRate bytes.
-	// Defaults to 10 min.
+	// Timeout is the maximum time to receive a pack, and to index it, plus one second per received 64
+	// times MinRate bytes. Defaults to 10 min.
 	Timeout time.Duration
 	// MaxAdvertBytes and MaxAdvertRefs limit the ref list of a server. Default to 64 MiB and
 	// 500,000.

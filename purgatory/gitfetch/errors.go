@@ -39,9 +39,8 @@ type MissingError = upload.MissingError
 // LimitError reports that the server exceeded a limit.
 type LimitError = upload.LimitError
 
-// classified wraps an error of package purgatory that classifies err. A server is broken if the
-// error applies to all its repositories. A missing repository, or a redirect to a broken server,
-// does not count, because any user can create one.
+// classified wraps an error of package purgatory that classifies err. A missing repository, or a
+// redirect to a broken server, does not make a server unusable, because any user can create one.
 func classified(err error, from graspsync.CloneURL) error {
 	var dns *net.DNSError
 	var missing *MissingError

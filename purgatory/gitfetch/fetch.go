@@ -78,7 +78,7 @@ func (f *Fetcher) Fetch(ctx context.Context, request purgatory.FetchRequest) err
 }
 
 // fetch fetches a pack into a file, and then indexes it into the quarantine, so that a slow server
-// does not occupy a git child. Waiting for other fetches does not count toward the time limit.
+// does not occupy a git child.
 func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants []nip34.ObjectID, m *meter) error {
 	format, err := q.f.format(ctx, q.dir)
 	if err != nil {
@@ -144,7 +144,7 @@ func (r *receiver) receive(ctx context.Context, to *spool, from graspsync.CloneU
 }
 
 // ask requests a pack, again without each object that the server reports missing. If more objects
-// are left than requests, it lists the server's tips and keeps only wanted tips.
+// are left than requests, only tips of the server are requested.
 func (r *receiver) ask(ctx context.Context, to *spool, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *meter) error {
 	for {
 		err := r.client.Fetch(ctx, s, left, haves, to, m)

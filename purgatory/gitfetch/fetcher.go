@@ -26,8 +26,7 @@ import (
 )
 
 // Fetcher fetches from git servers, and performs the git operations on bare repositories. [New]
-// makes one. It is safe for concurrent use. Purgatory holds the lock of the repository, except
-// during Quarantine, DiskUsage and Fetch.
+// makes one. It is safe for concurrent use.
 type Fetcher struct {
 	// set by New, read-only
 	version    string
@@ -122,8 +121,7 @@ func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (m
 	return kinds, nil
 }
 
-// Missing implements [gitops.Operations]. Git walks all objects that the ids reach, because a
-// present commit does not prove its history.
+// Missing implements [gitops.Operations]. A present commit does not prove its history.
 func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	now, err := f.stamp(ctx, dir)
 	if err != nil {

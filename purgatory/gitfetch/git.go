@@ -139,8 +139,8 @@ func (g *program) runNow(ctx context.Context, c gitrun.Child) ([]byte, error) {
 	}
 }
 
-// isVerdict reports whether git completed its check and failed. It did not complete it if it was
-// killed or out of memory, or if the shell did not start it.
+// isVerdict reports whether git completed its check and failed. It was not killed or out of memory,
+// and the shell has started it.
 func isVerdict(err error) bool {
 	var failed *gitrun.Error
 	if !errors.As(err, &failed) || gitrun.OutOfMemory(failed.Stderr) {

@@ -22,8 +22,7 @@ import (
 )
 
 const (
-	// maxMaintained is the maximum number of concurrent maintenance runs: one scheduled, and one
-	// that an operator requested.
+	// maxMaintained is the maximum number of runs: one scheduled, and one of an operator.
 	maxMaintained = 2
 	// fewPacks is the number below which readers notice no delay.
 	fewPacks = 8
@@ -36,9 +35,8 @@ const (
 // recordName is the file with the time of the last search for unnamed objects.
 const recordName = "graspsync-maintenance"
 
-// Maintain implements [gitops.Operations] with git's repack, reflog expire and pack-refs, which
-// keep young objects and need no lock. Expired objects are removed under the lock, after a check
-// that no ref has named them in between.
+// Maintain implements [gitops.Operations]. It repacks without the lock. Expired objects are removed
+// under the lock, after a check that no ref has named them in between.
 func (f *Fetcher) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Maintained, error) {
 	place, err := f.maintained.Acquire(ctx, limit.Stranger{}, 1)
 	if err != nil {
@@ -144,7 +142,7 @@ func (m *maintenance) begin(ctx context.Context) error {
 	if err := errors.Join(err, sweepObjects(m.disk.files, m.dir, m.now)); err != nil {
 		return fmt.Errorf("sweeping: %w", err)
 	}
-	if m.how.Prune { // otherwise an object that waits forever would protect the objects of other events
+	if m.how.Prune { // otherwise an event that waits forever would protect all objects of its packs
 		if err := unmark(m.disk.files, m.dir, m.now.Add(-min(leftAfter, m.how.Grace))); err != nil {
 			return fmt.Errorf("removing marks: %w", err)
 		}
@@ -202,8 +200,8 @@ func size(packs map[string]packFile) (sum int64) {
 	return sum
 }
 
-// due reports whether unnamed objects must be searched: if a pack has come or gone since the last
-// search, or if objects expire with time.
+// due reports whether unnamed objects must be searched: a pack has come or gone since the last
+// search, or objects expire with time.
 func (m *maintenance) due() (bool, error) {
 	if m.how.Now || m.how.Prune {
 		return true, nil
@@ -257,8 +255,8 @@ func (m *maintenance) repack(ctx context.Context, args ...string) error {
 	return m.look()
 }
 
-// prune packs all objects that refs and reflogs reach, and the rest into a cruft pack, without the
-// lock. Then it removes expired cruft under the lock.
+// prune packs all objects that refs and reflogs reach, and the rest into a cruft pack. Then it
+// removes expired cruft under the lock.
 func (m *maintenance) prune(ctx context.Context) (err error) {
 	if err := m.searched(); err != nil { // avoids a retry each time after a failure
 		return err
@@ -312,8 +310,7 @@ func (m *maintenance) prune(ctx context.Context) (err error) {
 	})
 }
 
-// expireLogs expires reflogs, and deletes those of event refs, which would protect replaced objects
-// of any pusher.
+// expireLogs expires reflogs, and deletes those of event refs, which any pusher can fill.
 func (m *maintenance) expireLogs(ctx context.Context) error {
 	if err := m.disk.files.RemoveAll(filepath.Join(m.dir, "logs", "refs", "nostr")); err != nil {
 		return fmt.Errorf("removing logs: %w", err)
@@ -330,8 +327,7 @@ func (m *maintenance) expireLogs(ctx context.Context) error {
 
 func gitTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 +0000") }
 
-// hold creates hidden refs to the complete objects that waiting events name, so that git keeps
-// them.
+// hold creates hidden refs to the complete objects that waiting events name.
 func (m *maintenance) hold(ctx context.Context) error {
 	keep, err := m.how.Keep(ctx)
 	if err != nil {
@@ -380,8 +376,8 @@ func (m *maintenance) hold(ctx context.Context) error {
 
 const heldRefs = barerepo.HiddenRefs + "held/"
 
-// young makes a cruft pack of objects that are not expired, and of objects that they need. It
-// returns its name, or "".
+// young makes a cruft pack of objects that are not expired, with all that they need. It returns its
+// name, or "".
 func (m *maintenance) young(ctx context.Context, old []string) (string, error) {
 	if m.how.Now || m.how.Grace <= 0 || len(old) == 0 {
 		return "", nil
@@ -405,9 +401,8 @@ func (m *maintenance) young(ctx context.Context, old []string) (string, error) {
 	return "pack-" + name, m.disk.sync(m.path(""))
 }
 
-// unnamed returns an error that wraps [purgatory.ErrInUse] if an object of the old packs, and not
-// of the young pack, was named after the refs in before were read, or if a pack was marked while
-// git repacked it.
+// unnamed returns an error that wraps [purgatory.ErrInUse] if an object that only the old packs have
+// was named after the refs in before were read, or if a pack was marked while git repacked it.
 func (m *maintenance) unnamed(ctx context.Context, before []byte, old []string, young string) error {
 	ours, err := marks(m.disk.files, m.dir)
 	if err != nil || len(old) == 0 {
@@ -447,8 +442,7 @@ func (m *maintenance) child(ctx context.Context, in io.Reader, args ...string) (
 
 func (m *maintenance) path(name string) string { return filepath.Join(m.dir, "objects", "pack", name) }
 
-// drop removes packs and multi-pack indexes, each pack file first, because repack would fail on a
-// pack without an index.
+// drop removes packs and multi-pack indexes. Repack would fail on a pack without an index.
 func (m *maintenance) drop(bases ...string) error {
 	names, err := filepath.Glob(m.path("multi-pack-index*"))
 	for _, ext := range []string{".pack", ".idx", ".bitmap", ".rev", ".mtimes"} {
@@ -467,8 +461,8 @@ func (m *maintenance) drop(bases ...string) error {
 // leftAfter is the age after which a temporary file is abandoned.
 const leftAfter = time.Hour
 
-// sweepObjects removes files that killed processes left: partial packs, temporary files and
-// folders, and the keep files of pushes.
+// sweepObjects removes partial packs, temporary files, and keep files of pushes that killed processes
+// left.
 func sweepObjects(on files, dir string, now time.Time) error {
 	objects := filepath.Join(dir, "objects")
 	var errs []error
@@ -503,7 +497,7 @@ func sweepObjects(on files, dir string, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// unmark removes the keep files that Promote wrote before a time, or all if it is zero.
+// unmark removes our keep files written before a time, or all if it is zero.
 func unmark(on files, dir string, before time.Time) error {
 	bases, err := marks(on, dir)
 	errs := []error{err}
@@ -518,7 +512,7 @@ func unmark(on files, dir string, before time.Time) error {
 	return errors.Join(errs...)
 }
 
-// marks returns the names of packs with our keep files, without extension.
+// marks returns the packs with our keep files.
 func marks(on files, dir string) (bases []string, err error) {
 	folder := filepath.Join(dir, "objects", "pack")
 	entries, err := on.ReadDir(folder)

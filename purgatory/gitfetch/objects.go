@@ -83,8 +83,7 @@ var kindNames = map[string]refplan.Kind{
 	"commit": refplan.Commit, "tree": refplan.Tree, "blob": refplan.Blob, "tag": refplan.Tag,
 }
 
-// kinds returns the kinds of existing objects. Git may take an id of the wrong format for a ref
-// name, so the id of the found object is compared.
+// kinds returns the kinds of existing objects. Git may take an id of the wrong format for a ref name.
 func (f *Fetcher) kinds(ctx context.Context, dir, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error) {
 	out, err := f.git.run(ctx, gitrun.Child{
 		Dir: dir, Env: inside(beside), Stdin: lines("", ids),
@@ -110,8 +109,7 @@ func (f *Fetcher) kinds(ctx context.Context, dir, beside string, ids []nip34.Obj
 	return kinds, nil
 }
 
-// incomplete returns ids whose walk fails. It walks all ids together, and halves of them after a
-// failure.
+// incomplete returns ids whose walk fails. After a failure it walks each half.
 func (f *Fetcher) incomplete(ctx context.Context, dir, beside string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
 	err := f.walk(ctx, dir, beside, ids, each)
 	switch {

@@ -57,8 +57,7 @@ type Quarantine struct {
 	needed   int    // objects that complete needs and no ref reaches
 	refs     string // of the stamp
 
-	// exact means that Promote imports only needed objects, because a client pushed the packs
-	// unasked.
+	// exact means that Promote imports only needed objects, because a client pushed the packs.
 	exact bool
 }
 
@@ -147,8 +146,8 @@ func (q *Quarantine) indexPack(ctx context.Context, pack *spool, options ...stri
 	return err
 }
 
-// useful returns ErrUnwanted if the files that are not in before contain no wanted object, complete
-// or not, because servers must not fill quarantines.
+// useful returns ErrUnwanted if the files that are not in before contain no wanted object, because
+// servers must not fill quarantines.
 func (q *Quarantine) useful(ctx context.Context, before []string, ids []nip34.ObjectID) error {
 	now, err := q.content()
 	if err != nil {
@@ -170,8 +169,8 @@ func (q *Quarantine) useful(ctx context.Context, before []string, ids []nip34.Ob
 	return err
 }
 
-// Missing implements [gitops.Quarantine]. It copies needed objects of the repository that no ref
-// reaches, because they might be removed before the promotion.
+// Missing implements [gitops.Quarantine]. It copies needed objects that no ref reaches, because the
+// repository may lose them.
 func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	q.complete, q.needed, q.refs = nil, 0, ""
 	if len(ids) == 0 {
@@ -202,10 +201,8 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 }
 
 // Promote implements [gitops.Quarantine]. It moves the packs, or makes one pack of the needed
-// objects if there are too many others.
-//
-// Readers never see an incomplete pack, even after a power failure. The index comes last, after a
-// sync, because git finds packs by their index.
+// objects if there are too many others. The index comes last, after a sync, because git finds packs
+// by it, and a power failure must not leave a part.
 func (q *Quarantine) Promote(ctx context.Context) error {
 	if err := q.promote(ctx); err != nil {
 		return fmt.Errorf("promoting: %w", err)
@@ -259,8 +256,7 @@ func (q *Quarantine) promotePack(base string) error {
 	return errors.Join(err, d.sync(folder))
 }
 
-// Packs may contain maxExtra times the needed objects plus fewExtra, because a server may send a
-// whole existing pack.
+// Packs may contain maxExtra times the needed objects plus fewExtra, because servers reuse packs.
 const (
 	maxExtra = 2
 	fewExtra = 1000
@@ -307,8 +303,8 @@ func (q *Quarantine) trim(ctx context.Context) error {
 }
 
 // Deltas against objects of refs are written in full, so a few bytes may expand to very many. A new
-// pack may be at most packSlack larger than the received packs. If objects of the repository are
-// copied, the limit is maxCopied times both.
+// pack may be packSlack larger than the received packs, or than maxCopied times these and the
+// repository if objects of it are copied.
 const (
 	packSlack = 64 << 10
 	maxCopied = 2
@@ -333,8 +329,8 @@ func (q *Quarantine) mostOf(names []string, copied bool) (most int64, err error)
 	return most + packSlack, nil
 }
 
-// pack creates a pack of the needed objects and returns its name without extension. before are all
-// files. copied reports whether objects of the repository are needed.
+// pack creates a pack of the needed objects and returns its name. before are all files. copied reports
+// whether objects of the repository are needed.
 func (q *Quarantine) pack(ctx context.Context, before []string, copied bool) (made string, err error) {
 	if err := q.f.disk.check(q.dir, 0); err != nil {
 		return "", err

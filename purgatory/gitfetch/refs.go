@@ -98,8 +98,7 @@ func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.
 	return f.remove(ctx, dir, deletes)
 }
 
-// checkChanges refuses null ids, which would delete refs, and ids of another format, which git
-// would look up as names.
+// checkChanges refuses null ids and ids of another format, which git would look up as names.
 func (f *Fetcher) checkChanges(ctx context.Context, dir string, changes []refplan.RefChange) error {
 	if len(changes) == 0 {
 		return nil
@@ -121,8 +120,8 @@ func (f *Fetcher) checkChanges(ctx context.Context, dir string, changes []refpla
 	return nil
 }
 
-// inTheWay divides deletes into refs that conflict with a set ref, because one name is a folder of
-// the other, and the rest.
+// inTheWay divides deletes into refs that exclude a set ref, because one name is a folder of the
+// other, and the rest.
 func inTheWay(sets, deletes []refplan.RefChange) (first, rest []refplan.RefChange) {
 	names, above := make(map[string]bool), make(map[string]bool)
 	for _, c := range sets {
@@ -212,8 +211,7 @@ func says(err error, phrases []string) bool {
 	return errors.As(err, &failed) && slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(failed.Stderr, p) })
 }
 
-// setHead points HEAD to a branch through a lock file, like git, which must not see the untrusted
-// name as an argument.
+// setHead points HEAD to a branch through a lock file. The name must be no argument of git.
 func (f *Fetcher) setHead(dir string, head nip34.RefName) (err error) {
 	if !strings.HasPrefix(head.String(), "refs/heads/") {
 		return fmt.Errorf("%s is no branch", head)

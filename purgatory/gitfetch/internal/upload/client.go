@@ -23,8 +23,6 @@ type Limits struct {
 
 // Client sends requests to servers. It is safe for concurrent use.
 type Client struct {
-	// HTTP makes the requests. It checks all addresses and redirects, and uses no proxy, cookies or
-	// credentials.
 	HTTP      *http.Client
 	Limits    Limits
 	UserAgent string
@@ -116,8 +114,8 @@ func check(resp *http.Response, contentType string) error {
 	return nil
 }
 
-// Fetch requests objects by id and writes the pack, which may be incomplete, to w after checking
-// its header. The server may omit objects that haves reach.
+// Fetch requests objects by id and writes the pack, which may be incomplete, to w. The server may omit
+// objects that haves reach.
 func (c *Client) Fetch(ctx context.Context, s *Server, wants, haves []nip34.ObjectID, w io.Writer, m Meter) error {
 	resp, err := c.post(ctx, s, s.request(wants, haves))
 	if err != nil {
