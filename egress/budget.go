@@ -26,12 +26,10 @@ type BudgetError struct {
 	Wait    time.Duration
 }
 
-// Error names the address and the wait.
 func (e *BudgetError) Error() string {
 	return fmt.Sprintf("%s: %s, again in %s", ErrBudget.Error(), e.Address, e.Wait.Round(time.Second))
 }
 
-// Unwrap returns [ErrBudget].
 func (e *BudgetError) Unwrap() error { return ErrBudget }
 
 // RetryAfter returns the time after which the dial may be repeated.
@@ -46,7 +44,6 @@ type BudgetConfig struct {
 	fixed budgetConstants
 }
 
-// budgetConstants are constants that only tests change.
 type budgetConstants struct {
 	// MaxAddresses and MaxHosts bound the remembered addresses and proven hosts. The least recently
 	// used record that does not wait is dropped. Default to 50,000 and 50,000.
@@ -59,7 +56,6 @@ const (
 	// perAddress is the maximum number of connections of unproven hosts to one address, one of them
 	// for second connections of a connected host, such as a NIP-11 request.
 	perAddress = 4
-	// mostProofs is the maximum number of kept addresses of one host.
 	mostProofs = 16
 	// sharedBackoff is the maximum wait at an address where a host was proven, because invented
 	// names behind a shared front end must not delay new hosts for days.
@@ -96,14 +92,12 @@ type Budget struct {
 	pace     *rate.Limiter                         // of new connections
 }
 
-// account is the budget of an address for unproven hosts.
 type account struct {
 	backoff.Record
 	open   int  // connections that are being made or open, and unproven
 	shared bool // a host was proven at this address
 }
 
-// ticket is a connection of an unproven host.
 type ticket struct {
 	host   string
 	to     netip.Prefix
@@ -204,7 +198,6 @@ func (b *Budget) account(to netip.Prefix) *account {
 	return &account{}
 }
 
-// wait returns the time until a connection may begin, or 0.
 func (b *Budget) wait(a *account, t *ticket, now time.Time) time.Duration {
 	most := perAddress
 	if !t.second {
@@ -231,7 +224,6 @@ func (b *Budget) end(t *ticket, sent bool) {
 	b.put(t.to, a)
 }
 
-// leave removes a ticket and reports whether it was open.
 func (b *Budget) leave(t *ticket) bool {
 	list := b.open[t.host]
 	i := slices.Index(list, t)
@@ -277,7 +269,6 @@ func (b *Budget) order(host string, addrs []netip.Addr) []netip.Addr {
 	return addrs
 }
 
-// budgetPrefix returns the prefix of the addresses that are counted together with addr.
 func budgetPrefix(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := 32

@@ -75,7 +75,6 @@ func (b *Budget) Import(s BudgetState) {
 	}
 }
 
-// imported corrects a record of a damaged file or a wrong clock.
 func (b *Budget) imported(s AddressRecord, now time.Time) *account {
 	a := &account{shared: s.Shared, Record: s.Believed(now)}
 	if a.Failures > 0 && a.Untold() {
@@ -88,7 +87,6 @@ func (b *Budget) imported(s AddressRecord, now time.Time) *account {
 	return a
 }
 
-// proveAt makes a host exempt at an address.
 func (b *Budget) proveAt(host string, at netip.Prefix) {
 	proven, ok := b.hosts.Get(host)
 	if !ok {

@@ -81,7 +81,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns an error that names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	for i, p := range c.Allow {

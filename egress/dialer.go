@@ -155,7 +155,6 @@ func attempts(addrs []netip.Addr, network string) []netip.Addr {
 	return picked[:min(len(picked), mostAttempts)]
 }
 
-// inOrder tries the addresses until one connects, ctx ends, or one is forbidden.
 func inOrder(ctx context.Context, addrs []netip.Addr,
 	try func(context.Context, netip.Addr) (net.Conn, error),
 ) (net.Conn, error) {
@@ -188,7 +187,6 @@ func (d *Dialer) Proven(host string) { d.cfg.Budget.Proven(host) }
 // Budget returns the Budget of the Dialer.
 func (d *Dialer) Budget() *Budget { return d.cfg.Budget }
 
-// connect dials one address. The socket checks the address that is passed to the kernel.
 func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (net.Conn, error) {
 	var t *ticket
 	conn, err := d.socket(ctx, to, func(address string) (err error) {
@@ -217,7 +215,6 @@ func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (n
 // spentError marks the error of the only attempt that an unproven host has per dial.
 type spentError struct{ error }
 
-// Unwrap returns the error of the attempt.
 func (e *spentError) Unwrap() error { return e.error }
 
 // charged returns the address whose budget a connection uses, if any. It is zero for addresses that

@@ -18,7 +18,6 @@ type judge struct {
 	deny      func(graspsync.HostPort) bool // nil means no blocks
 }
 
-// newJudge expects a validated config.
 func newJudge(c Config) judge {
 	j := judge{allow: c.Allow, ownNames: make(map[graspsync.HostPort]struct{}, len(c.OwnNames)), hostAddrs: c.fixed.HostAddrs, deny: c.Deny}
 	for _, o := range c.Own {
@@ -32,8 +31,6 @@ func newJudge(c Config) judge {
 	return j
 }
 
-// hostPort checks a host and port without DNS. If the host is an address, it is checked and
-// returned.
 func (j *judge) hostPort(a graspsync.HostPort) (literal netip.Addr, isLiteral bool, err error) {
 	canonical, err := a.Canonical()
 	if err != nil {
@@ -59,7 +56,6 @@ func (j *judge) hostPort(a graspsync.HostPort) (literal netip.Addr, isLiteral bo
 	return literal, true, j.address(netip.AddrPortFrom(literal, a.Port), host)
 }
 
-// socket checks the address that a socket is about to connect to.
 func (j *judge) socket(address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {

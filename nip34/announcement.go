@@ -11,7 +11,6 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Limits of one announcement.
 const (
 	// MaxListed is the maximum number of relays, and of clone URLs, that are read from an event.
 	MaxListed = 64

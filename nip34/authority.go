@@ -69,7 +69,6 @@ func (f *AnnouncementSet) relation(key graspsync.PubKey) *relation {
 // LeadSearch is the result of the search for the root of a view, without which it has no members.
 type LeadSearch string
 
-// Results of the search.
 const (
 	Found       LeadSearch = "found"
 	Unannounced LeadSearch = "somebody on the way has no announcement here"
@@ -224,7 +223,6 @@ func (f *AnnouncementSet) confirm(a *Authority, root *relation) {
 	}
 }
 
-// kindOf returns the kind of membership of a key that a member lists, and the member that it lists.
 func (f *AnnouncementSet) kindOf(a *Authority, r *relation) (kind MemberKind, lists *relation) {
 	switch {
 	case r.own != nil && !r.own.ClaimsRole():

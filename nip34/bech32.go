@@ -9,7 +9,6 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// errBech32 describes a text that is not valid bech32 (NIP-19).
 var errBech32 = errors.New("malformed, or mistyped: its checksum is wrong")
 
 // maxBech32 is the maximum length of a NIP-19 text in characters. The longest naddr has less than
@@ -31,7 +30,6 @@ func decodeBech32(s string) (prefix string, data []byte, err error) {
 	return prefix, data, nil
 }
 
-// Types of the used entries of an nevent and an naddr (NIP-19).
 const (
 	tlvSpecial = 0 // the event id, or the identifier
 	tlvAuthor  = 2

@@ -201,7 +201,6 @@ func (id Identity) CloneURL(ref graspsync.RepoRef) string {
 	return id.CloneBase() + "/" + NPub(ref.Owner) + "/" + url.PathEscape(ref.Identifier) + ".git"
 }
 
-// scheme returns the first of two schemes, or the second without TLS.
 func (b base) scheme(schemes []graspsync.Scheme) string {
 	if b.plaintext {
 		return schemes[1].Name

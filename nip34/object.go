@@ -17,7 +17,6 @@ var (
 // ObjectFormat is the hash function of a repository's objects.
 type ObjectFormat uint8
 
-// The object formats of git.
 const (
 	SHA1 ObjectFormat = iota
 	SHA256
@@ -45,7 +44,6 @@ func ParseObjectID(s string) (ObjectID, error) {
 	return ObjectID{s}, nil
 }
 
-// parseNamed reads the object id of an event. It rejects the null id of git.
 func parseNamed(s string) (ObjectID, error) {
 	id, err := ParseObjectID(s)
 	if err == nil && strings.Trim(s, "0") == "" {
@@ -74,7 +72,6 @@ func (id ObjectID) Format() ObjectFormat {
 // RefName is the full name of a ref. Comparable. The zero value stands for a missing ref.
 type RefName struct{ name string }
 
-// Prefixes of the refs that a state sets.
 const (
 	branches = "refs/heads/"
 	tags     = "refs/tags/"

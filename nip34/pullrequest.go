@@ -10,7 +10,6 @@ import (
 
 // PullRequest is a pull request (NIP-34, kind 1618) or an update of one (kind 1619).
 type PullRequest struct {
-	// Event is the parsed event.
 	Event     *nostr.Event
 	ID        graspsync.EventID
 	Author    graspsync.PubKey
@@ -18,8 +17,7 @@ type PullRequest struct {
 	// Repos contains the distinct repositories of the pull request, at least one and at most
 	// [MaxRepos].
 	Repos []graspsync.RepoRef
-	// Tip is the proposed commit.
-	Tip ObjectID
+	Tip   ObjectID
 	// Clones contains the first [MaxListed] distinct valid clone URLs of that commit.
 	Clones []graspsync.CloneURL
 	// Dropped values exceeded the list. Unusable values were invalid and preceded the dropped ones.

@@ -46,7 +46,6 @@ func parseRole(tag nostr.Tag) (key graspsync.PubKey, isActive, ok bool) {
 	return key, isActive, true
 }
 
-// isRole reports whether a tag is a role tag, valid or not.
 func isRole(tag nostr.Tag) bool {
 	return len(tag) > 0 && (tag[0] == lead || tag[0] == coMaintainer || tag[0] == moderator)
 }

@@ -37,10 +37,8 @@ func (s *State) Size() int { return bytesState + bytesRef*len(s.Refs) }
 // Key returns the creation time and id, which order the states of one author and identifier.
 func (s *State) Key() graspsync.EventKey { return graspsync.EventKey{CreatedAt: s.CreatedAt, ID: s.ID} }
 
-// symbolic is the prefix of a value that names a ref instead of an object.
 const symbolic = "ref: "
 
-// maxRefShown is the maximum number of bytes of a ref name in an error.
 const maxRefShown = 150
 
 // ParseState reads a repository state. It ignores tags that name no branch or tag, peeled tags

@@ -17,7 +17,6 @@ var ErrSubject = errors.New("not an event, a repository or a relay")
 // SubjectKind is the kind of a [Subject].
 type SubjectKind string
 
-// The kinds of subjects.
 const (
 	SubjectEvent SubjectKind = "event"
 	SubjectRepo  SubjectKind = "repository"
@@ -104,7 +103,6 @@ func parseSubject(s string) (Subject, error) {
 	return relaySubject(s)
 }
 
-// addressHead is the length of the kind and the author in an address of a repository.
 const addressHead = len("30617:") + 64
 
 func relaySubject(s string) (Subject, error) {
@@ -177,13 +175,11 @@ func ParsePubKey(s string) (graspsync.PubKey, error) {
 	return ParseNPub(s)
 }
 
-// isCode reports whether a text has the form of a NIP-19 text.
 func isCode(s string) bool {
 	prefix, _, ok := strings.Cut(strings.ToLower(s), "1")
 	return ok && slices.Contains([]string{"note", "nevent", "naddr", "npub", "nprofile", "nsec"}, prefix) && !strings.Contains(s, "/")
 }
 
-// codeSubject reads a NIP-19 text of an event or an address.
 func codeSubject(s string) (Subject, error) {
 	if strings.HasPrefix(strings.ToLower(s), "nsec1") {
 		return Subject{}, errSecret

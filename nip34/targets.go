@@ -75,7 +75,6 @@ func (b TargetBounds) line(of []*relation, ended bool) (line []relaysOf) {
 	return line
 }
 
-// relays returns the relays of an announcement that may be chosen. a may be nil.
 func (b TargetBounds) relays(a *Announcement) (relays []graspsync.RelayURL) {
 	if a == nil {
 		return nil

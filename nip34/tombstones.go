@@ -19,7 +19,6 @@ func Deletes(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Addres
 		slices.DeleteFunc(at, func(a graspsync.Address) bool { return a.Author != ev.PubKey })
 }
 
-// allRelays is the value of the relay tag of a vanish request that means all relays.
 const allRelays = "ALL_RELAYS"
 
 // Vanishes reports whether an event is a request to vanish (NIP-62) that names a relay of this

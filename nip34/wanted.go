@@ -56,7 +56,6 @@ func (f *AnnouncementSet) Wanted(owners []graspsync.PubKey, most Bounds) (wanted
 	return wanted, full
 }
 
-// skip returns the number of values at the beginning of a list for which is returns true.
 func skip[T any](list []T, is func(T) bool) int {
 	for i, v := range list {
 		if !is(v) {
@@ -140,7 +139,6 @@ func (r *reach) of(owner graspsync.PubKey) (lists []*relation, leading int, cut 
 	return lists, leading, false
 }
 
-// leading returns the keys between an owner and the root of its view, and the members.
 func (r *reach) leading(owner graspsync.PubKey) []*relation {
 	way, end := r.f.walk(owner)
 	if end != Found {

@@ -206,7 +206,6 @@ func (d *DB) count(tx *bbolt.Tx) error {
 	})
 }
 
-// begin creates the bucket of a new file.
 func (d *DB) begin() error {
 	err := d.bolt.Update(func(tx *bbolt.Tx) error {
 		_, err := tx.CreateBucketIfNotExists(bucket)
@@ -250,7 +249,6 @@ func encode(r Record) []byte {
 	return append(b, r.Value...)
 }
 
-// decode returns the value in v without copying.
 func decode(k, v []byte) ([]byte, error) {
 	if len(v) < sumSize || binary.BigEndian.Uint32(v) != sum(k, v[sumSize:]) {
 		return nil, fmt.Errorf("%w: record %q", ErrDamaged, k)
@@ -323,7 +321,6 @@ func (d *DB) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// change passes a change to the writer and waits until it is durable.
 func (d *DB) change(ctx context.Context, c change) error {
 	c.done = make(chan error, 1)
 	select {
@@ -341,7 +338,6 @@ func (d *DB) change(ctx context.Context, c change) error {
 	}
 }
 
-// write commits changes until Close.
 func (d *DB) write() {
 	defer close(d.ended)
 	for {
@@ -367,7 +363,6 @@ func (d *DB) gather(first change) []change {
 	return group
 }
 
-// commit commits a group of changes in one transaction. Those that do not fit are refused.
 func (d *DB) commit(group []change) {
 	refused := make([]error, len(group))
 	after := d.Stats()
@@ -479,7 +474,6 @@ func (d *DB) Each(ctx context.Context, prefix string) iter.Seq2[Record, error] {
 	}
 }
 
-// part returns the next records from the key from on, or none.
 func (d *DB) part(ctx context.Context, prefix, from string) (out []Record, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -69,7 +69,6 @@ func (m *Memory) Put(ctx context.Context, records ...Record) error {
 	return nil
 }
 
-// size returns the size of a record, 0 if it does not exist. The caller holds mu.
 func (m *Memory) size(key string) int {
 	value, ok := m.values[key]
 	if !ok {

@@ -54,7 +54,6 @@ func (c *checks) at(dir string, now stamp) *checked {
 	return &checked{at: now, kinds: make(map[nip34.ObjectID]refplan.Kind)}
 }
 
-// kinds returns the kinds of existing ids, and the ids that were not looked up.
 func (c *checks) kinds(dir string, now stamp, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]refplan.Kind, unknown []nip34.ObjectID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +69,6 @@ func (c *checks) kinds(dir string, now stamp, ids []nip34.ObjectID) (kinds map[n
 	return kinds, unknown
 }
 
-// unproven returns the ids that are not known to be complete.
 func (c *checks) unproven(dir string, now stamp, ids []nip34.ObjectID) []nip34.ObjectID {
 	c.mu.Lock()
 	defer c.mu.Unlock()

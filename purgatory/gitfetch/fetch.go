@@ -46,7 +46,6 @@ func newReceiver(cfg Config, faults fsck.Rules, client *http.Client, disk *stora
 }
 
 const (
-	// maxAddresses is the maximum number of addresses with a daily byte count.
 	maxAddresses = 50_000
 	// maxRequests is the maximum number of requests of a fetch, including redirects.
 	maxRequests = 4
@@ -111,7 +110,6 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 	return r.within(ctx, m, q.dir, func(ctx context.Context) error { return q.index(ctx, pack) })
 }
 
-// receive writes the pack of the server to a file.
 func (r *receiver) receive(ctx context.Context, to *spool, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
 	var peer string // IPv4 address of the server, or its IPv6 /64, because one host may own a /64
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {

@@ -73,7 +73,6 @@ func (d *storage) writeKeep(path string) error {
 	return errors.Join(err, file.Close())
 }
 
-// move syncs a file and renames it.
 func (d *storage) move(from, to string) error {
 	if err := d.sync(from); err != nil {
 		return err
@@ -103,7 +102,6 @@ func (d *storage) check(dir string, bytes int64) error {
 	return nil
 }
 
-// fileBytes returns the size of all files below a folder.
 func fileBytes(folder string) (sum int64, err error) {
 	err = filepath.WalkDir(folder, func(_ string, d fs.DirEntry, err error) error {
 		var info fs.FileInfo

@@ -32,7 +32,6 @@ const (
 	lockMost = 20 * time.Second
 )
 
-// recordName is the file with the time of the last search for unnamed objects.
 const recordName = "graspsync-maintenance"
 
 // Maintain implements [gitops.Operations]. It repacks without the lock. Expired objects are removed
@@ -157,7 +156,6 @@ func (m *maintenance) packRefs(ctx context.Context) error {
 	return nil
 }
 
-// look lists the packs and updates the result.
 func (m *maintenance) look() error {
 	entries, err := m.disk.files.ReadDir(m.path(""))
 	if err != nil {
@@ -225,7 +223,6 @@ func (m *maintenance) due() (bool, error) {
 	return logs > 0, err
 }
 
-// searched records the time of a search.
 func (m *maintenance) searched() error {
 	text, err := time.Now().MarshalText()
 	if err != nil {

@@ -139,7 +139,6 @@ func (f *Fetcher) walk(ctx context.Context, dir, beside string, ids []nip34.Obje
 	return err
 }
 
-// lines returns ids as lines with a prefix.
 func lines(prefix string, ids []nip34.ObjectID) io.Reader {
 	var b bytes.Buffer
 	for _, id := range ids {

@@ -90,5 +90,4 @@ func (xs *packIndexes) has(id []byte) bool {
 	})
 }
 
-// idLen returns the length of binary ids, in bytes.
 func idLen(ids []nip34.ObjectID) int { return len(ids[0].String()) / 2 }

@@ -66,7 +66,6 @@ func (q *Quarantine) Folder() string { return filepath.Join(q.dir, q.name) }
 
 func (q *Quarantine) packs() string { return filepath.Join(q.Folder(), "pack") }
 
-// content returns the names of all files of packs.
 func (q *Quarantine) content() ([]string, error) {
 	entries, err := q.f.disk.files.ReadDir(q.packs())
 	if err != nil {
@@ -79,7 +78,6 @@ func (q *Quarantine) content() ([]string, error) {
 	return names, nil
 }
 
-// indexed returns the names of packs, without extension.
 func indexed(names []string) (bases []string) {
 	for _, name := range names {
 		if base, ok := strings.CutSuffix(name, ".idx"); ok {

@@ -59,7 +59,6 @@ func (f *Fetcher) gitRefs(ctx context.Context, dir string) (map[string]nip34.Obj
 	return all, err
 }
 
-// refName parses a ref name that our repositories use.
 func refName(name string) (nip34.RefName, bool) {
 	if hex, ok := strings.CutPrefix(name, "refs/nostr/"); ok {
 		id, err := graspsync.ParseEventID(hex)
@@ -144,7 +143,6 @@ func inTheWay(sets, deletes []refplan.RefChange) (first, rest []refplan.RefChang
 	return first, rest
 }
 
-// folders yields the folders that contain a ref.
 func folders(name nip34.RefName) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for at := path.Dir(name.String()); at != "." && yield(at); at = path.Dir(at) {
@@ -166,7 +164,6 @@ func (f *Fetcher) remove(ctx context.Context, dir string, changes []refplan.RefC
 	return nil
 }
 
-// transact applies all changes atomically and durably.
 func (f *Fetcher) transact(ctx context.Context, dir string, changes []refplan.RefChange) error {
 	if len(changes) == 0 {
 		return nil

@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// refusal is an error whose text is for the client.
 type refusal struct {
 	status int // of HTTP
 	text   string
@@ -151,7 +150,6 @@ type patient struct {
 	sent stream
 }
 
-// Unwrap supports [http.ResponseController].
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // piece is the size of one write in bytes. Larger writes would hide the progress of the client.

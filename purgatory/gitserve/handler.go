@@ -393,7 +393,6 @@ func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, t *tran
 	beginReport(w)
 }
 
-// stillHere is an empty sideband packet of the progress band.
 const stillHere = "0005\x02"
 
 func beginReport(w http.ResponseWriter) {
@@ -457,7 +456,6 @@ func (h *Handler) turn(ctx context.Context, who limit.Stranger, ref graspsync.Re
 	return nil, err
 }
 
-// takeMemory waits for memory. The error wraps errBusy.
 func (h *Handler) takeMemory(ctx context.Context, who limit.Stranger, bytes int64) (*limit.Slot, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.fixed.Wait)
 	defer cancel()

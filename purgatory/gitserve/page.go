@@ -63,7 +63,6 @@ type rendered struct {
 	slot *limit.Slot
 }
 
-// WriteHeader implements [http.ResponseWriter].
 func (r rendered) WriteHeader(status int) {
 	r.slot.Release()
 	r.ResponseWriter.WriteHeader(status)

@@ -88,7 +88,6 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 	return nil
 }
 
-// refuseStaged refuses the commands for events that are not stored if err is a refusal.
 func (p *push) refuseStaged(err error) bool {
 	if !isRefusal(err, http.StatusInsufficientStorage) {
 		return false
@@ -473,7 +472,6 @@ func (h *Handler) room(more int64) error {
 	return nil
 }
 
-// keep stages the push for its events that are not stored.
 func (h *Handler) keep(p *push) error {
 	tips := make(map[graspsync.EventID]string)
 	for _, c := range p.req.left(true) {

@@ -134,7 +134,6 @@ const (
 	lockPause = 5 * time.Millisecond
 )
 
-// lockFolder locks a folder while any process has the returned file open.
 func lockFolder(dir string, most time.Duration) (*os.File, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -261,7 +260,6 @@ func (r *Repositories) awaitUnlocked(ctx context.Context, ref graspsync.RepoRef)
 	return nil
 }
 
-// queue waits until no other push holds or waits for the lock of a repository.
 func (r *Repositories) queue(ctx context.Context, ref graspsync.RepoRef, who limit.Stranger) (done func(), err error) {
 	next, left := r.queues.Use(ref)
 	slot, err := next.Acquire(ctx, who, 1)
@@ -452,7 +450,6 @@ func (r *Repositories) depart(at string, keep time.Duration) error {
 	return errors.Join(r.sync(departed), r.sync(path.Dir(at)), r.dropOwner(path.Dir(at)))
 }
 
-// noteRetired writes the time of retirement and the end of the time to keep.
 func (r *Repositories) noteRetired(at string, keep time.Duration) error {
 	now := time.Now().UTC()
 	return r.write(path.Join(at, since), now.Format(time.RFC3339)+" "+now.Add(keep).Format(time.RFC3339)+"\n")
@@ -524,7 +521,6 @@ func (r *Repositories) deleteRetired(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// place moves a folder to its place below the folder of an owner.
 func (r *Repositories) place(from, at string) error {
 	owner := path.Dir(at)
 	r.owners.Lock()
@@ -563,7 +559,6 @@ func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) 
 	return r.hasRefs(at)
 }
 
-// hasRefs reports whether a repository has refs. The caller holds its lock.
 func (r *Repositories) hasRefs(at string) (bool, error) {
 	refs, err := barerepo.AllRefs(r.root, filepath.FromSlash(at))
 	if errors.Is(err, barerepo.ErrAskGit) {

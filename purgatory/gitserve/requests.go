@@ -151,7 +151,6 @@ func (t *transfer) setQueued(queued bool) error {
 	return t.err
 }
 
-// stream is one direction of the connection of a transfer.
 type stream struct {
 	*transfer
 	setDeadline func(time.Time) error

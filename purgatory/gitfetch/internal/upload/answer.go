@@ -16,7 +16,6 @@ func (s *Server) readAnswer(r *reader, p *packReader) error {
 	return s.readV0(r, p)
 }
 
-// readV2 skips the sections before the pack.
 func readV2(r *reader, p *packReader) error {
 	for {
 		k, line, err := r.line()
@@ -40,7 +39,6 @@ func readV2(r *reader, p *packReader) error {
 	}
 }
 
-// readV0 skips the acknowledgments before the pack.
 func (s *Server) readV0(r *reader, p *packReader) error {
 	for {
 		// Without a sideband the raw pack follows.
@@ -72,7 +70,6 @@ func cutOff(err error) error {
 	return err
 }
 
-// sideband reads sideband packets until a flush packet.
 func sideband(r *reader, p *packReader) error {
 	for {
 		k, payload, err := r.next()
@@ -128,7 +125,6 @@ type packReader struct {
 	other  int64 // bytes beside the pack
 }
 
-// packHeader is the length of "PACK", version and number of objects.
 const packHeader = 12
 
 func (p *packReader) Write(b []byte) (int, error) {

@@ -77,7 +77,6 @@ func (c *Client) Discover(ctx context.Context, clone graspsync.CloneURL, m Meter
 	return s, s.setBase(resp.Request.URL)
 }
 
-// maxDrop is the maximum number of bytes discarded after an answer.
 const maxDrop = 4 << 10
 
 func (c *Client) bounded(body io.Reader, m Meter) io.Reader {
@@ -89,7 +88,6 @@ func (c *Client) header(req *http.Request) {
 	req.Header.Set("Git-Protocol", "version=2")
 }
 
-// check checks the header of a response, whose body the transport has decompressed.
 func check(resp *http.Response, contentType string) error {
 	switch {
 	case resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusGone:

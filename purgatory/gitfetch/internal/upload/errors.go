@@ -13,7 +13,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Errors for callers.
 var (
 	// ErrNotFound reports that the repository does not exist.
 	ErrNotFound = errors.New("no such repository")
@@ -48,7 +47,6 @@ func (e *BusyError) Error() string {
 
 func (e *BusyError) Unwrap() error { return ErrStatus }
 
-// busy returns a BusyError for a Retry-After header, or for status 429 without the header.
 func busy(resp *http.Response, now time.Time) (error, bool) {
 	text := strings.TrimSpace(resp.Header.Get("Retry-After"))
 	var after time.Duration

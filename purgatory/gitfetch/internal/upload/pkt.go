@@ -57,7 +57,6 @@ func (r *reader) next() (kind, []byte, error) {
 	return data, payload, nil
 }
 
-// line reads a text packet without its newline.
 func (r *reader) line() (kind, string, error) {
 	k, payload, err := r.next()
 	if n := len(payload); n > 0 && payload[n-1] == '\n' {
@@ -70,7 +69,6 @@ func appendLine(dst []byte, text string) []byte {
 	return append(fmt.Appendf(dst, "%04x", len(text)+4), text...)
 }
 
-// Packets without payload.
 const (
 	flushPacket = "0000"
 	delimPacket = "0001"

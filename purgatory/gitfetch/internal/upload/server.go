@@ -16,8 +16,7 @@ import (
 type Server struct {
 	// Version of the protocol, 2 or 0.
 	Version int
-	// Format is the object format of the repository.
-	Format nip34.ObjectFormat
+	Format  nip34.ObjectFormat
 	// Tips are the advertised ids, nil for version 2 until ListTips.
 	Tips map[nip34.ObjectID]struct{}
 	// Requests is the number of requests of the discovery, including redirects.
@@ -29,7 +28,6 @@ type Server struct {
 
 const maxCapabilities = 100
 
-// parseAdvertisement parses the answer to the GET, with at most maxRefs refs.
 func parseAdvertisement(body io.Reader, maxRefs int) (*Server, error) {
 	r := newReader(body)
 	k, line, err := r.line()
@@ -182,7 +180,6 @@ func (s *Server) Serves(id nip34.ObjectID) bool {
 	return tip || s.offers("allow-tip-sha1-in-want") || s.offers("allow-reachable-sha1-in-want")
 }
 
-// setBase sets the URL of the POST from the final URL of the GET.
 func (s *Server) setBase(final *url.URL) error {
 	base, ok := strings.CutSuffix(final.Path, "/info/refs")
 	if !ok {
@@ -251,12 +248,10 @@ func (s *Server) requestV2(wants, haves []nip34.ObjectID) []byte {
 	return s.command("fetch", append(args, "done")...)
 }
 
-// requestTips returns the body of a request for refs with peeled tags.
 func (s *Server) requestTips() []byte {
 	return s.command("ls-refs", "peel", "ref-prefix refs/heads/", "ref-prefix refs/tags/", "ref-prefix refs/nostr/")
 }
 
-// command returns a request of version 2.
 func (s *Server) command(name string, args ...string) []byte {
 	b := appendLine(nil, "command="+name+"\n")
 	if s.offers("object-format") {
