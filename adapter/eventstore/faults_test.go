@@ -167,37 +167,3 @@ func TestHalfDone(t *testing.T) {
 	assert.Equal(t, []graspsync.Result{graspsync.Deleted}, results(save(t, s, target)))
 	assert.Len(t, db.events, 2)
 }
-
-func TestDrain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sent := 0
-		begun := make(chan struct{})
-		db := &fake{query: func(ctx context.Context, _ nostr.Filter) (chan *nostr.Event, error) {
-			ch := make(chan *nostr.Event)
-			go func() {
-				close(begun)
-				time.Sleep(time.Second) // a slow disk
-				if ctx.Err() != nil {
-					return // like slicestore, which never closes the channel then
-				}
-				defer close(ch)
-				for range 50 {
-					ch <- event(alice, 1, start)
-					sent++
-				}
-			}()
-			return ch, nil
-		}}
-		s := newStore(t, db, eventstoreadapter.Config{})
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			<-begun
-			cancel()
-		}()
-		_, err := read(ctx, s, nostr.Filter{})
-		require.ErrorIs(t, err, context.Canceled)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		assert.Equal(t, 50, sent)
-	})
-}

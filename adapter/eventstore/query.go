@@ -201,59 +201,29 @@ func (g *guard) count(ctx context.Context, f nostr.Filter) (n int64, err error) 
 	return n, err
 }
 
+// once queries without the end of ctx, because backends do not close the channel of a canceled
+// query.
 func (g *guard) once(ctx context.Context, f nostr.Filter, exempt bool) (events []*nostr.Event, err error) {
-	leave, err := g.enter(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("querying the backend: %w", err)
+	whole := context.WithoutCancel(ctx)
+	if exempt {
+		whole = eventstore.SetNegentropy(whole)
 	}
-	ch, err := g.start(ctx, f, exempt)
-	if err != nil {
-		leave()
-		return nil, fmt.Errorf("querying the backend: %w", err)
-	}
-	for {
-		select {
-		case event, ok := <-ch:
-			if !ok {
-				leave()
-				return events, nil
-			}
-			if event != nil {
-				events = append(events, event)
-			}
-		case <-ctx.Done():
-			go drain(ch, leave)
-			return nil, fmt.Errorf("querying the backend: %w", ctx.Err())
+	err = g.call(ctx, "querying the backend", func() error {
+		ch, err := g.backend.QueryEvents(whole, f)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrBackend, err)
 		}
-	}
+		if ch == nil {
+			return fmt.Errorf("%w: no channel", ErrBackend)
+		}
+		for e := range ch {
+			if e != nil {
+				events = append(events, e)
+			}
+		}
+		return ctx.Err()
+	})
+	return events, err
 }
 
 func ptr[T any](v T) *T { return &v }
-
-// start starts a query without the end of ctx, because backends do not close the channel of a
-// canceled query.
-func (g *guard) start(ctx context.Context, f nostr.Filter, exempt bool) (ch chan *nostr.Event, err error) {
-	ctx = context.WithoutCancel(ctx)
-	if exempt {
-		ctx = eventstore.SetNegentropy(ctx)
-	}
-	err = protect(func() error {
-		ch, err = g.backend.QueryEvents(ctx, f)
-		return err
-	})
-	switch {
-	case errors.Is(err, ErrBackend):
-		return nil, err
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrBackend, err)
-	case ch == nil:
-		return nil, fmt.Errorf("%w: no channel", ErrBackend)
-	}
-	return ch, nil
-}
-
-func drain(ch <-chan *nostr.Event, leave func()) {
-	defer leave()
-	for range ch { //nolint:revive // nothing to do
-	}
-}

@@ -324,10 +324,8 @@ func (t *text) data(s purgatory.DataState, waits bool) {
 		t.add("No other git server can be asked, because no usable clone URL names one. The data has to be pushed to this server.")
 	case s.Running:
 		t.add("An attempt to get it is running.")
-	case !s.Next.IsZero() && s.Attempts > 0:
-		t.add("The next attempt to get it is at %s; %d in a row did not get everything.", t.at(s.Next), s.Attempts)
 	case !s.Next.IsZero():
-		t.add("The first attempt to get it is at %s.", t.at(s.Next))
+		t.add("The next attempt to get it is at %s; %d in a row did not get everything.", t.at(s.Next), s.Attempts)
 	}
 }
 
@@ -352,9 +350,6 @@ func (t *text) nothingMissing(s purgatory.DataState, waits bool) {
 	}
 	for _, e := range s.GivenUp[:min(len(s.GivenUp), named)] {
 		t.add("%s %s was given up at %s: its git data never arrived, and it is not served.", e.Class, e.ID, t.at(e.At))
-	}
-	if more := len(s.GivenUp) - named; more > 0 {
-		t.add("At least %d more were given up.", more)
 	}
 	t.servers(s.Servers)
 }

@@ -80,7 +80,7 @@ const (
 	rowsShown  = 30
 	maxShown   = 100  // branches, tags, maintainers and web pages each
 	maxText    = 1000 // bytes of a description
-	maxCounted = 500  // events of a kind
+	maxCounted = 500  // events of a kind, as in the template
 	pageTime   = 10 * time.Second
 )
 
@@ -176,14 +176,9 @@ type repositoryData struct {
 	Branches, Tags  refs
 	Maintainers     []graspsync.PubKey
 	Web             []string
-	Issues, Patches count
-	Pulls           count
+	Issues, Patches int
+	Pulls           int
 	Readme          template.HTML
-}
-
-type count struct {
-	N    int
-	More bool
 }
 
 type refs struct {
@@ -233,7 +228,7 @@ func (s *Site) describe(ctx context.Context, d *repositoryData) error {
 	}
 	d.Maintainers = slices.SortedFunc(maps.Keys(members), func(a, b graspsync.PubKey) int { return strings.Compare(a.String(), b.String()) })
 	d.Maintainers = d.Maintainers[:min(len(d.Maintainers), maxShown)]
-	for kind, of := range map[int]*count{graspsync.KindIssue: &d.Issues, graspsync.KindPatch: &d.Patches, graspsync.KindPullRequest: &d.Pulls} {
+	for kind, of := range map[int]*int{graspsync.KindIssue: &d.Issues, graspsync.KindPatch: &d.Patches, graspsync.KindPullRequest: &d.Pulls} {
 		if *of, err = s.count(ctx, kind, d.Ref); err != nil {
 			return err
 		}
@@ -241,18 +236,15 @@ func (s *Site) describe(ctx context.Context, d *repositoryData) error {
 	return nil
 }
 
-func (s *Site) count(ctx context.Context, kind int, ref graspsync.RepoRef) (c count, err error) {
+// count returns the number of events of a kind about a repository, at most maxCounted+1.
+func (s *Site) count(ctx context.Context, kind int, ref graspsync.RepoRef) (n int, err error) {
 	for _, err := range s.cfg.Store.Events(ctx, nostr.Filter{Kinds: []int{kind}, Tags: nostr.TagMap{"a": {ref.String()}}}) {
-		if err != nil {
-			return c, err
+		if err != nil || n > maxCounted {
+			return n, err
 		}
-		if c.N == maxCounted {
-			c.More = true
-			break
-		}
-		c.N++
+		n++
 	}
-	return c, nil
+	return n, nil
 }
 
 func described(a *nip34.Announcement) string {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/adapter/statuspage"
 )
@@ -36,15 +35,8 @@ func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collecto
 	a.Handle("GET /status/", http.StripPrefix("/status", page))
 	a.HandleFunc("GET /healthz", healthy)
 	a.HandleFunc("GET /readyz", ready(server, true))
-	a.HandleFunc("POST /{$}", notHere)
 	a.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "status/", http.StatusFound) })
 	return a, nil
-}
-
-func notHere(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", admin.ContentType)
-	w.WriteHeader(http.StatusNotFound)
-	fmt.Fprintln(w, `{"error":"this is -admin-listen, which accepts no commands; -url must be the -listen address"}`)
 }
 
 // guarded protects a site from other sites in a browser of this machine: a request over loopback

@@ -53,7 +53,7 @@ func TestAdminListen(t *testing.T) {
 	require.Contains(t, get(t, "http://"+admin+"/"), "<h1 class=\"visually-hidden\">Overview", "it leads to the page")
 	require.Contains(t, get(t, "http://"+admin+"/status/relays"), "<h1>Relays")
 	err := command(t.Context(), []string{"-url", "http://" + admin, "rules"}, relaytest.NewKey("x").Secret(), io.Discard)
-	require.ErrorContains(t, err, "this is -admin-listen, which accepts no commands")
+	require.ErrorContains(t, err, "set -url to its -listen address")
 	code, body := answer(t, "http://"+admin+"/status.json?event=zzz")
 	require.Equal(t, http.StatusBadRequest, code)
 	var wrong struct{ Error string }

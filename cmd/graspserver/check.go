@@ -139,8 +139,9 @@ func document(ctx context.Context, at string) (info nip11.RelayInformationDocume
 	if err != nil {
 		return info, date, err
 	}
+	req.Close = true
 	req.Header.Set("Accept", "application/nostr+json")
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return info, date, err
 	}
