@@ -32,5 +32,14 @@ func Plausible(t time.Time) time.Time {
 // Past limits a saved time of a past event to now.
 func Past(t, now time.Time) time.Time { return Earlier(Plausible(t), now) }
 
+// Within limits a saved time to most from now, with a monotonic clock reading. The zero time stays
+// zero.
+func Within(t, now time.Time, most time.Duration) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return now.Add(min(t.Sub(now), most))
+}
+
 // Count limits a saved count to the valid range.
 func Count(n int) int { return min(max(n, 0), mostTimes) }

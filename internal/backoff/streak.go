@@ -16,3 +16,8 @@ func (s *Streak) Again(now time.Time, first, most time.Duration) {
 
 // Waits reports whether the wait has not ended at now.
 func (s Streak) Waits(now time.Time) bool { return now.Before(s.Until) }
+
+// Restored returns a saved streak whose wait ends within most from now.
+func (s Streak) Restored(now time.Time, most time.Duration) Streak {
+	return Streak{Times: Count(s.Times), Until: Within(s.Until, now, most)}
+}
