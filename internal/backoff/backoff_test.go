@@ -89,4 +89,6 @@ func TestStreak(t *testing.T) {
 	}
 	assert.True(t, s.Waits(start.Add(4)))
 	assert.False(t, s.Waits(start.Add(5)))
+	assert.Equal(t, Streak{5, start.Add(3)}, s.Restored(start, 3), "the clock was set back")
+	assert.Equal(t, Streak{}, Streak{Times: -1}.Restored(start, 3))
 }
