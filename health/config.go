@@ -12,15 +12,13 @@ import (
 // Config contains the times and limits of the backoff. The zero value is usable.
 type Config struct {
 	// BaseBackoff is the wait after the first failure. Each further consecutive failure doubles it,
-	// up to 1 h. Small values send many requests to relays that are down. Defaults to 5 s, at most
-	// 1 h.
+	// up to 1 h. Defaults to 5 s, at most 1 h.
 	BaseBackoff time.Duration
 	// RestartPause is the minimum time between two attempts at a relay with a restart of the
 	// process in between. Defaults to 1 min.
 	RestartPause time.Duration
-	// MaxRecords is the maximum number of relay records. A further relay evicts the least recently
-	// changed record that is not in use, with its place in the backoff. A record takes about 1 KiB.
-	// Defaults to 50,000.
+	// MaxRecords is the maximum number of relay records, of about 1 KiB. A further relay evicts the
+	// least recently changed record that is not in use. Defaults to 50,000.
 	MaxRecords int
 
 	random func() float64 // in [0, 1); only tests change it

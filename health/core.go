@@ -70,7 +70,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 }
 
 // settle marks a connection that has held long enough as a success. Each event and each read calls
-// it first, so no timer is needed.
+// it first.
 func (r Record) settle(now time.Time) Record {
 	held := r.ConnectedAt.Add(heldFor)
 	if !r.connected() || r.Held || now.Before(held) {
@@ -213,8 +213,8 @@ func (c Config) state(r Record, now time.Time) State {
 // diedWith is the error of an attempt or connection during which our process ended.
 const diedWith = "our process ended before it was known whether the connection holds"
 
-// restore converts a record of an earlier process. Damaged records and wrong clocks neither delay
-// the relay longer than the rules do, nor allow an earlier attempt.
+// restore converts a record of an earlier process, which may be damaged or have the times of a
+// wrong clock.
 func (c Config) restore(r Record, now time.Time, jitter float64) Record {
 	r = c.sanitise(r, now)
 	if !r.Held && r.inUse() {

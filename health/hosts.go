@@ -10,16 +10,15 @@ import (
 )
 
 // host is the record of a host, made from the events of all its relay URLs as if they were one
-// relay. When one URL has held a connection for a minute, the host is proven, and each URL has only
-// its own backoff.
+// relay. When one URL has held a connection for a minute, each URL has only its own backoff.
 type host struct {
 	Record
 	by graspsync.RelayURL // of the current attempt or connection
 }
 
 // Host returns the host of a relay, as a name or address without port. It returns "" for localhost
-// and for loopback, private and link-local addresses, which share no backoff, because only an
-// operator can allow them and many relays may run on them.
+// and for loopback, private and link-local addresses, because many relays of an operator may run on
+// them.
 func Host(u graspsync.RelayURL) string {
 	name := u.HostPort().Host
 	if name == "localhost" {
@@ -32,8 +31,8 @@ func Host(u graspsync.RelayURL) string {
 	return name
 }
 
-// applyToHost applies an event of a URL to the record of its host. mu must be held, as in all methods
-// without their own lock.
+// applyToHost applies an event of a URL to the record of its host. The caller holds mu, as for all
+// methods without their own lock.
 func (t *RelayHealthTracker) applyToHost(u graspsync.RelayURL, e event, now time.Time, jitter float64) {
 	name := Host(u)
 	h, ok := t.hosts.Get(name)

@@ -33,8 +33,8 @@ type Record struct {
 	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
 	// ConnectedAt is the start of the current connection.
 	ConnectedAt time.Time `json:"connected_at,omitzero"`
-	// Held is true after the current connection has held long enough, Dialing between Attempt and
-	// the outcome, and Proven after any connection has held long enough.
+	// Held is true after the current connection has held long enough, Proven after any has, and
+	// Dialing between Attempt and the outcome.
 	Held    bool `json:"held,omitempty"`
 	Dialing bool `json:"dialing,omitempty"`
 	Proven  bool `json:"proven,omitempty"`

@@ -14,8 +14,8 @@ import (
 // RelayHealthTracker contains a [Record] for each relay and applies the rules. It is safe for
 // concurrent use.
 //
-// Events may be reported in any order. Contradictory events are read in the way that causes fewer
-// attempts. An attempt or connection without a reported end ends in a failure when the next begins.
+// Contradictory events are read in the way that causes fewer attempts. An attempt or connection
+// without a reported end ends in a failure when the next begins.
 type RelayHealthTracker struct {
 	config Config // set by New, read-only
 
@@ -72,8 +72,7 @@ func (t *RelayHealthTracker) Hung(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: hung, text: text(err)})
 }
 
-// Closed records that we ended a connection or dial. It is neither a success nor a failure, and a
-// relay in backoff keeps its place.
+// Closed records that we ended a connection or dial. A relay in backoff keeps its place.
 func (t *RelayHealthTracker) Closed(u graspsync.RelayURL) { t.apply(u, event{kind: closed}) }
 
 // Stopped is Closed because our process stops. After Import a working relay may then be dialed
@@ -97,7 +96,7 @@ func (t *RelayHealthTracker) Hostile(u graspsync.RelayURL) {
 func (t *RelayHealthTracker) Forgive(u graspsync.RelayURL) { t.apply(u, event{kind: forgiven}) }
 
 // Forget removes a relay that is no longer wanted. A failing relay keeps its place in the backoff
-// while there is room, so that repeated adding and removing causes no additional attempts.
+// while there is room.
 func (t *RelayHealthTracker) Forget(u graspsync.RelayURL) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,8 +120,7 @@ func (t *RelayHealthTracker) Forget(u graspsync.RelayURL) {
 }
 
 // NextAttempt returns the earliest time at which the relay may be dialed, by its own record and
-// that of its host. Zero means now. During an attempt it is the time that applies if no outcome is
-// reported.
+// that of its host. Zero means now.
 func (t *RelayHealthTracker) NextAttempt(u graspsync.RelayURL) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,7 +164,7 @@ func (t *RelayHealthTracker) Dropped() uint64 {
 }
 
 // Export returns the record of a relay for saving, or false. Save it after Attempt and before the
-// dial, at the end of a connection, and periodically. At shutdown report Closed or Stopped first.
+// dial, at the end of a connection, and periodically.
 func (t *RelayHealthTracker) Export(u graspsync.RelayURL) (Record, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,7 +175,7 @@ func (t *RelayHealthTracker) Export(u graspsync.RelayURL) (Record, bool) {
 
 // Import restores a record of an earlier process before the first attempt. A connection of that
 // process counts as a success only if it had held for a minute. The next attempt is at least a
-// minute after the last, except after Stopped. Times in the future are corrected.
+// minute after the last, except after Stopped.
 func (t *RelayHealthTracker) Import(u graspsync.RelayURL, r Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Daily counts units by key. A key's day begins with its first units and lasts 24 hours. When all
-// keys are in use, the key without new units for the longest time is evicted. Daily is safe for
-// concurrent use.
+// Daily counts units by key. A key's day begins with its first units and lasts 24 hours. If all
+// keys are in use, the key that is idle longest is evicted. Daily is safe for concurrent use.
 type Daily[K comparable] struct {
 	mu   sync.Mutex
 	days *Table[K, Day] // guarded by mu

@@ -19,7 +19,7 @@ type Rate struct {
 }
 
 // NewRate returns a Rate of perSecond units per stranger, with bursts of up to burst units, for at
-// most maxStrangers. Full buckets are removed first, because a new bucket is full too.
+// most maxStrangers.
 func NewRate(perSecond float64, burst, maxStrangers int) *Rate {
 	return &Rate{perSecond: rate.Limit(perSecond), burst: burst, buckets: NewTable[ownerKey, *rate.Limiter](maxStrangers, 0)}
 }

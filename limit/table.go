@@ -6,12 +6,11 @@ import (
 	"iter"
 )
 
-// Table is a map with a maximum number of entries and bytes. Each entry has one owner. All owners
-// may use free room. When the table is full, the oldest entry of the largest owner is evicted. A
-// group counts if it has more than [GroupParts] times the share of the largest single owner. If
-// every owner has one entry of the same size, the new entry is refused, because new owners are
-// free. A share is the fraction of the entries or of the bytes, whichever is larger. A Table is not
-// safe for concurrent use.
+// Table is a map with a maximum number of entries and bytes. Each entry has one owner. When the
+// table is full, the oldest entry of the largest owner is evicted. A group counts if it has more
+// than [GroupParts] times the share of the largest single owner. If every owner has one entry of
+// the same size, the new entry is refused, because new owners are free. A share is the fraction of
+// the entries or of the bytes, whichever is larger. A Table is not safe for concurrent use.
 type Table[K comparable, V any] struct {
 	maxEntries int
 	maxBytes   int64

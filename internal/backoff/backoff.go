@@ -101,8 +101,8 @@ func (c Rules) LongestWait(r Record) time.Duration {
 	return c.Lengthen(d, 1)
 }
 
-// Believed corrects invalid values of a saved record, because the file may be damaged or the clock
-// wrong. Its wait may still be too long, see [Rules.LongestWait].
+// Believed corrects invalid values of a saved record. Its wait may still be too long, see
+// [Rules.LongestWait].
 func (r Record) Believed(now time.Time) Record {
 	r.Failures = Count(r.Failures)
 	for _, t := range []*time.Time{&r.FailingSince, &r.LastFailure, &r.LastAttempt} {

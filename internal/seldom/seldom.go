@@ -20,8 +20,8 @@ type Lines[K comparable] struct {
 	swept time.Time
 }
 
-// May reports whether a line about k may be written now, once per minute. It returns false for a
-// new key while 10,000 keys were logged within a minute.
+// May reports whether a line about k may be written now, once per minute. New keys wait while
+// 10,000 keys were logged within a minute.
 func (l *Lines[K]) May(k K, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

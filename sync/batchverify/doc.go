@@ -10,21 +10,18 @@
 //
 //	0 = sum a_i*R_i + sum (a_i*e_i)*P_i - (sum a_i*s_i)*G
 //
-// The terms of one author are summed before the multiplication, so the sum has about one point per
-// event.
+// The terms of one author are summed before the multiplication.
 //
 // # Safety
 //
 // If all equations hold, their sum holds, so a valid signature is never refused. If one equation is
-// wrong, then for any values of the other factors at most one value of its factor makes the sum
-// hold, because the group has prime order. Each factor is one of 2^128 values from crypto/rand.
-// Factors are drawn after the events are known, and again for each batch and each part, so a batch
-// with a bad signature passes with a probability of at most 2^-128.
+// wrong, at most one value of its factor makes the sum hold, because the group has prime order. Each
+// factor is one of 2^128 values from crypto/rand, drawn after the events are known and again for each
+// batch and part. So a batch with a bad signature passes with a probability of at most 2^-128.
 //
-// A failed batch is divided into parts, and the events of failed parts are checked one by one. A
-// call therefore costs at most about 1.5 times its single checks, whatever it contains. A relay
-// that sends bad signatures is disconnected, so it cannot cause this cost for long.
+// A failed batch is divided into parts, and the events of failed parts are checked one by one, which
+// costs at most about 1.5 times the single checks.
 //
-// The code does not run in constant time because signatures, keys and ids are public. The message is
-// the event's id, so the caller must have verified that the id is the hash of the event.
+// The code does not run in constant time because signatures, keys and ids are public. The caller
+// must have verified that the id is the hash of the event.
 package batchverify

@@ -18,7 +18,7 @@ import (
 var ErrRequest = errors.New("invalid request")
 
 // Append appends the JSON of r to dst, without white space, because some relays expect the label at
-// a fixed position. With an error, which wraps [ErrRequest], dst is returned unchanged.
+// a fixed position. An error wraps [ErrRequest] and leaves dst unchanged.
 func Append(dst []byte, r Request) ([]byte, error) {
 	if err := r.check(); err != nil {
 		return dst, err

@@ -41,8 +41,8 @@ type eventParser struct {
 	isKnown         bool
 }
 
-// ParseEvent reads an event of a client as strictly as [Parse] reads an event of a relay. The error
-// wraps [ErrMalformed] and names the invalid field.
+// ParseEvent reads an event of a client like [Parse]. The error wraps [ErrMalformed] and names the
+// invalid field.
 func ParseEvent(data []byte) (graspsync.Event, error) {
 	p := &parser{scanner: scanner{data: data}}
 	ev, err := p.event()

@@ -22,8 +22,7 @@ const (
 )
 
 // ParseInfo reads a NIP-11 document. It never fails, because such documents are written by hand.
-// Numbers may be strings, a wrong field is ignored, and a document that is not JSON counts as
-// empty.
+// Numbers may be strings, and a wrong field is ignored.
 func ParseInfo(data []byte) Info {
 	var doc struct {
 		Name, Software string

@@ -51,8 +51,8 @@ type Message struct {
 	ID graspsync.EventID
 	// Accepted is the verdict of an OK.
 	Accepted bool
-	// Text is the reason of CLOSED, NEG-ERR and OK, the text of NOTICE, or the challenge of AUTH.
-	// It is remote text of at most [graspsync.MaxText] bytes, not escaped.
+	// Text is the reason of CLOSED, NEG-ERR and OK, the text of NOTICE, or the challenge of AUTH,
+	// at most [graspsync.MaxText] bytes, not escaped.
 	Text string
 	// Hint of an EOSE.
 	Hint Hint
@@ -91,8 +91,8 @@ type Request struct {
 	Payload []byte
 }
 
-// Info contains the limits in a relay's NIP-11 document. Zero means missing or invalid. Such
-// documents are often wrong, so every value is only a hint.
+// Info contains the limits in a relay's NIP-11 document. Zero means missing or invalid. Every value
+// is only a hint.
 type Info struct {
 	Name             string
 	Software         string

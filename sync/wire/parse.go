@@ -38,11 +38,10 @@ const (
 // Parse reads one message of a relay. The error wraps [ErrMalformed] or [ErrUnknown]. Parse neither
 // keeps nor changes data.
 //
-// An EVENT is read strictly, because its id is the hash of its characters. It must be valid UTF-8
-// without lone surrogates or repeated keys, in the form of NIP-01, with at most 512 KiB, 10,000
-// tags, and arrays 8 deep. Unknown keys of an event and extra elements of a message are skipped.
-// The text of NOTICE, CLOSED, OK and NEG-ERR may be invalid, because losing such a message is
-// worse.
+// An EVENT is read strictly, because its id is the hash of its characters: valid UTF-8 without lone
+// surrogates or repeated keys, at most 512 KiB, 10,000 tags, and arrays 8 deep. Unknown keys and
+// extra elements are skipped. The text of NOTICE, CLOSED, OK and NEG-ERR may be invalid, because
+// losing such a message is worse.
 func Parse(data []byte) (Message, error) { return ParseNew(data, nil) }
 
 // ParseNew is like Parse, but reads only the fields of [Message.Known] from an event whose id is

@@ -62,8 +62,7 @@ func (r Refusal) String() string { return refusalNames[r] }
 func Classify(text string) Refusal { return classify(normal(text)) }
 
 // ClassifyNegErr returns the meaning of the reason of a NEG-ERR with its maximum. "blocked" alone
-// does not mean RefusalTooLarge, because a relay that blocks us would then be asked for ever
-// smaller parts.
+// is not RefusalTooLarge, because a relay that blocks us would be asked for ever smaller parts.
 func ClassifyNegErr(text string, max int) Refusal {
 	s := normal(text)
 	prefix, _ := cut(s)
@@ -96,8 +95,8 @@ func SaidMost(text string) int {
 	return 0
 }
 
-// RefusesNegentropy reports whether a NOTICE while a NEG-OPEN waits for its first answer means that
-// no answer will come. Every complaint does, except one that is temporary or has a remedy.
+// RefusesNegentropy reports whether a NOTICE while a NEG-OPEN waits means that no answer will come.
+// Every complaint does, except one that is temporary or has a remedy.
 func RefusesNegentropy(notice string) bool {
 	s := normal(notice)
 	switch classify(s) {

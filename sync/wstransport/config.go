@@ -14,10 +14,9 @@ type Config struct {
 	// Dialer makes every connection, including those for NIP-11 documents. Required.
 	Dialer *egress.Dialer
 	// ReadBudget limits the bytes of messages that are being read, over all connections. Each
-	// connection has 64 KiB of its own. A larger message waits for 2 MiB + 4 KiB of the budget, at
-	// most four of one host at a time. A value below the size of one message is raised to that
-	// size. Defaults to 16 MiB. Together with the InFlight of a manager, 48 MiB, this limits
-	// received and not yet stored data to 64 MiB.
+	// connection has 64 KiB of its own. A larger message waits for 2 MiB + 4 KiB of the budget, the
+	// minimum, at most four of one host at a time. Defaults to 16 MiB. With the InFlight of a
+	// manager, 48 MiB, received and not yet stored data takes at most 64 MiB.
 	ReadBudget int64
 	// Logger gets dropped messages at debug level. Defaults to none.
 	Logger *slog.Logger

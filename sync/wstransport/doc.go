@@ -14,26 +14,23 @@
 //
 // # Life of a connection
 //
-// A connection has a goroutine that reads, one that sends pings, and for a short time one that
-// requests the NIP-11 document, after the upgrade, so that a host that is not a relay gets one
-// connection per attempt. All of them have ended when Close returns. The context of Dial limits only
-// the dial. The first error is final, wraps [relaysync.ErrClosed], and is returned by all later calls.
-// A context that ends during Send or Receive also ends the connection, because half a message may
-// have been sent. After [relaysync.ErrMessageTooLarge] and [wire.ErrRequest] the connection continues.
+// A connection has a goroutine that reads, one that sends pings, and one that requests the NIP-11
+// document after the upgrade. All of them have ended when Close returns. The context of Dial limits
+// only the dial. The first error is final, wraps [relaysync.ErrClosed], and is returned by all later
+// calls. A context that ends during Send or Receive also ends the connection. After
+// [relaysync.ErrMessageTooLarge] and [wire.ErrRequest] the connection continues.
 //
 // # Back-pressure
 //
-// A message is read only while Receive waits for it, so a connection whose owner is busy holds no
-// message in memory. Messages beyond 64 KiB wait for a part of [Config.ReadBudget], which is returned
-// when Receive is called again. A relay that stalls within such a message is disconnected, and so is
-// one that sends it at less than 64 KiB/s while other hosts wait. Waiting for the budget does not
-// count as silence of the relay (see [relaysync.Traffic]).
+// A message is read only while Receive waits for it. Messages beyond 64 KiB wait for a part of
+// [Config.ReadBudget], which is returned when Receive is called again. A relay that stalls within
+// such a message is disconnected, and so is one that sends it at less than 64 KiB/s while other
+// hosts wait. Waiting for the budget does not count as silence (see [relaysync.Traffic]).
 //
 // # Keeping alive
 //
 // Every 29 s the relay gets a ping. If it sends nothing for 10 s after it, the connection ends. While
-// this side does not read, silence proves nothing, and the relay's pings are not read either. Instead
-// of a ping, the relay then gets an unsolicited pong, which RFC 6455 allows. Khatru, for example,
+// this side does not read, it gets an unsolicited pong instead (RFC 6455), because khatru
 // disconnects clients that send no pong for 60 s.
 //
 // Concurrency is that of [relaysync.Conn]: one goroutine in Receive, one in Send, any number in

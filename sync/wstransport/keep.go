@@ -11,9 +11,8 @@ import (
 // keepRecords is the average maximum number of records per chunk.
 const keepRecords = 500
 
-// Export implements [relaysync.Transport]. It returns the dialer's records of addresses. Each chunk
-// is readable alone, because a crash may happen while some are written. A record stays in its
-// chunk, so that a change affects few chunks.
+// Export implements [relaysync.Transport]. Each chunk is readable alone, because a crash may happen
+// while some are written. A record stays in its chunk, so that a change affects few chunks.
 func (t *Transport) Export() [][]byte { return chunksOf(t.cfg.Dialer.Budget().Export()) }
 
 func chunksOf(all egress.BudgetState) [][]byte {

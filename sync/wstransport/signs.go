@@ -33,8 +33,8 @@ func (c *conn) keepAlive(u graspsync.URL) {
 			}
 		case <-pings.C:
 			c.signs.controls.Store(0)
-			// While the reading goroutine is parked, neither pings nor pongs of the relay are read.
-			// In this order, because parking counts as a sign of life; see park.
+			// While the reading goroutine is parked, pings and pongs are not read. In this order,
+			// because parking counts as a sign of life; see park.
 			heard := c.signs.heard.Load()
 			ping := !c.parked.Load()
 			if err := c.beat(ping); err == nil && ping && late == nil {
@@ -71,26 +71,25 @@ func (s *signs) control() bool {
 	return false
 }
 
-// A client's ping and pong without payload, masked with a zero key (RFC 6455). They are written
-// below the websocket library, which cannot send an unsolicited pong. This is safe because the
-// library writes a control frame in one call, as we do, and writes messages only in Send, which
-// holds c.writing like we do.
+// A client's ping and pong without payload, masked with a zero key (RFC 6455), written below the
+// websocket library, which cannot send an unsolicited pong. The library writes a control frame in
+// one call, as we do, and writes messages only in Send, which holds c.writing like we do.
 const (
 	pingFrame = "\x89\x80\x00\x00\x00\x00"
 	pongFrame = "\x8a\x80\x00\x00\x00\x00"
 )
 
 const (
-	// maxEmpty is the maximum number of received bytes without content: frames without payload, or
-	// compressed blocks without text. The websocket library skips them without limit.
+	// maxEmpty is the maximum number of received bytes without content, which the websocket library
+	// skips without limit.
 	maxEmpty = 128 << 10
 	// perMessage is the overhead of frames and compression for a short message, and perControl the
 	// size of the largest ping.
 	perMessage, perControl = 64, 2 + 125
 )
 
-// framing counts the bytes below the websocket library, and fails if too many of them have no
-// content. The goroutine that reads owns it.
+// framing counts the bytes below the websocket library, and fails if too many have no content. The
+// reading goroutine owns it.
 type framing struct {
 	io.ReadWriteCloser
 	empty int

@@ -10,10 +10,8 @@
 //	}
 //	fetch(session.Need())
 //
-// A Set returns the fingerprint of any range in constant time. Messages of a peer are decoded in
-// place, so a message cannot cause allocations beyond a small multiple of its length. Limits on
-// rounds and ids stop a peer that never converges.
+// Messages of a peer are decoded in place, so a message cannot cause allocations beyond a small
+// multiple of its length. Limits on rounds and ids stop a peer that never converges.
 //
-// The package does no I/O, reads no clock and starts no goroutine. A Set is safe for concurrent
-// use, a Session is not.
+// A Set is safe for concurrent use, a Session is not.
 package negentropy

@@ -84,9 +84,8 @@ func (r *reader) next() (s section, ok bool, err error) {
 	return s, err == nil, err
 }
 
-// bound reads the upper end of a section, above the previous bound. If an id list that reaches
-// infinity fills its frame, the reference implementation adds the fingerprint of the empty rest,
-// which ends at infinity again.
+// bound reads the upper end of a section. If an id list that reaches infinity fills its frame, the
+// reference implementation adds the fingerprint of the empty rest, which ends at infinity again.
 func (r *reader) bound() (bound, error) {
 	b, err := r.rawBound()
 	if err != nil {

@@ -28,9 +28,8 @@ type Limits struct {
 	MaxIDs int
 }
 
-// Session is the asking side. It finds the ids that only one side has. Send the result of
-// [Session.Open], then pass each answer to [Session.Step] and send the reply, until Step reports
-// done.
+// Session is the asking side. Send the result of [Session.Open], then pass each answer to
+// [Session.Step] and send the reply, until Step reports done.
 //
 // A Session serves one reconciliation with one peer. It is not safe for concurrent use.
 type Session struct {
@@ -139,13 +138,9 @@ func (s *Session) compare(theirs []byte, lo, hi int) error {
 	return nil
 }
 
-// ask requests details about [w.at, hi), which differs.
-//
-// The reference implementation splits the range or lists our ids, which takes the fewest rounds.
-// With many differences the frame size is the limit. Then our fingerprint of the range is returned,
-// with a tenth of the bytes or less, and the peer splits or lists. That costs another round only
-// where the peer has many items and we have few. A single id, or an empty list, is always sent
-// because it is short.
+// ask requests details about [w.at, hi), which differs. Splitting or listing takes the fewest
+// rounds. When the frame fills, our fingerprint is returned instead, with a tenth of the bytes or
+// less, and the peer splits or lists.
 func ask(w *writer, hi int, upper *bound) bool {
 	if scarce := len(w.out) > w.limit/4; scarce && hi-w.at > 1 {
 		return w.digest(hi, upper)

@@ -16,9 +16,7 @@ const infinity = math.MaxUint64
 // stride is the number of ids between two stored sums. Adding them costs less than a SHA-256.
 const stride = 8
 
-// Item is one element of a set, an event's id and created_at.
-//
-// CreatedAt is in seconds. Every value except 2^64-1 can be reconciled. Peers built with go-nostr
+// Item is one element of a set, an event's id and created_at in seconds. Peers built with go-nostr
 // panic from 2^56 on, so omit items with times that no honest event has.
 type Item struct {
 	CreatedAt uint64
@@ -74,8 +72,8 @@ func (s *Set) append(at uint64, id *[32]byte) {
 // Len returns the number of items.
 func (s *Set) Len() int { return len(s.ids) }
 
-// search returns the first index in [from, Len] whose item is not below b. It gallops from the last
-// one, because ranges are often small.
+// search returns the first index in [from, Len] whose item is not below b. It gallops, because
+// ranges are often small.
 func (s *Set) search(from int, b *bound) int {
 	n := s.Len()
 	if b.time == infinity {

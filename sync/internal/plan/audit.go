@@ -9,8 +9,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// A relay may claim in NIP-77 that both sides are equal and hide events, so each pass fetches one
-// random window of the past by pages.
+// A relay may hide events in NIP-77, so each pass fetches one random window of the past by pages.
 const (
 	auditNewest = time.Hour                // minimum age of the end of a window
 	auditOldest = 3 * 365 * 24 * time.Hour // maximum age

@@ -118,8 +118,8 @@ func (by *byID) reassign(r *relayState) {
 	by.fetchAnywhere(ids)
 }
 
-// unserved requests ids that a relay announced and did not serve from the connected relays with the
-// most repositories in common. Such ids use at most half of a queue.
+// unserved requests ids that a relay announced and did not serve from the relays with the most
+// repositories in common, in at most half of their queues.
 func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) {
 	if now.Sub(r.byID.unservedAt) >= unservedTime {
 		r.byID.unservedAt, r.byID.unserved = now, 0

@@ -26,8 +26,8 @@ type catchUpState struct {
 // maxCatchUps is the average number of parts per item above which all parts are merged into one.
 const maxCatchUps = 8
 
-// missedSince records that events since shortly before t may be missing, for all items. missedSome
-// does so for the items that are opened next.
+// missedSince records that events since shortly before t may be missing, for all items; missedSome
+// for the items that are opened next.
 func (cu *catchUp) missedSince(r *relayState, t time.Time) {
 	cu.missedSome(r, t)
 	r.catchUp.missedAll = true
@@ -67,7 +67,7 @@ func (cu *catchUp) queueAll(r *relayState) {
 }
 
 // queueItems queues a catch-up of partly fetched items, unless a waiting part covers them. Running
-// parts keep their progress, because with constant restarts they would never reach old events.
+// parts keep their progress, because otherwise they might never reach old events.
 func (cu *catchUp) queueItems(r *relayState, items []Item, since nostr.Timestamp) {
 	covered, waiting := make(map[Item]struct{}), 0
 	for _, g := range r.catchUp.parked {
@@ -111,8 +111,7 @@ func (cu *catchUp) endIfCaughtUp(r *relayState) {
 
 func (cu *catchUp) due(r *relayState, _ time.Time) bool { return cu.next(r) >= 0 }
 
-// next returns the index of the next part, or -1. Layer 4 waits for the history of layers 1 to 3,
-// and has one part at a time.
+// next returns the index of the next part, or -1. Layer 4 waits for the history of layers 1 to 3.
 func (cu *catchUp) next(r *relayState) int {
 	threads := len(r.history.tiers[mainTier].todo) == 0 && !r.pending.runs(func(b *batch) bool { return b.of == cu && b.thread })
 	return slices.IndexFunc(r.catchUp.queue, func(g itemGroup) bool { return threads || cu.isMain(g) })

@@ -37,8 +37,7 @@ type dialState struct {
 	turnOf   *dialOwner
 }
 
-// longAbsent reports whether a relay was away for so long that its confirmed state is void. The
-// time after this server closed the connection does not count, because a catch-up fetches it.
+// longAbsent reports whether a relay was away for so long that its confirmed state is void.
 func (s *dialState) longAbsent(now time.Time, most time.Duration) bool {
 	if s.absentSince.IsZero() {
 		return false
@@ -75,7 +74,7 @@ const (
 	// the same while there are more relays than connections
 	fullDialsShare = 8
 	// ownerDials is the maximum number of attempts of one owner, hostsTried the number of its
-	// relays that are searched for a host without an attempt.
+	// relays that are searched for another host.
 	ownerDials, hostsTried = 5, 16
 )
 
@@ -284,8 +283,7 @@ func (d *dialer) yields(now time.Time) (y yieldChoice) {
 	return y
 }
 
-// to returns the connection to close for a relay of an owner, or nil. If no other owner has more
-// connections, the relays of the owner take turns.
+// to returns the connection to close for a relay of an owner, or nil.
 func (y yieldChoice) to(o *dialOwner) *relayState {
 	if y.connections[o] < y.most {
 		return y.oldest
@@ -303,8 +301,8 @@ func (d *dialer) hangUp(gone *relayState, now time.Time) {
 	d.hungUp = append(d.hungUp, gone)
 }
 
-// dialQueue contains the relays that wait for a dial. Owners take turns. A relay waits in the queue
-// of each owner that lists it. Bootstrap relays come first.
+// dialQueue contains the relays that wait for a dial, each in the queue of each owner that lists
+// it. Owners take turns, and bootstrap relays come first.
 type dialQueue struct {
 	operator dialOwner
 	owners   list.List

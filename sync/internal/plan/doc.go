@@ -1,6 +1,6 @@
 // Package plan decides which requests are sent to which relay, and when. It is a pure state
 // machine: [Plan.Step] takes an [Input] and the time, and returns [Effect] values for the caller.
-// It has no clock, goroutine or I/O. A Plan is not safe for concurrent use.
+// A Plan is not safe for concurrent use.
 //
 // The state has three indexes:
 //
@@ -12,8 +12,7 @@
 // each change, so that a change of one repository costs work in proportion to the change.
 //
 // New items get further live subscriptions ([liveSync.addFilters]). If there are too many, all are
-// consolidated. Items without room are followed by kinds or polled ([LiveMethod]). Confirmed items
-// survive a restart ([Plan.Kept], [Restore]). Thread events (layer 4) are items of a lower tier.
+// consolidated. Items without room are followed by kinds or polled ([LiveMethod]).
 //
 // The parts of a Plan call each other in one direction and have a state per relay in relayState:
 //
@@ -27,5 +26,6 @@
 //	audit          samples that reveal events that a relay hides
 //	checkpoints    state that survives a restart
 //
-// Parts that fetch implement fetcher. They share the batches of a relay.
+// Parts that fetch implement fetcher. [Plan.computeActions] asks them in order what is requested
+// next of a relay.
 package plan

@@ -40,7 +40,7 @@ type historyTier struct {
 	queue []itemGroup
 }
 
-// leastCompared is the minimum number of items of layer 4 in a reconciliation (NIP-77). It costs more
+// leastCompared is the minimum number of items of layer 4 in a reconciliation, which costs more
 // than a few events.
 const leastCompared = filters.MaxValues / 4
 

@@ -72,8 +72,8 @@ type liveState struct {
 	learnedUntil time.Time // of most and noKinds
 }
 
-// follow opens subscriptions for missing items, or merges their filters with the smallest
-// subscription. If that finds no room, it consolidates.
+// follow opens subscriptions for missing items, in the smallest one if necessary. Without room it
+// consolidates.
 func (lv *liveSync) follow(r *relayState, now time.Time) {
 	l := &r.live
 	if now.Before(l.retryAt) || now.Before(r.coolUntil) {
@@ -298,8 +298,8 @@ func joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
 // mostWait is the maximum delay of a consolidation.
 const mostWait = 5 * time.Minute
 
-// waits delays a consolidation while history is being fetched if old and new subscriptions have no
-// room together, because the items that history finds would soon require another one.
+// waits delays a consolidation without room for old and new subscriptions, because the items that a
+// running history finds would soon require another one.
 func (lv *liveSync) waits(r *relayState, now time.Time) bool {
 	if !r.busy() {
 		return false
@@ -311,8 +311,8 @@ func (lv *liveSync) waits(r *relayState, now time.Time) bool {
 	return now.Before(r.live.waitUntil)
 }
 
-// consolidate replaces all subscriptions by the minimum number that covers all items, or by as many
-// as have room. The rest is followed by kinds or polled.
+// consolidate replaces all subscriptions by the fewest that cover all items, or by as many as have
+// room. The rest is followed by kinds or polled.
 func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	items, threads := lv.byTier(maps.Keys(r.history.items))
 	old := r.live.subs
@@ -361,9 +361,9 @@ func (lv *liveSync) pack(r *relayState, fs []nostr.Filter) (reqs, left requests)
 	return reqs, left
 }
 
-// prefersKinds reports whether LiveKinds is used for left filters without room. Polling twenty
-// filters in ten minutes is one request per 30 seconds. A relay with more wanted items is a hub,
-// and most of its events are wanted. Events of other kinds then arrive with the daily pass.
+// prefersKinds reports whether LiveKinds is used for left filters without room. A relay with so
+// many wanted items is a hub, and most of its events are wanted. Events of other kinds arrive with
+// the daily pass.
 func (lv *liveSync) prefersKinds(r *relayState, left int) bool {
 	return left > lv.cfg.PollFilters && !r.live.noKinds
 }
@@ -404,8 +404,8 @@ func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 	}
 }
 
-// closed handles a subscription that the relay closed. Its filters are opened again after
-// RetryBase, or after a wait that grows with each refusal.
+// closed handles a subscription that the relay closed. Its filters are opened again after a wait
+// that grows with each refusal.
 func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	l := &r.live
 	s := l.subs[in.Live]
@@ -433,8 +433,8 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 			}
 		}
 	}
-	// After an overload the relay is tried again immediately, unless it was tried less than
-	// RetryBase ago. A refusal during a wait belongs to the earlier refusal.
+	// An overload is tried again immediately, at most once per RetryBase. A refusal during a wait
+	// belongs to the earlier refusal.
 	atOnce := in.Why == wire.RefusalOverflow && now.Sub(s.since) >= lv.cfg.RetryBase
 	if !atOnce && !now.Before(l.retryAt) {
 		if in.Stood > 0 || now.Sub(l.retryAt) > lv.cfg.RetryMax {
@@ -452,8 +452,8 @@ const restFor = 24 * time.Hour
 
 type rest struct{ since, until time.Time }
 
-// refused handles the refusal of a subscription. Filters of several roles are tried separately,
-// because a refusal concerns the role more often than the values.
+// refused tries filters of several roles separately, because a refusal concerns the role more often
+// than the values.
 func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	parts := byRole(s.filters)
 	c := subscriptionChange{reqs: measured(parts)}

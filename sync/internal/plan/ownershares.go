@@ -9,8 +9,8 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// dialOwner is the author of repositories. Dials, connections and places in the table of relays are
-// shared by owner, because new relay URLs cost nothing.
+// dialOwner is an author of repositories. Dials, connections and records are shared by owner,
+// because relay URLs cost nothing.
 type dialOwner struct {
 	key     graspsync.PubKey
 	repos   map[*repo]struct{} // that list a relay

@@ -112,9 +112,8 @@ type pendingBatches struct {
 	gaps     int // batches of this pass with gaps
 }
 
-// queries returns the queries of a batch without those that an earlier attempt completed. A filter
-// takes at most half of a message; the rest is for bounds, or for the first message of a
-// reconciliation.
+// queries returns the queries that an earlier attempt did not complete. A filter takes at most half
+// of a message; the rest is for bounds, or for the first message of a reconciliation.
 func (bs *pendingSyncIndex) queries(r *relayState, fs []nostr.Filter, since nostr.Timestamp, resume *batchProgress) ([]Query, []filterRole) {
 	var out []Query
 	var roles []filterRole

@@ -400,8 +400,7 @@ func (p *Plan) onClockJumped(by time.Duration) {
 	}
 }
 
-// Kept returns the state to save of the named relays, or of all, ordered by URL. A named relay that
-// is not in the result has no state.
+// Kept returns the state to save of the named relays, or of all, ordered by URL.
 func (p *Plan) Kept(only ...graspsync.RelayURL) []Kept { return p.checkpoints.take(only) }
 
 // Changed returns the relays whose items or pass have changed since the last call of Kept, ordered

@@ -9,8 +9,8 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// polling requests items without room in live subscriptions, in turn. Layers 1 to 3 are polled
-// every PollEvery. Layer 4 gets one request per rotateEvery, because anyone can add to it.
+// polling requests items without room in live subscriptions, in turn. Layer 4 gets one request per
+// rotateEvery, because anyone can add to it.
 type polling struct {
 	*core
 	repos   *repoSyncIndex

@@ -179,8 +179,7 @@ func (t *relayTargets) unlisted(r *repo) {
 	}
 }
 
-// relayOf returns a relay that a repository of this owner lists, or nil if there is no room. If the
-// table is full, a relay of the owner with the most relays is evicted.
+// relayOf returns a relay that a repository of this owner lists, or nil if there is no room.
 func (t *relayTargets) relayOf(u graspsync.RelayURL, key graspsync.PubKey) *relayState {
 	r := t.relays.byURL[u]
 	if r != nil && r.listed.record != nil {
@@ -261,8 +260,7 @@ func (t *relayTargets) refuse() {
 	t.refused = true
 }
 
-// setRoot sets the repositories of a root event, wanted or not. Repositories are only added until
-// the event is gone, because its tags never change.
+// setRoot adds a root event to repositories, or removes it. Its tags never change.
 func (t *relayTargets) setRoot(c RootChange) {
 	if len(c.Repos) == 0 {
 		t.dropRoot(c.ID)

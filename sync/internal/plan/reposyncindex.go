@@ -27,8 +27,7 @@ const (
 	LevelFull
 )
 
-// Item is a unit of sync with a relay. It is a small number that stands for an address or id,
-// because many relays share an item.
+// Item is a unit of sync with a relay: a small number for an address or id that many relays share.
 type Item uint32
 
 // Layer1 is the item for announcements and states, or for announcements with
@@ -48,7 +47,7 @@ const (
 )
 
 // tier is the priority of items. Anyone can add items of layer 4, so these use only the room that
-// layers 1 to 3 leave, and do not count for the synced state of a relay.
+// layers 1 to 3 leave.
 type tier uint8
 
 const (
@@ -377,8 +376,8 @@ func (w *repoSyncIndex) addItems(value string, items map[Item]struct{}) {
 	}
 }
 
-// itemsOf adds the items of a filter. Identifiers are collected separately, because they may look
-// like an id and may belong to several repositories.
+// itemsOf adds the items of a filter. Identifiers may look like an id and may belong to several
+// repositories.
 func (w *repoSyncIndex) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[string]struct{}) {
 	if len(f.Tags) == 0 {
 		items[Layer1] = struct{}{}

@@ -6,9 +6,8 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// audit looks for proof that NIP-77 hides events. After a window of the past was fetched by pages,
-// it is reconciled with an empty set. Events that this did not show are fetched by pages again. If
-// they arrive again, NIP-77 hid them.
+// audit looks for proof that NIP-77 hides events. A window that was fetched by pages is reconciled
+// with an empty set. If events that this did not show arrive by pages again, NIP-77 hid them.
 type audit struct {
 	came    map[graspsync.EventID]struct{} // not stored, received by pages
 	compare bool

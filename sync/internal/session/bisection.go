@@ -11,9 +11,9 @@ import (
 
 const maxProbes = 64
 
-// bisection finds the refused part of a request, so that one bad value does not exclude 99 good
-// ones. The first probe repeats the whole request, because the refusal may have had another cause.
-// The second has placeholders as values. Later probes are halves.
+// bisection finds the refused part of a request. The first probe repeats the whole request, because
+// the refusal may have had another cause. The second has placeholders as values. Later probes are
+// halves.
 type bisection struct {
 	caps *relayCaps
 

@@ -147,8 +147,8 @@ func (h *history) restart(q *query) {
 	h.reconcileNext()
 }
 
-// leastInvented is the number of announced events that arrive in no way after which a relay is no
-// longer asked to reconcile. It is above zero because some relays announce events that they deleted.
+// leastInvented is the number of announced events that never arrive after which NIP-77 is off. It
+// is above zero because some relays announce events that they deleted.
 const leastInvented = 10
 
 func (h *history) end(q *query, result plan.Result, why string) {
@@ -248,8 +248,8 @@ func (h *history) overdue(now time.Time) (out []*batch) {
 // future are included.
 const ahead = time.Hour
 
-// expireBatch ends a batch at its deadline. A query by id continues by pages in the next batch,
-// because another reconciliation would begin with the same ids.
+// expireBatch ends a batch at its deadline. A query by id continues by pages, because another
+// reconciliation would begin with the same ids.
 func (h *history) expireBatch(b *batch, now time.Time) {
 	h.reconciling.leaveAll(b)
 	b.report.Late = b.result < plan.Failed && b.report.Events > 0
@@ -306,8 +306,8 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 	}
 }
 
-// resembles reports whether an honest relay may send an event that does not match. Some relays
-// match a tag value under any name, or ignore since and until. Such an event is not delivered.
+// resembles reports whether an honest relay may send an event that does not match. Some match a tag
+// value under any name, or ignore since and until.
 func resembles(fs []nostr.Filter, ev *nostr.Event) bool {
 	values := make(map[string]struct{}, len(ev.Tags))
 	for _, t := range ev.Tags {

@@ -17,9 +17,8 @@ const (
 	// quiet is the time without complaints after which the pause and the pace are reduced.
 	quiet = 5 * time.Minute
 
-	// leastPace is the time between two historic requests after the first complaint. Each further
-	// complaint doubles it, and each quiet time reduces it by a quarter. Relays built with rust-
-	// nostr refill by whole seconds since the last request.
+	// leastPace is the time between two historic requests after the first complaint. Relays built
+	// with rust-nostr refill by whole seconds since the last request.
 	leastPace = 1100 * time.Millisecond
 	mostPace  = 10 * time.Second
 )
@@ -34,7 +33,7 @@ type pacing struct {
 }
 
 // complained records a complaint and reports whether it is new. A complaint during a pause concerns
-// earlier requests, and would otherwise extend the pause again and again.
+// earlier requests.
 func (p *pacing) complained(now time.Time, base time.Duration) bool {
 	if now.Before(p.until) {
 		return false

@@ -246,8 +246,8 @@ func (h *history) salvage(q *query) {
 }
 
 // maybeCut reports whether n looks like the relay's limit for one reconciliation. Some relays
-// silently reconcile only the newest events, as many as their database returns in one query, which
-// is a round number. A relay that refuses large sets does not cut them.
+// silently reconcile only the newest events, a round number of them. A relay that refuses large
+// sets does not cut them.
 func (h *history) maybeCut(n int) bool {
 	return n > 0 && h.caps.NegentropyMax == 0 && (n%50 == 0 || n == 375 || n == h.pageSize)
 }

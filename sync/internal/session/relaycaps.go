@@ -105,7 +105,7 @@ func (t *relayCaps) queryBounds() bounds {
 }
 
 // liveBounds allows a full message, because the plan fills messages. Many relays do not check
-// filters with limit 0, so live filters include kind 1 until that is refused.
+// filters with limit 0, so kind 1 stays until that is refused.
 func (t *relayCaps) liveBounds() bounds {
 	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
 }

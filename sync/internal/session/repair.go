@@ -42,8 +42,8 @@ func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text strin
 	}
 }
 
-// maxLimited is the number of consecutive rate-limit refusals after which a request is given up. It
-// was the first after a pause, so the rate cannot be the cause.
+// maxLimited is the number of consecutive rate-limit refusals, each after a pause, after which a
+// request is given up.
 const maxLimited = 3
 
 // retry repeats a refused request and returns true, if that is possible. With missed, the plan

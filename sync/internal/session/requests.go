@@ -572,8 +572,8 @@ func (s subscriptions) late(now time.Time) []*request {
 	return late
 }
 
-// suspect marks the open requests after a complaint that belongs to no known request. An empty
-// answer to a marked request may be a failure.
+// suspect marks the open requests after a complaint of unknown origin. An empty answer to a marked
+// request may be a failure.
 func (s subscriptions) suspect() {
 	for _, x := range s {
 		if x.kind != reqLive && x.events == 0 {

@@ -38,8 +38,7 @@ type Config struct {
 	MaxStrikes   int                 // maximum proofs of hostility within an hour
 }
 
-// Session is the state of one connection. It is not safe for concurrent use. repair calls history
-// and requests, history calls requests, and all three call relayCaps.
+// Session is the state of one connection. It is not safe for concurrent use.
 type Session struct {
 	cfg      *Config
 	out      *outbox
@@ -259,8 +258,8 @@ func (s *Session) lateRefusal(now time.Time, m wire.Message, why wire.Refusal) {
 	}
 }
 
-// onNotice handles a NOTICE. A refusal is the answer to a request. Other texts are recorded,
-// because some relays send an EOSE after them.
+// onNotice handles a NOTICE. A refusal is the answer to a request. Some relays send an EOSE after
+// other texts.
 func (s *Session) onNotice(now time.Time, m wire.Message) {
 	x, why := s.requests.attribute(m.Text)
 	switch {

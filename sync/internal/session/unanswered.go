@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// Some relays lose a worker or database behind one connection. They answer pings and ignore all
-// requests. A new connection may work. Other relays never answer one form of request, and a new
-// connection would only interrupt live events. So a failure counts only if its form was answered on
-// this connection, or if no request for history was answered.
+// Some relays lose a worker or database behind one connection, which a new connection may mend.
+// Others never answer one form of request. So a failure counts only if its form was answered on
+// this connection, or if no request for history was.
 
 const (
 	// consecutive requests without an answer, each sent after the previous failure

@@ -11,9 +11,8 @@ import (
 // not asked for the other ids.
 const maxBarren = 8
 
-// wanted contains the ids of events that a query requests by id. Missing events are requested once
-// more. Some relays return nothing for too many ids, so a request without an event is repeated with
-// half of its ids.
+// wanted contains the ids that a query requests. Missing events are requested once more. Some
+// relays return nothing for too many ids, so an empty answer halves the number of ids.
 type wanted struct {
 	todo     []graspsync.EventID
 	open     int
