@@ -8,22 +8,15 @@ const mostTime = 1<<56 - 1
 // Check validates a message of a client without a set. Another protocol version is valid, because
 // the reply to it is this version.
 func Check(msg []byte) error {
-	if err := checkVersion(msg); err != nil {
-		if errors.Is(err, errVersion) {
-			return nil
+	w := newWriter(NewSet(nil), 0)
+	_, err := w.reply(msg, func(s *section, _ int) (fits bool, err error) {
+		if s.upper.time != infinity && s.upper.time > mostTime {
+			return false, violation("time %d", s.upper.time)
 		}
-		return err
+		return true, nil
+	})
+	if errors.Is(err, errVersion) {
+		return nil
 	}
-	r := reader{rest: msg[1:]}
-	for {
-		s, ok, err := r.next()
-		switch {
-		case err != nil:
-			return err
-		case !ok:
-			return nil
-		case s.upper.time != infinity && s.upper.time > mostTime:
-			return violation("time %d", s.upper.time)
-		}
-	}
+	return err
 }

@@ -14,7 +14,6 @@ type deletions struct {
 
 	authors   []graspsync.PubKey
 	authorSet map[graspsync.PubKey]struct{}
-	leftOut   int
 }
 
 type deletionsState struct {
@@ -27,10 +26,6 @@ func newDeletions(c *core, bs *pendingSyncIndex) *deletions {
 	return &deletions{core: c, pending: bs, authorSet: make(map[graspsync.PubKey]struct{})}
 }
 
-// mostLeftOut limits leftOut, as a multiple of the number of authors, so that a new author keeps a
-// chance.
-const mostLeftOut = 4
-
 func (dl *deletions) add(in Authors) {
 	dropped := 0
 	for _, a := range in {
@@ -39,26 +34,16 @@ func (dl *deletions) add(in Authors) {
 		}
 		if len(dl.authors) >= dl.cfg.MaxAuthors {
 			dropped++
-			dl.draw(a)
-			continue
+			i := dl.rng.IntN(len(dl.authors)) // otherwise the first authors would exclude later ones
+			delete(dl.authorSet, dl.authors[i])
+			dl.authors[i] = a
+		} else {
+			dl.authors = append(dl.authors, a)
 		}
 		dl.authorSet[a] = struct{}{}
-		dl.authors = append(dl.authors, a)
 	}
 	if dropped > 0 {
 		dl.emit(Dropped{Reason: "authors", Count: dropped})
-	}
-}
-
-// draw replaces a random author by an author without room. Otherwise the first authors would
-// permanently exclude later ones.
-func (dl *deletions) draw(a graspsync.PubKey) {
-	most := len(dl.authors)
-	dl.leftOut = min(dl.leftOut+1, mostLeftOut*most)
-	if i := dl.rng.IntN(most + dl.leftOut); i < most {
-		delete(dl.authorSet, dl.authors[i])
-		dl.authors[i] = a
-		dl.authorSet[a] = struct{}{}
 	}
 }
 
