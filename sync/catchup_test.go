@@ -13,11 +13,7 @@ import (
 
 // Without a deadline, a batch without EOSE was in flight forever.
 func TestTrapT6_NeverEOSE(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegSilent})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegSilent}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
 		a.Publish(issue)
 		after(3 * time.Minute)
@@ -68,11 +64,7 @@ func TestTrapH1H2_CountedAtTheWire(t *testing.T) {
 
 // Negentropy with an empty local set downloaded everything on every sync.
 func TestTrapH3_SecondSyncIsCheap(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		const before = 4 * 365 * 24 * time.Hour // older than what an audit fetches again
 		for i := range 200 {
 			a.Publish(owner.Issue(at(before+time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
@@ -91,11 +83,7 @@ func TestTrapH3_SecondSyncIsCheap(t *testing.T) {
 
 // A failed reconciliation counted as a successful one without events.
 func TestTrapH6_LyingNegentropy(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{Hostility: relaytest.Hostility{LyingNegentropy: 3}})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{Hostility: relaytest.Hostility{LyingNegentropy: 3}}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
 		a.Publish(issue)
 		after(5 * time.Minute)

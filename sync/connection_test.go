@@ -86,11 +86,7 @@ func TestTrapT5_DeadRelaysDelayNobody(t *testing.T) {
 // The since of a quick reconnect was 1970 or the time of connecting (T7), and only layer 1 was
 // caught up (T8).
 func TestTrapT7T8_QuickReconnect(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		old := owner.Issue(at(2*time.Hour), owner.Ref("repo"), "old")
 		a.Publish(old)
 		after(10 * time.Minute)
@@ -125,11 +121,7 @@ func TestTrapT7T8_QuickReconnect(t *testing.T) {
 
 // The number of live subscriptions grew with each reconnect, and two layers both reconnected.
 func TestTrapT9_LiveDoesNotAccumulate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{}, func(t *testing.T, r *rig, a *relaytest.Relay, _ *relaytest.Key) {
 		after(2 * time.Minute)
 		live := r.relay("wss://a.example").LiveSubscriptions
 		for range 20 {

@@ -54,11 +54,7 @@ func TestStateComesBeforeItsAnnouncement(t *testing.T) {
 
 // The live subscription missed an event that history found: that is a gap.
 func TestGapIsCounted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		after(5 * time.Minute)
 		// The relay stores the event and does not send it on the live subscription.
 		missed := owner.Issue(at(time.Minute), owner.Ref("repo"), "missed")

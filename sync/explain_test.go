@@ -102,11 +102,7 @@ func TestExplainEvent(t *testing.T) {
 // The explanation of a repository names why it is hosted or not, the unused URLs, and the rejected
 // events.
 func TestExplainRepo(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		plain := owner.Hosted(at(time.Hour), "plain", us)
 		plain.Tags = append(plain.Tags, nostr.Tag{"relays", "ws://plain.example", "nonsense://x"})
 		owner.Sign(plain)
@@ -217,11 +213,7 @@ func TestExplainBeforeRun(t *testing.T) {
 // A relay's copy of a state with an unreadable ref was accepted, and the ref was deleted. The copy
 // of an expired event was rejected for another reason if its repository was unknown.
 func TestCaseC14_RelayCopyRefusalNamesItsCause(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		over := nostr.Tag{"expiration", fmt.Sprint(at(time.Second))}
 		for why, ev := range map[string]*nostr.Event{
 			"invalid: refs/heads/main: no object id": owner.Event(at(0), graspsync.KindState, "", nostr.Tag{"d", "repo"}, nostr.Tag{"refs/heads/main"}),

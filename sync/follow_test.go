@@ -43,11 +43,7 @@ func TestPromiseP27_UnservedAskedElsewhere(t *testing.T) {
 // P28: a relay that accepts five subscriptions is still followed completely, and its history is
 // still fetched.
 func TestPromiseP28_FewSubscriptions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{MaxSubs: 5, MaxFilters: 3, Info: wire.Info{MaxFilters: 3}})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{MaxSubs: 5, MaxFilters: 3, Info: wire.Info{MaxFilters: 3}}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		var issues []*nostr.Event
 		for i := range 450 {
 			issues = append(issues, owner.Issue(at(time.Hour), owner.Ref("repo"), fmt.Sprint(i)))

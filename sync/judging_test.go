@@ -18,11 +18,7 @@ import (
 
 // An older version of a replaceable event was counted as stored, and broadcast.
 func TestTrapH9_OlderVersion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		newer := owner.State(at(time.Hour), "repo", map[string]string{"refs/heads/main": strings.Repeat("a", 40)}, "")
 		older := owner.State(at(2*time.Hour), "repo", nil, "")
 		r.save(newer)
@@ -113,11 +109,7 @@ func TestForgedCopyComesFirst(t *testing.T) {
 
 // Events removed by moderation came back with the next pass.
 func TestRemovedStaysAway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		after(time.Minute)
 		spam := owner.Issue(at(time.Hour), owner.Ref("repo"), "spam")
 		r.manager.NotifyRemoved(eventtest.Of(spam)) // it was stored before and not received since
@@ -130,11 +122,7 @@ func TestRemovedStaysAway(t *testing.T) {
 // A submitted event that the Policy accepts is rejected if it has expired, like events from relays.
 // If the Policy does not accept it, the reason of the Policy is used.
 func TestSubmittedWhenExpired(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{}, func(t *testing.T, r *rig, _ *relaytest.Relay, owner *relaytest.Key) {
 		after(time.Minute)
 		decide := func(repo string, tags ...nostr.Tag) graspsync.Verdict {
 			tags = append(tags, nostr.Tag{"a", owner.Ref(repo).String()})

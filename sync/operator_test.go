@@ -134,11 +134,7 @@ func TestBlockedAuthorAndRepository(t *testing.T) {
 
 // A repaired relay waits up to an hour for its backoff, unless an operator retries it.
 func TestRetry(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{Down: true})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{Down: true}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		after(10 * time.Hour)
 		for time.Until(r.relay("a.example").NextAttempt) < 10*time.Minute {
 			after(time.Minute)

@@ -125,10 +125,19 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 // repository's owner.
 func hosted(t *testing.T, net *relaytest.Network, cfg relaysync.Config, hosts ...string) (*rig, *relaytest.Key) {
 	t.Helper()
-	owner := relaytest.NewCheapKey("owner")
-	r := &rig{t: t, store: memstore.New()}
-	r.save(owner.Hosted(at(24*time.Hour), "repo", append([]string{us}, hosts...)...))
-	return start(t, net, r.store, cfg), owner
+	return hostedOver(t, net, net, cfg, hosts...)
+}
+
+// following runs f in a bubble with a manager that follows one repository on relay a.
+func following(t *testing.T, b relaytest.Behavior, f func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", b)
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.stop()
+		f(t, r, a, owner)
+	})
 }
 
 // hostedOver is hosted with another transport.

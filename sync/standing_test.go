@@ -111,11 +111,7 @@ func TestVersionsOfARepositoryThatLeft(t *testing.T) {
 // A stored request to vanish counted as an event of its author, so one key could send any number of
 // requests, each of which was executed.
 func TestVanishingTwice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
+	following(t, relaytest.Behavior{}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		x := relaytest.NewCheapKey("x")
 		after(time.Minute)
 		issue := x.Issue(at(time.Hour), owner.Ref("repo"), "x")
