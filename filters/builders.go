@@ -14,8 +14,8 @@ import (
 // MaxValues is the maximum number of tag values, authors or ids in one filter of a builder.
 const MaxValues = 100
 
-// Layer1 returns the filter of all announcements and states. Its JSON is the same for every server,
-// {"kinds":[30617,30618]}, so a relay can keep one index for all of them.
+// Layer1 returns the filter of all announcements and states, whose JSON is the same for every
+// server, so a relay can keep one index for all of them.
 func Layer1() nostr.Filter {
 	return nostr.Filter{Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}}
 }
@@ -27,9 +27,8 @@ func Announcements() nostr.Filter {
 }
 
 // Repos returns the filters of layer 2, which match events that tag (`a`, `A` or `q`) the
-// announcement of one of the repositories, and deletions of the announcement or the state.
-// Repositories that [graspsync.CheckIdentifier] rejects are omitted, because relays refuse their
-// addresses.
+// announcement of one of the repositories, and deletions of the announcement or the state. It omits
+// repositories that [graspsync.CheckIdentifier] rejects.
 func Repos(refs []graspsync.RepoRef) []nostr.Filter {
 	refs = slices.DeleteFunc(slices.Clone(refs), func(r graspsync.RepoRef) bool {
 		return graspsync.CheckIdentifier(r.Identifier) != nil
@@ -63,8 +62,8 @@ func Roots(ids []graspsync.EventID) []nostr.Filter {
 	return fs
 }
 
-// Descendant is an event that refers to a repository only through other events, such as a comment
-// on an issue.
+// Descendant is an event that refers to a repository through other events, such as a comment on an
+// issue.
 type Descendant struct {
 	ID      graspsync.EventID // the id, or zero if Address is set
 	Address string            // the address of a replaceable or addressable event, "<kind>:<pubkey>:<identifier>"
@@ -104,8 +103,8 @@ func Deletions(authors []graspsync.PubKey) []nostr.Filter {
 }
 
 // States returns the filters of all states of the repositories by identifier, of any author,
-// because each maintainer may sign states. Identifiers that [graspsync.CheckIdentifier] rejects are
-// omitted.
+// because each maintainer may sign states. It omits identifiers that [graspsync.CheckIdentifier]
+// rejects.
 func States(refs []graspsync.RepoRef) []nostr.Filter {
 	identifiers := make([]string, 0, len(refs))
 	for _, r := range refs {
@@ -153,8 +152,8 @@ func Live(f nostr.Filter) nostr.Filter {
 	return f
 }
 
-// Between returns a copy of f with the given since and until, both inclusive. A nil since or until
-// is no bound, and a limit below 1 no limit.
+// Between returns a copy of f with the given since and until, both inclusive. nil is no bound, and
+// a limit below 1 no limit.
 func Between(f nostr.Filter, since, until *nostr.Timestamp, limit int) nostr.Filter {
 	f.Since, f.Until = since, until
 	f.Limit, f.LimitZero = max(limit, 0), false
@@ -173,7 +172,7 @@ func WithKinds(f nostr.Filter) nostr.Filter {
 
 // WithoutNotes returns a copy of f without kind 1, unless f names authors. If f names no kinds, the
 // copy names [RelatedKinds] without kind 1, because some relays (policies.AntiSyncBots of khatru)
-// refuse such requests too. If kind 1 is the only kind of f, the result matches nothing.
+// refuse such requests too. The result may match nothing.
 func WithoutNotes(f nostr.Filter) nostr.Filter {
 	if f.Authors != nil {
 		return f.Clone()
@@ -183,8 +182,7 @@ func WithoutNotes(f nostr.Filter) nostr.Filter {
 	return f
 }
 
-// Kinds returns the kinds that always belong to a repository, in ascending order. They can be
-// requested without naming a repository. The caller owns the slice.
+// Kinds returns a new slice of the kinds that always belong to a repository, in ascending order.
 func Kinds() []int {
 	return []int{
 		graspsync.KindDeletion,
@@ -200,8 +198,7 @@ func Kinds() []int {
 }
 
 // RelatedKinds returns [Kinds] and the kinds that may refer to repositories but are mostly about
-// other subjects, of which a relay has too many to request them without naming a repository. In
-// ascending order. The caller owns the slice.
+// other subjects, in ascending order.
 func RelatedKinds() []int {
 	kinds := append(Kinds(),
 		graspsync.KindNote, 7, 9735, // note, reaction, zap
@@ -213,8 +210,8 @@ func RelatedKinds() []int {
 	return kinds
 }
 
-// Empty reports whether f contains an empty list of values. No event matches it. It must not be
-// sent, because the encoder omits an empty list, and the filter then matches everything.
+// Empty reports whether f contains an empty list of values. It must not be sent, because the
+// encoder omits an empty list, and the filter then matches everything.
 func Empty(f nostr.Filter) bool {
 	if f.IDs != nil && len(f.IDs) == 0 ||
 		f.Kinds != nil && len(f.Kinds) == 0 ||

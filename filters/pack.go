@@ -21,8 +21,8 @@ const (
 const RequestOverhead = len(`["REQ",""]`) + 64
 
 // Pack distributes filters over REQs by first fit, in the given order. maxBytes limits the whole
-// REQ with a subscription id of 64 bytes, and maxFilters the number of its filters. Values below 1
-// mean [DefaultMaxBytes] and [DefaultMaxFilters]. sizes are the sizes of the REQs in bytes.
+// REQ, and maxFilters the number of its filters. Values below 1 mean [DefaultMaxBytes] and
+// [DefaultMaxFilters]. sizes are the sizes of the REQs in bytes.
 //
 // A filter that is too large is halved at its longest list of values until the parts fit. Parts
 // that cannot be halved are returned in tooLarge. [Empty] filters are left out. The returned
@@ -50,8 +50,7 @@ func Pack(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, s
 		r := open[at]
 		reqs[r] = append(reqs[r], it.filter)
 		sizes[r] += it.size
-		// A REQ that is nearly full is not tried again, so that packing filters of similar size
-		// takes linear time.
+		// A REQ that is nearly full is not tried again, so that packing takes linear time.
 		if sizes[r]+smallest > maxBytes || len(reqs[r]) == maxFilters {
 			open = slices.Delete(open, at, at+1)
 		}
@@ -100,8 +99,8 @@ func halve(f nostr.Filter) (a, b nostr.Filter, ok bool) {
 	return Part(f, list, 0, half), Part(f, list, half, n), true
 }
 
-// Size returns the length in bytes of the JSON that the encoder of go-nostr writes for f, without
-// writing it. Values with escapes count more than they take.
+// Size returns the length in bytes of the JSON of f, without writing it. Values with escapes count
+// more than they take.
 func Size(f nostr.Filter) int {
 	n := len("{}")
 	field := func(name string, size int) {

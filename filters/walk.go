@@ -9,11 +9,11 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// DefaultLimit is the page size that a [Walk] requests by default, in events. Most relays return at
-// most that many events.
+// DefaultLimit is the default page size of a [Walk] in events. Most relays return at most that
+// many.
 const DefaultLimit = 500
 
-// maxKnown is the maximum number of ids of one second that a [Walk] remembers. They take a few MB.
+// maxKnown is the maximum number of ids of one second that a [Walk] remembers.
 const maxKnown = 1 << 16
 
 const noUntil nostr.Timestamp = math.MaxInt64
@@ -21,24 +21,23 @@ const noUntil nostr.Timestamp = math.MaxInt64
 // WalkStart contains the starting point of a [Walk] and known properties of the relay. The zero
 // value is valid.
 type WalkStart struct {
-	// Limit is the requested page size in events. Above the maximum of the relay, an old event that
-	// is published just before EOSE is mistaken for the end of the page. Defaults to DefaultLimit.
+	// Limit is the requested page size in events, at most the maximum of the relay. Defaults to
+	// DefaultLimit.
 	Limit int
 	// PageSize is the largest page that the relay has returned, or its published limit. If it is
-	// too small, complete seconds are reported as gaps. Defaults to 0, which means unknown.
+	// too small, complete seconds are reported as gaps. Defaults to 0, unknown.
 	PageSize int
-	// Until is the position of an earlier walk of the same filter ([Walk.Until]). Defaults to 0,
-	// which means none.
+	// Until is the position of an earlier walk of the same filter ([Walk.Until]), or 0.
 	Until int64
 }
 
 // Walk reads the history of one filter from one relay, page by page, the newest events first.
 //
 // A relay answers a REQ with its newest events, up to a maximum that it may not publish. The next
-// page therefore begins at the second of the last received event, inclusive, because more events of
-// that second may have been cut off. The walk ends when the relay declares the answer complete
-// (NIP-67), or when nothing below the last second is left. The size of a page never ends it. A
-// second that contains more events than a page is reported in Gaps.
+// page begins at the second of the last received event, inclusive, because more events of that
+// second may have been cut off. The walk ends when the relay declares the answer complete (NIP-67),
+// or when nothing below the last second is left. A second that contains more events than a page is
+// reported in Gaps.
 //
 // While a page is sent, some relays send newly published events on the same subscription. Therefore
 // the page ends at the last received event and not at the oldest. A relay that omits newer events
@@ -108,9 +107,8 @@ func NewWalk(f nostr.Filter, opt WalkStart) *Walk {
 	return w
 }
 
-// Next begins a page and returns its filter. Until End is called it returns the same filter, so a
-// failed page is repeated by calling Next again. When the walk is over, Next returns a filter that
-// matches no event.
+// Next begins a page and returns its filter, the same until End is called. When the walk is over,
+// the filter matches no event.
 func (w *Walk) Next() nostr.Filter {
 	if w.done {
 		return nostr.Filter{IDs: []string{graspsync.EventID{}.String()}, Limit: 1}
@@ -123,8 +121,8 @@ func (w *Walk) Next() nostr.Filter {
 	return Between(w.filter, w.filter.Since, until, w.limit)
 }
 
-// Saw counts an event of the page and reports whether it is new to this walk. Call it for each
-// received EVENT, before deduplication. An event outside the bounds of the page is never new.
+// Saw counts a received event, before deduplication, and reports whether it is new to this walk. An
+// event outside the bounds of the page is never new.
 func (w *Walk) Saw(id graspsync.EventID, createdAt nostr.Timestamp) (isNew bool) {
 	p := &w.page
 	if w.done || createdAt < w.floor {
@@ -174,8 +172,7 @@ func (w *Walk) moveEdge(t nostr.Timestamp) {
 	}
 }
 
-// remember adds id to a set. If the set is full, an unknown id counts as new each time but never as
-// progress.
+// remember adds id to a set. If the set is full, an unknown id is new but never progress.
 func remember(ids map[graspsync.EventID]struct{}, id graspsync.EventID) (isNew, remembered bool) {
 	if _, again := ids[id]; again {
 		return false, false
@@ -187,8 +184,7 @@ func remember(ids map[graspsync.EventID]struct{}, id graspsync.EventID) (isNew, 
 	return true, true
 }
 
-// End ends the page after EOSE. complete and more are the flags "finish" and "more" of NIP-67. Do
-// not call End for an interrupted page.
+// End ends the page after EOSE. complete and more are the flags "finish" and "more" of NIP-67.
 func (w *Walk) End(complete, more bool) {
 	if w.done {
 		return
@@ -218,8 +214,7 @@ func (w *Walk) End(complete, more bool) {
 	}
 }
 
-// endEmpty ends the walk after an empty page. If the relay claims to have more events, the page is
-// requested once more.
+// endEmpty ends the walk after an empty page, or repeats it once if the relay claims more events.
 func (w *Walk) endEmpty(p page, more bool) {
 	if w.idle++; more && w.idle < 2 {
 		if w.until != noUntil {
@@ -279,13 +274,12 @@ func (w *Walk) finish() {
 	w.known, w.page.ids = nil, nil
 }
 
-// Gaps returns the seconds that may contain more events than were received, the newest first. The
-// caller owns the slice.
+// Gaps returns a copy of the seconds that may contain more events than were received, the newest
+// first.
 func (w *Walk) Gaps() []nostr.Timestamp { return slices.Clone(w.gaps) }
 
 // Doubt returns a last second that is the largest page of this walk, and the number of its events.
-// It may have been cut although the relay returned larger pages for other filters, and no older
-// event can prove its end. The size is 0 if there is none.
+// It may have been cut, and no older event can prove its end. The size is 0 if there is none.
 func (w *Walk) Doubt() (at nostr.Timestamp, size int) { return w.doubt, w.doubtSize }
 
 // Ended reports whether the walk is over and the relay has nothing more, except for gaps.
@@ -298,7 +292,7 @@ func (w *Walk) Done() bool { return w.done }
 func (w *Walk) Complete() bool { return w.done && !w.unfinished && len(w.gaps) == 0 }
 
 // Until returns the cursor for [WalkStart]: newer events were fetched, except for gaps. It is 0
-// before the first page has ended, and only End changes it.
+// before the first page has ended.
 func (w *Walk) Until() int64 {
 	if w.until == noUntil {
 		return 0

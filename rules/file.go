@@ -27,9 +27,8 @@ const maxLine = 8 << 10
 //	block event nevent1...
 //	bootstrap wss://relay.example
 //
-// Text after a # at the start of the line or after a space is the reason. Empty lines are ignored.
-// After an error no rule of the file is used. The error wraps [ErrRule] and contains the line
-// number.
+// Text after a # at the start of the line or after a space is the reason. After an error no rule is
+// used. The error wraps [ErrRule] and contains the line number.
 func ParseFile(r io.Reader) (File, error) {
 	var f File
 	lines := bufio.NewScanner(r)

@@ -71,8 +71,7 @@ type bootstrap struct {
 }
 
 // Open reads the rules from a store, in which only the RuleSet may write keys that begin with
-// "rules/". It fails if a record cannot be read, because a server without rules would serve blocked
-// authors.
+// "rules/". It fails if a record cannot be read, because blocked authors would be served.
 func Open(ctx context.Context, store state.Store, cfg Config) (*RuleSet, error) {
 	if store == nil {
 		return nil, errors.New("opening the rules: store is nil")
@@ -124,8 +123,8 @@ func (b *RuleSet) SetFile(f File) {
 	b.now.Store(b.now.Load().withFile(f))
 }
 
-// Set replaces the rule for a subject, durably. A zero Since becomes the current time. The error
-// wraps [ErrRule] or [ErrFull], or is one of the store.
+// Set replaces the rule for a subject, durably. The error wraps [ErrRule] or [ErrFull], or is one
+// of the store.
 func (b *RuleSet) Set(ctx context.Context, r Rule) error {
 	r.Reason, r.By = clean(r.Reason, MaxReason), clean(r.By, MaxReason)
 	if r.Since.IsZero() {
@@ -257,8 +256,8 @@ func (b *RuleSet) All() []Rule {
 // About returns the server's description of itself.
 func (b *RuleSet) About() ServerInfo { return b.now.Load().about }
 
-// Bootstrap returns the relays that are always followed: the configured relays, those of the file
-// and the added ones, without the removed ones.
+// Bootstrap returns the relays that are always followed: the configured and the added ones and
+// those of the file, without the removed ones.
 func (b *RuleSet) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.RelayURL) {
 	p := b.now.Load()
 	for _, u := range slices.Concat(configured, p.followed, p.bootstrap.Added) {
@@ -302,8 +301,7 @@ func stays(ev graspsync.Event) bool {
 	return ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish
 }
 
-// Hides returns the rule that forbids serving a deletion or request to vanish, although it takes
-// effect.
+// Hides returns the rule that forbids serving a deletion or request to vanish.
 func (b *RuleSet) Hides(ev graspsync.Event) (Rule, bool) {
 	if ev.IsZero() || !stays(ev) {
 		return Rule{}, false

@@ -18,61 +18,55 @@ import (
 // Config contains the options of a [SyncManager]. The zero value works. A zero field has its
 // default, and a negative one is refused.
 type Config struct {
-	// Bootstrap relays are asked for announcements and states (layer 1) even if no repository lists
-	// them, and never forgotten. The own relay must not be in the list. Defaults to none, because
-	// the Store lists the relays.
+	// Bootstrap relays are always followed, for announcements and states (layer 1) only. Defaults
+	// to none, because the Store lists the relays.
 	Bootstrap []graspsync.RelayURL
-	// AllowPlaintext allows ws:// relays, whose events are visible on the network. Defaults to
-	// false: such relays are ignored and counted.
+	// AllowPlaintext allows ws:// relays. Otherwise they are ignored and counted.
 	AllowPlaintext bool
 	// HostedStatesOnly requests from each relay only the states of repositories that list the
-	// relay. It helps with relays that store very many other states, and costs one more filter per
-	// hundred repositories. After a restart with another value all announcements and states are
-	// fetched again. Defaults to false: one filter {"kinds":[30617,30618]} requests both.
+	// relay, by one more filter per hundred repositories. It helps with relays that store very many
+	// other states. A change causes a full comparison after the restart. Defaults to one filter
+	// {"kinds":[30617,30618]}.
 	HostedStatesOnly bool
 	// Policy decides which events are stored. Defaults to [NewGRASPPolicy].
 	Policy Policy
-	// PolicyVersion must change whenever other settings or code might change the decision of Policy
-	// about rejected events. After a change of the identity or version, rejections are discarded,
-	// and the full history of all relays is compared. Defaults to "".
+	// PolicyVersion must change whenever Policy might decide otherwise about rejected events. After
+	// a change of the identity or version, rejections are discarded, and all history is compared.
 	PolicyVersion string
 	// Holder stores the events that Policy holds. It is required if Policy returns
-	// [graspsync.Hold]. Defaults to none.
+	// [graspsync.Hold].
 	Holder Holder
-	// Lacking returns the repositories without complete git data, those with held announcements
-	// included. The value is true if a git server may still have the data. Lacking must be safe for
-	// concurrent use and must not block. Defaults to nil. Then [Status].Synced ignores git data.
+	// Lacking returns the repositories without complete git data, also held ones. The value is true
+	// if a git server may still have the data. Lacking is called concurrently and must not block.
+	// Without it [Status].Synced ignores git data.
 	Lacking func() map[graspsync.RepoRef]bool
-	// Rules are the operator's blocks. They are checked before Policy, see
-	// [SyncManager.RulesChanged]. Defaults to none.
+	// Rules are the operator's blocks, see [SyncManager.RulesChanged].
 	Rules Rules
 	// Verifier checks signatures. Defaults to a batch verifier (package batchverify).
 	Verifier Verifier
 	// State persists the health of relays, learned limits and progress over restarts, under keys
 	// that begin with "sync/". Only one manager may use it. The caller closes it after Run has
-	// returned. While it cannot be written, relays that never worked are not dialed. Defaults to
-	// none: a crash loop dials every relay each time.
+	// returned. While it cannot be written, relays that never worked are not dialed. Without it a
+	// crash loop dials every relay each time.
 	State state.Store
-	// Signer signs authentication events for relays (NIP-42), at most once per connection. Defaults
-	// to none: requests that need it fail and are repeated after at most an hour.
+	// Signer signs authentication events for relays (NIP-42), at most once per connection. Without
+	// it requests that need it fail.
 	Signer Signer
-	// Health configures the backoff of failed relays. Health.MaxRecords is at most 50,000, which is
-	// its default.
+	// Health configures the backoff of failed relays. Health.MaxRecords is at most 50,000, its
+	// default.
 	Health health.Config
 	// Logger receives log records. Defaults to no logging.
 	Logger *slog.Logger
-	// Observe receives [Observation] values on one goroutine of Run, in order, and never after Run
-	// has returned. It may call any method of the manager except Run, and must return. While it
-	// runs, observations are queued. Beyond 1,024 they are dropped and counted ("observations"). A
-	// panic is recovered and logged. Defaults to nil.
+	// Observe receives [Observation] values in order on one goroutine of Run. It may call any
+	// method of the manager except Run. While it runs, at most 1,024 observations are queued. More
+	// are dropped and counted ("observations").
 	Observe func(Observation)
 	// OwnRelay is the URL of the own relay if the relay is another process. Its announcements, root
 	// events and deletions are then read over OwnTransport, and [SyncManager.NotifyStored] is not
-	// needed. The relay must have verified signatures. The address may be internal. Defaults to
-	// none.
+	// needed. The relay must have verified signatures. The address may be internal.
 	OwnRelay graspsync.RelayURL
-	// OwnTransport connects to OwnRelay. A transport for public relays refuses internal addresses.
-	// Defaults to the transport for all relays.
+	// OwnTransport connects to OwnRelay. Defaults to the transport for all relays, which usually
+	// refuses internal addresses.
 	OwnTransport Transport
 
 	constants constants
@@ -85,37 +79,32 @@ type Config struct {
 
 // Times are the durations and intervals of a [SyncManager] that operators may change.
 type Times struct {
-	// BatchWindow is the time in which changes of the targets are collected before requests are
-	// sent. Defaults to 5 s.
+	// BatchWindow is the time in which changes of the targets are collected. Defaults to 5 s.
 	BatchWindow time.Duration
 	// PassEvery is the time between two passes over the whole history of a relay, plus or minus
-	// 1/24. A longer time finds events later that were missed live. Defaults to 24 h.
+	// 1/24. A pass finds events that were missed live. Defaults to 24 h.
 	PassEvery time.Duration
 }
 
-// passBetween returns the bounds of the random time between two passes, so that the passes of
-// relays do not coincide.
+// passBetween returns the bounds of the random time between two passes.
 func (t Times) passBetween() (least, most time.Duration) {
 	return t.PassEvery - t.PassEvery/24, t.PassEvery + t.PassEvery/24
 }
 
 // Limits are the limits of a [SyncManager].
 type Limits struct {
-	// MaxConnections is the maximum number of relay connections, including attempts. At most a
-	// third of them, and 80, are attempts older than a second. Defaults to 256.
+	// MaxConnections is the maximum number of relay connections and attempts. Defaults to 256.
 	MaxConnections int
-	// MaxRelaysPerRepo is the maximum number of relays followed per announcement: the first
-	// distinct relays that it lists, including this server. As many relays that only other
-	// maintainers list ([nip34.AnnouncementSet.Targets]) are followed in addition. Further relays
-	// are ignored and counted as dropped ("relays_listed", "relays_others"). Defaults to 16, at
-	// most 64.
+	// MaxRelaysPerRepo is the maximum number of relays followed per announcement, this server
+	// included. As many relays that only other maintainers list ([nip34.AnnouncementSet.Targets])
+	// are followed in addition. Further relays are ignored and counted as dropped ("relays_listed",
+	// "relays_others"). Defaults to 16, at most 64.
 	MaxRelaysPerRepo int
 	// MaxRootsPerRepo is the maximum number of patches, pull requests and issues followed per
 	// repository. Defaults to 5,000.
 	MaxRootsPerRepo int
 	// InFlight is the maximum size of all events in the pipeline in bytes. A relay host may use a
-	// quarter of it, and is not read while its events have no room. Defaults to 48 MiB, at least 4
-	// MiB.
+	// quarter of it. Defaults to 48 MiB, at least 4 MiB.
 	InFlight int64
 }
 
@@ -188,8 +177,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// FutureTolerance is the maximum time that created_at may be ahead of our clock. Later events are
-// rejected.
+// FutureTolerance is the maximum time that created_at may be ahead of our clock.
 const FutureTolerance = 15 * time.Minute
 
 const (
@@ -198,8 +186,7 @@ const (
 	// dialEvery is the minimum time between the starts of two connection attempts.
 	dialEvery = 250 * time.Millisecond
 
-	// quickReconnect is the maximum length of a connection loss after which only the missed time is
-	// fetched.
+	// After a connection loss of at most quickReconnect only the missed time is fetched.
 	quickReconnect = 15 * time.Minute
 	// overlap is the time before the last sign of life of a relay that a quick reconnect fetches
 	// again. Servers hold events for 30 minutes until their git data arrives, and clocks differ by
@@ -207,7 +194,7 @@ const (
 	overlap = 45 * time.Minute
 
 	// idleTimeout ends a request that receives no message for that time, firstAnswer before the
-	// first event of a page, because large relays under load need more than 30 seconds.
+	// first event of a page, because large relays under load are slow.
 	idleTimeout  = 30 * time.Second
 	firstAnswer  = 2 * time.Minute
 	totalTimeout = 5 * time.Minute
@@ -215,19 +202,19 @@ const (
 	// that an answer without a subscription id belongs to one request.
 	openTimeout = 2 * time.Second
 
-	maxBatches = 4 // concurrent batches per relay
+	maxBatches   = 4                // concurrent batches per relay
+	batchTimeout = 30 * time.Minute // of a batch, which keeps its progress
 	// retryBase is the wait before the items of a failed batch are requested again. It doubles up
 	// to retryMax.
 	retryBase = 30 * time.Second
 	retryMax  = time.Hour
 
-	// negentropyRetry is the time for which NIP-77 is not used with a relay that refused it, or did
+	// negentropyRetry is the time for which NIP-77 is not used with a relay that refused it or did
 	// not answer for negentropyFirst. negentropyTimeout limits a reconciliation.
 	negentropyRetry   = 4 * time.Hour
 	negentropyFirst   = 10 * time.Second
 	negentropyTimeout = 2 * time.Minute
-	// negentropyFrame is the maximum size of a message that we send, in bytes. Hex doubles it, and
-	// the result is at most half of the message size of the relay.
+	// negentropyFrame is the maximum size of a message that we send, in bytes. Hex doubles it.
 	negentropyFrame = 30_000
 	// negentropyRounds is the maximum number of messages of a relay in one reconciliation,
 	// negentropyIDs of missing ids that one reconciliation finds.
@@ -243,21 +230,22 @@ const (
 	// subscription.
 	pollEvery = 10 * time.Minute
 
-	// maxAuthors is the maximum number of authors of stored events whose deletions are requested,
-	// authorsPerPass from a relay in each pass, in turn.
+	// maxAuthors is the maximum number of authors whose deletions are requested, authorsPerPass
+	// from a relay in each pass.
 	maxAuthors     = 10_000
 	authorsPerPass = 1_000
 
-	// strikes is the number of proofs of hostility within an hour after which the relay is
-	// disconnected.
+	rejectedFor = 7 * 24 * time.Hour // for which the id of a rejected event is remembered
+
+	// strikes is the number of proofs of hostility within an hour that end a connection.
 	strikes = 3
 
-	// gapAge is the minimum time that a live filter was open before the created_at of an event that
-	// counts as a gap, because clocks differ.
+	// gapAge is the minimum time that a live filter was open before the created_at of a gap,
+	// because clocks differ.
 	gapAge = time.Minute
 )
 
-// usual are the assumed limits of a relay that declares none (NIP-11). Refusals correct them.
+// usual are the assumed limits of a relay that declares none (NIP-11).
 var usual = relaylimits.Requests{MaxMessage: 64 << 10, MaxFilters: 20, MaxSubscriptions: 20}
 
 // constants are the numbers that only tests change.
@@ -268,34 +256,27 @@ type constants struct {
 	MaxDials int
 	// StoreTimeout bounds each call of the Store and the Policy.
 	StoreTimeout time.Duration
-	// BatchTimeout ends a batch of requests. Its progress is kept, and the rest is requested again.
-	BatchTimeout time.Duration
-	// Unproductive is the number of useless bytes that a relay host may send: unrequested, repeated
-	// and forged events. Refill bytes are restored per minute. Beyond it the relay is disconnected
-	// for at least an hour.
+	// Unproductive is the allowance of a relay host in bytes for unrequested, repeated and forged
+	// events. Refill bytes are restored per minute.
 	Unproductive, Refill int64
 	// Workers is the number of goroutines that check signatures.
 	Workers int
-	// MaxLabels bounds the relays with metrics, because series cost memory in the metrics server.
+	// MaxLabels bounds the relays with metrics.
 	MaxLabels int
 	// ObserveQueue bounds the queued observations.
 	ObserveQueue int
-	// Waiting is the maximum number of events that wait for a dependency and are kept whole,
-	// WaitingBytes their maximum size. Events without room or unsaved have the same number and a
-	// quarter of the bytes.
+	// Waiting is the maximum number of whole events that wait for a dependency, WaitingBytes their
+	// maximum size. Events without room or unsaved have the same number and a quarter of the bytes.
 	Waiting      int
 	WaitingBytes int64
-	// Remembered is the maximum number of remembered ids of recent stored events, and separately of
-	// others. The oldest are evicted and fetched again in each pass. One id takes about 300 bytes.
+	// Remembered is the maximum number of remembered ids of stored events, and separately of
+	// others. One id takes about 300 bytes.
 	Remembered int
-	// RejectedFor is the time for which the id of a rejected event is remembered, including
-	// restarts.
-	RejectedFor time.Duration
 	// FeedQueue is the maximum number of changes collected in one batch window, or a quarter of the
 	// known events if that is more. Beyond it everything is planned again.
 	FeedQueue int
-	// PageLimit is the number of events requested in one page of history, or the limit of the relay
-	// (NIP-11), at most twice PageLimit.
+	// PageLimit is the number of events requested in one page of history. The limit of the relay
+	// (NIP-11) counts up to twice PageLimit.
 	PageLimit int
 }
 
@@ -303,7 +284,6 @@ func (t *constants) setDefaults() {
 	def(&t.MaxRelays, 50_000)
 	def(&t.MaxDials, 10)
 	def(&t.StoreTimeout, time.Minute)
-	def(&t.BatchTimeout, 30*time.Minute)
 	def(&t.Unproductive, 8<<20)
 	def(&t.Refill, 64<<10)
 	def(&t.Workers, runtime.GOMAXPROCS(0))
@@ -312,7 +292,6 @@ func (t *constants) setDefaults() {
 	def(&t.Waiting, 10_000)
 	def(&t.WaitingBytes, 32<<20)
 	def(&t.Remembered, 200_000)
-	def(&t.RejectedFor, 7*24*time.Hour)
 	def(&t.FeedQueue, 10_000)
 	def(&t.PageLimit, 500)
 }

@@ -13,10 +13,9 @@
 // missing events, follows new events live, and retries failed relays. Received events are verified,
 // judged by the [Policy] and saved.
 //
-// [New] validates its arguments and starts nothing. [SyncManager.Run] blocks until its context ends
-// and leaves no goroutine behind. All other methods may be called at any time and concurrently.
-//
-// The targets are read from the Store at each start. With [Config].State the backoff of relays,
+// [SyncManager.Run] blocks until its context ends and leaves no goroutine behind. All other methods
+// may be called at any time and concurrently. The targets are read from the Store at each start.
+// With [Config].State the backoff of relays,
 // learned limits and the time up to which each relay is complete survive a restart. That time never
 // exceeds the state of the Store.
 //
@@ -36,13 +35,10 @@
 //
 // # Limits for relays
 //
-// Cheap checks precede signature checks, and the Policy and the Store get only verified events. An
-// announcement that [Policy].Lists refuses is rejected unverified if no hosted repository lists its
-// author. Only its id is remembered.
-//
-// Each relay host has an allowance of 8 MiB for unrequested, repeated and forged events. A relay
-// that exceeds it, or gives three proofs of hostility within an hour, is disconnected for at least
-// an hour. Events in the pipeline take at most [Limits.InFlight] bytes, and a relay host at most a
+// Cheap checks precede signature checks, and the Policy and the Store get only verified events. Each
+// relay host has an allowance of 8 MiB for unrequested, repeated and forged events. A relay that
+// exceeds it, or gives three proofs of hostility within an hour, is disconnected for at least an
+// hour. Events in the pipeline take at most [Limits.InFlight] bytes, and a relay host at most a
 // quarter of them. A relay without room is not read.
 //
 // # Pending events
@@ -51,6 +47,5 @@
 // saved, are kept whole while there is memory, which all relay hosts share. They are judged again
 // when their dependency arrives, or in turn. An event of which only the id is left is requested
 // again, after a time that doubles with each repetition. If there is no room for an unsaved event of
-// history, its batch fails and is fetched again. An event on which the Store fails is isolated and
-// saved alone.
+// history, its batch fails and is fetched again.
 package sync

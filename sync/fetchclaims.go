@@ -12,8 +12,8 @@ import (
 const (
 	// claimIDs is the number of ids that a query claims at a time.
 	claimIDs = 1_000
-	// claimPatience is the time for which claimed ids are not requested from other relays, and the
-	// maximum total time that one batch waits for claims of other relays.
+	// claimPatience is the lifetime of a claim, and the maximum total time that one batch waits for
+	// claims of other relays.
 	claimPatience = 15 * time.Second
 	claimPoll     = 10 * time.Millisecond // between two checks of a claim, mostly of another batch at the same relay
 
@@ -21,15 +21,14 @@ const (
 	// and that are not requested yet.
 	claimRoom = 1 << 22
 	// claimShare is the room of one reconciliation: twice the ids that it may find, because known
-	// ids are removed late. If no room is left, a reconciliation gets claimFew, and the next
-	// reconciliation finds the rest.
+	// ids are removed late. Without room it gets claimFew, and the next reconciliation finds the
+	// rest.
 	claimShare = 1 << 17
 	claimFew   = 1 << 12
 )
 
-// fetchClaims contains the ids that are requested after reconciliations. Each claim covers a part
-// of the ids for seconds only, so that a slow relay delays others little. It is safe for concurrent
-// use.
+// fetchClaims contains the ids that are requested after reconciliations. Each claim covers few ids
+// for seconds, so that a slow relay delays others little. It is safe for concurrent use.
 type fetchClaims struct {
 	claimed atomic.Uint64 // ids
 	room    atomic.Int64  // for ids that relays claim to have; may be negative, because each query gets at least claimFew
@@ -69,14 +68,12 @@ func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, now time.Time
 	return free, busy
 }
 
-// settled records that an event is stored or rejected.
 func (c *fetchClaims) settled(id graspsync.EventID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.by, id)
 }
 
-// leave ends the claims of a batch.
 func (c *fetchClaims) leave(f *relayBatch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -38,17 +38,15 @@ import (
 // The decision depends only on the stored events at that time, so the stored events of hosted
 // repositories do not depend on the order of arrival. A GRASPPolicy is safe for concurrent use.
 type GRASPPolicy struct {
-	// Membership computes the maintainer set. It must not change after the first use, and must
-	// equal the one that purgatory uses.
+	// Membership computes the maintainer set, as in purgatory. It must not change after the first
+	// use.
 	Membership nip34.Membership
-	// GRASPLists accepts lists of preferred GRASP servers (kind 10317) of all authors, because
-	// clients find servers by them. One list of at most 32 KiB is stored per author. It must not
-	// change after the first use.
+	// GRASPLists accepts lists of preferred GRASP servers (kind 10317) of all authors, one list of
+	// at most 32 KiB per author. It must not change after the first use.
 	GRASPLists bool
 	// Hosts reports whether a repository whose announcement lists this service is hosted, for
-	// example by an allow list. A refused announcement is treated like one that does not list the
-	// service. Hosts must be a pure function, safe for concurrent use, and must not change after
-	// the first use. Defaults to all.
+	// example by an allow list. Hosts must be a pure function, safe for concurrent use, and must
+	// not change after the first use. Defaults to all.
 	Hosts func(a *nip34.Announcement) bool
 
 	identity nip34.Identity
@@ -84,7 +82,7 @@ const (
 	reasonUnlisted  = "blocked: announcement does not list this service"
 )
 
-// unlisted rejects an announcement that does not make its repository hosted, and names the missing
+// unlisted rejects an announcement of a repository that is not hosted, and names the missing
 // entries.
 func unlisted(identity nip34.Identity, a *nip34.Announcement) (v graspsync.Verdict) {
 	defer func() {
@@ -152,7 +150,7 @@ func (w waitingFor) verdict(reason string) graspsync.Verdict {
 }
 
 // Lists reports whether the announcement lists this service and Hosts does not refuse it. Judge
-// calls this method even if an embedding Policy overrides it.
+// calls it even if an embedding Policy overrides it.
 func (p *GRASPPolicy) Lists(a *nip34.Announcement) bool {
 	return p.identity.Lists(a) && (p.Hosts == nil || p.Hosts(a))
 }
@@ -326,7 +324,7 @@ type relation struct {
 }
 
 // judgeRelated accepts an event that is connected to an accepted event by references. Each event on
-// the path must be stored now.
+// the path must be stored.
 func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
 	r := relation{p: p, view: view, seen: map[graspsync.EventID]struct{}{ev.ID: {}}}
 	at := []graspsync.Event{ev}
@@ -350,8 +348,7 @@ func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev graspsync.Event, view
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonUnrelated, DependsOn: r.mentions}, nil
 }
 
-// hop returns the neighbors of events, or reports that one of the events belongs to a hosted
-// repository.
+// hop returns the neighbors of events, or reports that one belongs to a hosted repository.
 func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []graspsync.Event, related bool, err error) {
 	var own, named []graspsync.EventID
 	var addresses []graspsync.Address

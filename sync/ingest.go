@@ -24,21 +24,19 @@ const saveBatch = 256 // maximum number of events in one call of Store.Save
 // ErrSignature is wrapped by the error of a [Verifier] for an event with a wrong signature.
 var ErrSignature = batchverify.ErrSignature
 
-// A Verifier checks signatures (BIP-340) in batches. Verify returns one result for each event, in
-// the same order: nil, or an error that wraps [ErrSignature]. The ids of the events have been
-// verified. Verify is called concurrently with 1 to a few hundred events, and must not retain or
-// change them.
+// A Verifier checks signatures (BIP-340) of 1 to a few hundred events, whose ids were verified.
+// Verify returns one result for each event, in the same order: nil, or an error that wraps
+// [ErrSignature]. It is called concurrently, and must not retain or change the events.
 type Verifier interface {
 	Verify(events []*nostr.Event) []error
 }
 
 const (
-	// verifyBatch is the maximum number of events in one call of the Verifier. Larger batches are
-	// hardly cheaper per event.
+	// verifyBatch is the maximum number of events in one call of the Verifier.
 	verifyBatch = 512
 
-	// verifyLinger is the maximum time that historic events wait for a full batch, because a single
-	// check costs several times as much per signature.
+	// verifyLinger is the maximum time that historic events wait for a full batch, which is several
+	// times cheaper per signature.
 	verifyLinger = 20 * time.Millisecond
 )
 
@@ -67,7 +65,6 @@ type ingest struct {
 
 	known    *pending.Known         // events that are stored or held
 	rejected *pending.RejectedIndex // events that are not stored, and the dependencies that they wait for
-	waiting  atomic.Int64           // number of events that wait and are kept whole
 
 	toVerify  chan *job
 	gathering chan struct{} // one slot, held by the worker that gathers a batch
@@ -85,7 +82,7 @@ func newIngest(m *SyncManager) *ingest {
 		inflight: newInflight(m.cfg.Limits.InFlight), reprocess: reprocessQueue{most: c.FeedQueue, wake: make(chan struct{}, 1)},
 		known: pending.NewKnown(c.Remembered),
 		rejected: pending.NewRejectedIndex(pending.Config{
-			Most: c.Remembered, Waiting: c.Waiting, WaitingBytes: c.WaitingBytes, KeepFor: c.RejectedFor,
+			Most: c.Remembered, Waiting: c.Waiting, WaitingBytes: c.WaitingBytes, KeepFor: rejectedFor,
 		}),
 		toVerify: make(chan *job, 2*verifyBatch), toSave: make(chan *job, 2*saveBatch), ended: make(chan struct{}),
 		gathering: make(chan struct{}, 1), hurried: make(chan struct{}, 1),
@@ -103,8 +100,8 @@ func (g *ingest) run(ctx context.Context) {
 	g.drain()
 }
 
-// submit adds a job to the pipeline. It blocks while the pipeline is full. known means that only the
-// id of the event was read, see [wire.Message]. The only error is that of ctx.
+// submit adds a job to the pipeline. It blocks while the pipeline is full. known means that only
+// the id was read, see [wire.Message]. The only error is that of ctx.
 func (g *ingest) submit(ctx context.Context, j *job, known bool, ids *wire.IDChecker) error {
 	g.telemetry.received.Add(1)
 	ev, relay, wait := j.incoming.Event, j.incoming.Source.Relay, j.waits[0]
@@ -159,8 +156,7 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool, ids *wire.IDChe
 }
 
 // foreign reports whether an event is an announcement for another service, which the Policy rejects
-// whatever its signature. It is called before the signature is checked, so it does not read the
-// Store and does not call Judge.
+// whatever its signature. It does not read the Store.
 func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
 	if ev.Kind != graspsync.KindAnnouncement {
 		return v, false
@@ -211,8 +207,8 @@ func (g *ingest) refetch(relay graspsync.RelayURL, ids []graspsync.EventID) {
 	}
 }
 
-// gather collects a batch, in one worker at a time. It does not wait for more events if the batch
-// contains a live event or a request has ended. It returns nil if ctx ends.
+// gather collects a batch, in one worker at a time. It does not linger for live events, or after a
+// request has ended. It returns nil if ctx ends.
 func (g *ingest) gather(ctx context.Context) (jobs []*job) {
 	select {
 	case g.gathering <- struct{}{}:
@@ -346,7 +342,6 @@ func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
 	return kept
 }
 
-// has calls [Store].Has.
 func (g *ingest) has(ctx context.Context, ids []graspsync.EventID) (has []bool, err error) {
 	defer g.telemetry.recovered(&err, whoseStore)
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.constants.StoreTimeout)
@@ -371,8 +366,7 @@ func more(from <-chan *job, jobs []*job, most int) []*job {
 	return jobs
 }
 
-// inflight contains the jobs of the pipeline, the batches that wait for them, and the bytes of
-// their events.
+// inflight contains the jobs of the pipeline and the bytes of their events.
 type inflight struct {
 	room   *limit.Slots // bytes of events
 	checks *limit.Slots // events that wait for a signature check
@@ -407,8 +401,8 @@ func (f *inflight) admit(ctx context.Context, j *job) (err error) {
 	return err
 }
 
-// enter adds a job. It returns false if the same copy is in the pipeline. Then that job also
-// settles the batches of j.
+// enter adds a job. It returns false if the same copy is in the pipeline, which then also settles
+// the batches of j.
 func (f *inflight) enter(j *job) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -491,8 +485,7 @@ const (
 	valueHead = 16  // a string
 )
 
-// memorySize estimates the memory of an event from the length of its text and its slice and string
-// headers.
+// memorySize estimates the memory of an event from the length of its text and its headers.
 func memorySize(ev graspsync.Event, text int) int64 {
 	n := text + besides
 	for _, tag := range ev.Tags {
@@ -516,15 +509,13 @@ func (j *job) release() {
 	}
 }
 
-// batchWait counts the unsettled events of a batch, plus one for its request. No goroutine blocks
-// for that.
+// batchWait counts the unsettled events of a batch. No goroutine blocks for that.
 type batchWait struct {
 	open   atomic.Int64 // events, plus one for the request
 	failed atomic.Bool  // an event could not be saved, so the batch must be repeated
 	ended  func()       // set by finish
 }
 
-// newBatchWait returns a batchWait with count 1, for the request.
 func newBatchWait() *batchWait {
 	t := &batchWait{}
 	t.open.Store(1)

@@ -20,8 +20,9 @@ import (
 const (
 	statusLeast = 100 * time.Millisecond // between two snapshots
 	statusEvery = time.Second
-	statusMost  = time.Minute // because the health of relays changes with time
-	statusShare = 20          // snapshots take at most 1/20 of the time
+	statusMost  = time.Minute     // because the health of relays changes with time
+	statusShare = 20              // snapshots take at most 1/20 of the time
+	statusRest  = 5 * time.Second // maximum of that wait
 )
 
 // completeEvery is the minimum time between two plans of everything.
@@ -126,7 +127,7 @@ func (l *loop) run(ctx context.Context) {
 }
 
 func (l *loop) planConfig() plan.Config {
-	cfg, t := l.m.cfg, l.m.cfg.constants
+	cfg := l.m.cfg
 	least, most := cfg.Times.passBetween()
 	return plan.Config{
 		Salt:     l.m.persistence.salt,
@@ -135,7 +136,7 @@ func (l *loop) planConfig() plan.Config {
 		MaxAuthors: maxAuthors, AuthorsPerPass: authorsPerPass,
 		MaxBatches:       maxBatches,
 		HostedStatesOnly: cfg.HostedStatesOnly,
-		BatchTimeout:     t.BatchTimeout, Overlap: overlap, QuickReconnect: quickReconnect,
+		BatchTimeout:     batchTimeout, Overlap: overlap, QuickReconnect: quickReconnect,
 		DailyMin: least, DailyMax: most,
 		RetryBase: retryBase, RetryMax: retryMax,
 		PollEvery: pollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: idsPerRequest,
@@ -350,7 +351,6 @@ func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {
 	return nil
 }
 
-// tell sends an effect to the connection with this epoch.
 func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
 	if c := l.conn(u, epoch); c != nil {
 		c.mailbox.put(planEffect{e})
@@ -454,7 +454,6 @@ func (l *loop) forget(u graspsync.RelayURL) {
 	l.m.persistence.forget(u)
 }
 
-// keep saves the state of connected relays and the plan's progress.
 func (l *loop) keep(ctx context.Context) {
 	r := l.m.persistence
 	if !r.on {
@@ -506,7 +505,6 @@ type mailbox[T any] struct {
 
 func newMailbox[T any]() mailbox[T] { return mailbox[T]{wake: make(chan struct{}, 1)} }
 
-// put adds an item and returns the number of items.
 func (b *mailbox[T]) put(item T) int {
 	b.mu.Lock()
 	b.items = append(b.items, item)
@@ -527,25 +525,20 @@ func (b *mailbox[T]) take() []T {
 	return items
 }
 
-// loopMessage is a message to the loop, whose goroutine calls handle.
 type loopMessage interface {
 	handle(ctx context.Context, l *loop)
 }
 
-// Messages of connections.
 type (
-	// connOpened: the connection is open.
 	connOpened struct {
 		conn   *relayConn
 		limits relaylimits.Requests
 		info   wire.Info
 	}
-	// dialFailure: there is no connection.
 	dialFailure struct {
 		conn *relayConn
 		err  error
 	}
-	// connLoss: the connection has ended.
 	connLoss struct {
 		conn    *relayConn
 		err     error
@@ -560,11 +553,8 @@ type (
 	}
 )
 
-// Messages of other goroutines.
 type (
-	// planInput is passed on to the plan.
-	planInput struct{ in plan.Input }
-	// scanResult: a scan of the Store has ended.
+	planInput  struct{ in plan.Input }
 	scanResult struct{ err error }
 	// searchResult: the search for replies in these repositories has ended.
 	searchResult struct {
@@ -574,8 +564,7 @@ type (
 	// exportResult: the rejections on which the confirmed state depends are durable, unless err is
 	// set.
 	exportResult struct{ err error }
-	// question is a loopMessage with an answer.
-	question struct {
+	question     struct {
 		loopMessage
 		answered chan struct{}
 	}

@@ -18,8 +18,7 @@ import (
 )
 
 // maintainersChanged returns the events to judge again after announcements were added or removed.
-// It removes announcements that were stored only because a maintainer list named their authors, if
-// no list names them now.
+// It removes announcements that were stored only because a list that is gone named their authors.
 func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
 	changed, all := w.index.TakeNews()
 	if all {
@@ -69,9 +68,8 @@ func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, re
 // retiredAtOnce is the number of announcements that are read together.
 const retiredAtOnce = 16
 
-// retire removes announcements of authors that no list names, or that were dropped in favor of
-// other authors. A failed removal is retried after the next change of the identifier, unless the
-// Store cannot remove events.
+// retire removes announcements of authors that no list names. A failed removal is retried after the
+// next change of the identifier, unless the Store cannot remove events.
 func (w *writer) retire(ctx context.Context, all []*nip34.Announcement) {
 	for some := range slices.Chunk(all, retiredAtOnce) {
 		ids := make([]graspsync.EventID, len(some))
@@ -125,14 +123,12 @@ func (w *writer) removeEvent(ctx context.Context, ev graspsync.Event) (err error
 	return w.store.Remove(ctx, ev)
 }
 
-// recognized calls [Policy].RecognizedAuthors.
 func (g *ingest) recognized(identifier string) (authors map[graspsync.PubKey]bool) {
 	var err error
 	defer g.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
 	return g.policy.RecognizedAuthors(identifier, g.view)
 }
 
-// authority calls [Policy].Authority.
 func (g *ingest) authority(ref graspsync.RepoRef) *nip34.Authority {
 	var err error
 	defer g.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
@@ -161,8 +157,7 @@ type recognizedAuthors struct {
 	family          *nip34.AnnouncementSet
 	owners, waiting []graspsync.PubKey // of accepted and of held announcements
 
-	once sync.Once
-	// set by compute
+	once   sync.Once
 	wanted map[graspsync.PubKey]graspsync.PubKey // see [nip34.AnnouncementSet.Wanted]
 	full   bool
 	roles  map[graspsync.PubKey]bool // see [Policy].RecognizedAuthors
@@ -192,9 +187,9 @@ type authorityKey struct {
 }
 
 const (
-	// maxAuthorities is the maximum number of cached results. maxAuthorityListings is the maximum
-	// number of their announcements and listings. One result counts for at most half of the
-	// listings, because a large identifier needs two results, with and without held announcements.
+	// maxAuthorities is the maximum number of cached results, maxAuthorityListings that of their
+	// announcements and listings. One result counts for at most half of them, because a large
+	// identifier needs two, with and without held announcements.
 	maxAuthorities       = 1000
 	maxAuthorityListings = 250_000
 )

@@ -57,7 +57,7 @@ type SyncManager struct {
 }
 
 // New returns a manager for the relay with this identity and event store. It starts nothing. The
-// error wraps [ErrConfig] and lists every invalid argument and field.
+// error wraps [ErrConfig] and lists all invalid arguments and fields.
 func New(store Store, transport Transport, identity nip34.Identity, cfg Config) (*SyncManager, error) {
 	cfg = cfg.withDefaults()
 	var errs []error
@@ -125,8 +125,7 @@ func (m *SyncManager) isReady() bool {
 	}
 }
 
-// endsWithin is the maximum time until Run returns if all calls of the embedder return when their
-// context ends.
+// endsWithin is the maximum time until Run returns if all calls of the embedder obey their context.
 const endsWithin = 5 * time.Second
 
 // Run syncs until ctx ends. It returns the cause of the end of ctx, or [ErrRunning] if it was
@@ -178,8 +177,8 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 }
 
 // NotifyStored reports an event that a client submitted and the relay has stored. It blocks only
-// while 256 earlier events wait. Later calls of Judge, NotifyRemoved and similar methods see the
-// event. Events that the manager saved, and superseded events, need not be reported.
+// while 256 earlier events wait. Later calls of other methods see the event. Events that the
+// manager saved, and superseded events, need not be reported.
 func (m *SyncManager) NotifyStored(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -238,17 +237,17 @@ func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 	m.ingest.withdrawn(event)
 }
 
-// NotifySuperseded records for [SyncManager.EventState] that the Store removed an event after it
-// stored a deletion or a newer version. It does not block.
+// NotifySuperseded records for [SyncManager.EventState] that the Store replaced or deleted an
+// event. It does not block.
 func (m *SyncManager) NotifySuperseded(event graspsync.Event) {
 	if !event.IsZero() {
 		m.telemetry.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsGone})
 	}
 }
 
-// NotifyDeferred reports that the [Policy] no longer holds an event because of lack of room. It
-// blocks like NotifyRemoved. The event is judged again like one with [graspsync.Later]. After a few
-// times only its id is kept.
+// NotifyDeferred reports that the [Policy] dropped a held event for lack of room. It blocks like
+// NotifyRemoved. The event is judged again like one with [graspsync.Later]. After a few times only
+// its id is kept.
 func (m *SyncManager) NotifyDeferred(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -259,15 +258,14 @@ func (m *SyncManager) NotifyDeferred(event graspsync.Event) {
 	m.ingest.withdrawn(event)
 }
 
-// HeldFrom returns the source of an event that the [Policy] holds, or a direct submission if the
-// source is unknown.
+// HeldFrom returns the source of a held event, or a direct submission if it is unknown.
 func (m *SyncManager) HeldFrom(id graspsync.EventID) graspsync.Source {
 	return m.ingest.heldFrom(id, false).source
 }
 
-// NotifyReleaseFailed reports that the Store did not accept an event that the [Policy] held and
-// released. The outcome is Superseded, Deleted or Refused. It never blocks. Report the end of the
-// hold with [SyncManager.NotifyRemoved].
+// NotifyReleaseFailed reports that the Store did not accept a released event. The outcome is
+// Superseded, Deleted or Refused. It never blocks. Report the end of the hold with
+// [SyncManager.NotifyRemoved].
 func (m *SyncManager) NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outcome) {
 	if o.Result != graspsync.Superseded && o.Result != graspsync.Deleted && o.Result != graspsync.Refused {
 		return
@@ -297,8 +295,8 @@ func (m *SyncManager) Ready() <-chan struct{} { return m.ready }
 // and signature. Judge returns [ErrNotReady] until Run has read the Store.
 //
 // After [graspsync.Accept] store the event, call NotifyStored and answer OK true (NIP-01). After
-// [graspsync.Hold] answer true without storing the event, which the Policy stores when its git data
-// has arrived. After any other decision answer false with [graspsync.Verdict.Message].
+// [graspsync.Hold] answer true without storing the event. After any other decision answer false
+// with [graspsync.Verdict.Message].
 func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error) {
 	if event.IsZero() {
 		return graspsync.Verdict{}, fmt.Errorf("judging an event: %w: none", graspsync.ErrEvent)
@@ -343,7 +341,7 @@ func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
 
 // NotifyRefused reports an event of a client that the relay itself refused, with the text of its
 // answer. It is logged, recorded for [SyncManager.EventState], and counted under the reason of the
-// blocking rule or "refused by the relay". NotifyRefused never blocks.
+// blocking rule or "refused by the relay". It never blocks.
 func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	if event.IsZero() {
 		return
@@ -360,9 +358,9 @@ func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	m.telemetry.say("event refused", in, keyReason, reason)
 }
 
-// Status returns the state of all relays, during activity at most a second old (older with very
-// many relays), otherwise at most a minute. Before Run it is empty. After Run it is the final
-// state.
+// Status returns the state of all relays, during activity at most a second old (up to 5 seconds
+// with very many relays), otherwise at most a minute. Before Run it is empty. After Run it is the
+// final state.
 func (m *SyncManager) Status() Status {
 	s := *m.snapshot.Load()
 	s.Failures, s.Events.Sources = m.telemetry.failing.All(), m.telemetry.bySource()
@@ -423,8 +421,7 @@ const (
 	keyItems   = "items"
 )
 
-// ownEvent applies an event of [Config.OwnRelay]. Only live events count as submitted, because a
-// stored event may be old.
+// ownEvent applies an event of [Config.OwnRelay]. Only live events count as submitted.
 func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 	if live {
 		m.ingest.count(ev)
@@ -432,14 +429,13 @@ func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 	m.tookIn(ev)
 }
 
-// Collector returns the metrics of the manager. All names begin with namespace. Dashboards for this
-// kind of server expect "ngit".
+// Collector returns the metrics. All names begin with namespace. Dashboards expect "ngit".
 func (m *SyncManager) Collector(namespace string) prometheus.Collector {
 	return newCollector(namespace, m.cfg.constants.MaxLabels, m.Status, m.telemetry.failing.Totals)
 }
 
-// RepoStatus returns the states of the followed repositories among refs. It blocks Run, so pass only
-// the repositories that are needed. The error is that of ctx, or [ErrNotRunning].
+// RepoStatus returns the states of the followed repositories among refs. It blocks Run, so pass
+// few. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) RepoStatus(ctx context.Context, refs ...graspsync.RepoRef) ([]RepoStatus, error) {
 	q := &repoQuestion{refs: refs}
 	if err := m.ask(ctx, q); err != nil {
@@ -494,8 +490,8 @@ func (q *repoQuestion) handle(_ context.Context, l *loop) {
 	}
 }
 
-// ask sends a message to the loop and waits until the loop has handled it. After an error the loop
-// may still write to the message.
+// ask sends a message to the loop and waits until it is handled. After an error the loop may still
+// write to it.
 func (m *SyncManager) ask(ctx context.Context, msg loopMessage) error {
 	select {
 	case <-m.ended:
@@ -518,15 +514,14 @@ func (m *SyncManager) ask(ctx context.Context, msg loopMessage) error {
 var (
 	// ErrUnknownRelay reports that a relay is not followed.
 	ErrUnknownRelay = errors.New("relay not followed")
-	// ErrUnusableRelay reports that a relay cannot be followed because it is this server, or not
-	// encrypted although encryption is required.
+	// ErrUnusableRelay reports a relay that is this server, or not encrypted although encryption is
+	// required.
 	ErrUnusableRelay = errors.New("relay can't be followed")
 )
 
 // Retry dials a relay in the next free slot in spite of earlier failures, and repeats its
-// unanswered requests. The attempt limit of its address (package egress) still applies. Retry
-// blocks until Run has accepted the request. The error is that of ctx, [ErrNotRunning], or wraps
-// [ErrUnknownRelay].
+// unanswered requests. The attempt limit of its address (package egress) still applies. It blocks
+// until Run has accepted it. The error is that of ctx, [ErrNotRunning], or wraps [ErrUnknownRelay].
 func (m *SyncManager) Retry(ctx context.Context, relay graspsync.RelayURL) error {
 	return m.order(ctx, plan.Retry{Relay: relay}, ErrUnknownRelay, relay)
 }
@@ -544,8 +539,7 @@ func (m *SyncManager) ResyncRepository(ctx context.Context, ref graspsync.RepoRe
 }
 
 // AddBootstrap follows a relay like [Config.Bootstrap] until Run ends or RemoveBootstrap is called.
-// A blocked relay is followed after its block is lifted. The error is that of ctx, [ErrNotRunning],
-// or wraps [ErrUnusableRelay].
+// The error is that of ctx, [ErrNotRunning], or wraps [ErrUnusableRelay].
 func (m *SyncManager) AddBootstrap(ctx context.Context, relay graspsync.RelayURL) error {
 	switch {
 	case relay.IsZero(), m.isOurs(relay):
@@ -563,9 +557,9 @@ func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.Relay
 }
 
 // RulesChanged must be called after a change of [Config.Rules]. When it returns, blocked relays are
-// disconnected. The repositories are updated later, after the Store was read again. Events that
-// wait for a dependency in lifted ([graspsync.OnRuleRemoved], [graspsync.OnOperatorRequest]) are
-// judged or requested again. The error is that of ctx, or [ErrNotRunning].
+// disconnected. Repositories follow after the Store was read again. Events that wait for a
+// dependency in lifted ([graspsync.OnRuleRemoved], [graspsync.OnOperatorRequest]) are judged or
+// requested again. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) RulesChanged(ctx context.Context, lifted ...graspsync.Dependency) error {
 	if err := m.ask(ctx, rulesChange{}); err != nil {
 		return err
@@ -580,7 +574,7 @@ type order struct {
 	known bool // the answer: its relay or repository is followed
 }
 
-// order passes an input to the plan. The error wraps unknown if the relay or repository is unknown.
+// order passes an input to the plan. The error wraps unknown if nothing of that name is followed.
 func (m *SyncManager) order(ctx context.Context, in plan.Input, unknown error, about fmt.Stringer) error {
 	q := &order{in: in}
 	err := m.ask(ctx, q)

@@ -37,9 +37,8 @@ const (
 )
 
 // ownFeed reads the stored events of our own relay and follows the new ones, if our own relay is a
-// separate process. The subscription opens before the first reading, so no event is lost between
-// them. Later readings begin shortly before the start of the last complete one. They find events
-// that were stored while the connection was down, or missed by a subscription that ended silently.
+// separate process. The subscription opens before the first reading. Later readings begin shortly
+// before the start of the last complete one, for events that the subscription missed.
 type ownFeed struct {
 	cfg       *Config // read-only
 	telemetry *telemetry
@@ -77,14 +76,12 @@ func (o *ownFeed) status() *OwnFeedStatus {
 	return &s
 }
 
-// ownFilter matches the events of the feed: announcements, root events, deletions and requests to
-// vanish. States (30618) cannot change a filter, and updates of pull requests (1619) tag an event
-// that is already followed.
+// ownFilter matches the announcements, root events, deletions and requests to vanish. Other events
+// change no filter.
 func ownFilter() nostr.Filter {
 	return nostr.Filter{Kinds: []int{30617, 1617, 1618, 1621, 5, 62}}
 }
 
-// run follows [Config.OwnRelay] until ctx ends.
 func (o *ownFeed) run(ctx context.Context) {
 	if o.cfg.OwnRelay.IsZero() {
 		return
@@ -148,7 +145,6 @@ func (o *ownFeed) converse(ctx context.Context) (err error) {
 	return o.follow(ctx, append(actions, o.read(time.Now())...), messages, failed)
 }
 
-// receive passes on messages until the connection ends.
 func (o *ownFeed) receive(ctx context.Context, to chan<- wire.Message) (err error) {
 	defer o.telemetry.recovered(&err, whoseTransport)
 	for {
@@ -164,7 +160,6 @@ func (o *ownFeed) receive(ctx context.Context, to chan<- wire.Message) (err erro
 	}
 }
 
-// follow runs the session until the connection ends.
 func (o *ownFeed) follow(ctx context.Context, actions []session.Action, messages <-chan wire.Message, failed <-chan error) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -204,19 +199,17 @@ func (o *ownFeed) follow(ctx context.Context, actions []session.Action, messages
 	}
 }
 
-// read starts a reading.
 func (o *ownFeed) read(now time.Time) []session.Action {
 	o.batch++
 	o.readAt, o.checkAt = now, time.Time{}
 	f := ownFilter()
 	f.Since = o.since
 	return o.session.Fetch(now, plan.Batch{
-		ID: o.batch, Kind: plan.Recent, Deadline: now.Add(o.cfg.constants.BatchTimeout),
+		ID: o.batch, Kind: plan.Recent, Deadline: now.Add(batchTimeout),
 		Queries: []plan.Query{{Filter: f, NoNegentropy: true}},
 	})
 }
 
-// do carries out an action of the session.
 func (o *ownFeed) do(ctx context.Context, a session.Action) error {
 	switch a := a.(type) {
 	case session.Send:
@@ -245,7 +238,6 @@ func (o *ownFeed) do(ctx context.Context, a session.Action) error {
 	return nil
 }
 
-// deliver passes on an event.
 func (o *ownFeed) deliver(a session.Deliver) {
 	if a.Event.CheckID() {
 		o.update(func(s *OwnFeedStatus) { s.Events++ })

@@ -44,12 +44,6 @@ func (g *ingest) note(n pending.Note) {
 	g.telemetry.drop("postponed", d.Later)
 	g.telemetry.drop("remembered", d.Remembered)
 	g.telemetry.drop("unsaved", d.Unsaved)
-	g.countWaiting()
-}
-
-func (g *ingest) countWaiting() {
-	n, _ := g.rejected.Whole()
-	g.waiting.Store(int64(n))
 }
 
 // countsAgain reports whether an accepted event may be judged again later.
@@ -98,8 +92,7 @@ func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	}
 }
 
-// arrived returns the whole events that waited for any of keys, and requests the events of which
-// only the id is left.
+// arrived returns the whole events that waited for any of keys, and requests the other events.
 func (g *ingest) arrived(ctx context.Context, keys []pending.Key) []*pending.PendingEvent {
 	whole, ask := g.rejected.Arrived(keys)
 	g.refetchMissing(ctx, ask)
@@ -130,7 +123,6 @@ func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
 		stats, _ := w.Payer.(*relayStats)
 		jobs[i] = &job{key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: stats, revived: true}
 	}
-	g.countWaiting()
 	return jobs
 }
 
@@ -155,8 +147,7 @@ func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 }
 
 // removed records an event that our relay has removed. It is requested again only if the rule that
-// blocks it is lifted or an operator asks for it, because its other dependencies may be fulfilled
-// already.
+// blocks it is lifted or an operator asks for it.
 func (g *ingest) removed(ev graspsync.Event) {
 	deps := []graspsync.Dependency{graspsync.OnOperatorRequest(ev.ID)}
 	if g.cfg.Rules != nil {
@@ -168,7 +159,7 @@ func (g *ingest) removed(ev graspsync.Event) {
 	g.known.Forget(ev.ID) // last, or a copy that arrives in between would be stored
 }
 
-// displaced schedules another judgment of a held event that the Policy dropped for lack of room.
+// displaced schedules another judgment of an event that the Policy dropped for lack of room.
 func (g *ingest) displaced(ev graspsync.Event) {
 	h, known := g.sources.get(ev.ID, true)
 	if !known { // held before the start
@@ -233,8 +224,7 @@ func (g *ingest) count(ev graspsync.Event) {
 	}
 }
 
-// reprocessQueue contains the causes to judge pending events again. Any goroutine may add causes
-// and never blocks.
+// reprocessQueue contains the causes to judge pending events again. Adding one never blocks.
 type reprocessQueue struct {
 	most int           // maximum number of keys
 	wake chan struct{} // one slot: the queue is not empty

@@ -36,7 +36,6 @@ const (
 	transportName  = "transport"
 )
 
-// observedState is Config.State.
 type observedState struct {
 	state.Store
 	telemetry *telemetry
@@ -87,7 +86,6 @@ func newPersistence(
 	}
 }
 
-// start loads the records and starts to save.
 func (r *persistence) start(ctx context.Context) (end func()) {
 	r.recall(ctx)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -180,8 +178,8 @@ func (r *persistence) records(u graspsync.RelayURL) []memory.Record {
 // errUnsaved is the reason why a relay was not dialed.
 var errUnsaved = errors.New("the attempt could not be saved")
 
-// beforeDial makes an attempt durable before it starts, so that a crash loop does not repeat it. If
-// that fails, only relays that worked before are dialed.
+// beforeDial makes an attempt durable before it starts, against crash loops. If that fails, only
+// relays that worked before are dialed.
 func (r *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) error {
 	if !r.on {
 		return nil
@@ -219,9 +217,8 @@ func (r *persistence) forget(u graspsync.RelayURL) {
 	}
 }
 
-// capture copies the confirmed state of the plan. Its events are stored, because a batch ends after
-// its events are saved. It may be saved only after the records of rejected events are durable,
-// because waiting events count as processed.
+// capture copies the confirmed state of the plan, whose events are stored. It may be saved only
+// after the records of rejected events, because waiting events count as processed.
 func (r *persistence) capture(from *plan.Plan) {
 	if changed := from.Changed(); len(changed) > 0 {
 		for _, u := range changed {
@@ -234,7 +231,6 @@ func (r *persistence) capture(from *plan.Plan) {
 	r.marks = maps.Collect(from.Marks())
 }
 
-// confirmed saves the captured state.
 func (r *persistence) confirmed() {
 	for u, kept := range r.progress {
 		if kept == nil {

@@ -10,17 +10,14 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// A Policy decides which events the relay stores, synced ones and those that clients submit.
+// A Policy decides which events the relay stores, synced and submitted ones. All methods may be
+// called concurrently. Judge is called for verified events, must not change the event, and must not
+// use the network. After an error the event is judged again later.
 //
-// All methods may be called concurrently. Judge is called for an event whose id and signature were
-// verified. It must not change the event or block on the network. After an error of Judge the event
-// is judged again later.
-//
-// Lists reports whether an announcement makes its repository a hosted repository. Only hosted
-// repositories are followed. Lists must be a pure function, because it is also called for
-// announcements whose signature was not checked. An announcement that Lists refuses is rejected
-// without a call of Judge, unless [View].Knows its author under the identifier, or
-// RecognizedAuthors contains the author or is nil.
+// Lists reports whether an announcement makes its repository a hosted one. It must be a pure
+// function, because it is also called for announcements with unchecked signatures. An announcement
+// that Lists refuses is rejected without a call of Judge, unless [View].Knows its author under the
+// identifier, or RecognizedAuthors contains the author or is nil.
 //
 // A Policy that extends another Policy embeds it. The embedded Policy does not call methods of the
 // outer Policy. To host other repositories, set [GRASPPolicy].Hosts. A type that overrides Lists
@@ -32,32 +29,26 @@ type Policy interface {
 	// or nil if the Policy cannot tell.
 	Authority(ref graspsync.RepoRef, view View) *nip34.Authority
 	// RecognizedAuthors returns the authors whose announcements with this identifier are accepted
-	// now. The value is true for authors whose states are accepted too. Events that depend on an
-	// added author are judged again. A nil result means that the Policy cannot tell. Then every
-	// announcement with the identifier causes all events that depend on its people to be judged
-	// again.
+	// now. The value is true if their states are accepted too. Events that depend on an added
+	// author are judged again. A nil result means that the Policy cannot tell. Then each
+	// announcement causes all events that depend on its people to be judged again.
 	RecognizedAuthors(identifier string, view View) map[graspsync.PubKey]bool
 }
 
 // A Holder stores the events that a [Policy] holds, durably before Judge answers [graspsync.Hold].
 // The Policy is often its own Holder. All methods may be called concurrently.
 type Holder interface {
-	// Held returns the keys of all held events that match the filter, in any order. The manager
-	// calls it before it reads the Store, so that an event released in between is found at least
-	// once.
+	// Held returns the keys of all held events that match the filter, in any order.
 	Held(ctx context.Context, filter nostr.Filter) ([]graspsync.EventKey, error)
-	// HeldForUser reports whether an event is held since before this process started, and whether a
-	// client of this relay submitted it.
+	// HeldForUser reports whether an event is held, and whether a client of this relay submitted
+	// it.
 	HeldForUser(id graspsync.EventID) (byUser, held bool)
-	// HeldAnnouncements yields the held announcements, for the start of Run and for explanations.
-	// An error is the last pair.
+	// HeldAnnouncements yields the held announcements. An error is the last pair.
 	HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error]
 }
 
 // A View gives a [Policy] access to the stored events. It is safe for concurrent use. It may lag
-// behind the Store by the events that are being saved. An event that refers to a removed event
-// waits until the removed event is stored again, because a memory of removed events would not
-// survive a restart.
+// behind the Store by the events that are being saved.
 type View interface {
 	// The first methods answer from memory, without reading the Store.
 
@@ -66,8 +57,8 @@ type View interface {
 	// Left reports whether the newest stored announcement of the repository no longer lists this
 	// server.
 	Left(ref graspsync.RepoRef) bool
-	// Family returns all stored announcements with this identifier, accepted or not, because the
-	// maintainers depend on all of them. The caller must not change them. Their Event is nil.
+	// Family returns all stored announcements with this identifier, because the maintainers depend
+	// on all of them. The caller must not change them. Their Event is nil.
 	Family(identifier string) []*nip34.Announcement
 	// Waiting returns the held announcements that would make a repository with this identifier
 	// hosted. The caller must not change them.
@@ -77,7 +68,7 @@ type View interface {
 	// It is nil for a View that cannot tell versions apart.
 	Revision(identifier string) any
 	// Knows reports whether who is the author of an announcement in Family, or is listed in one. It
-	// may report true for some other keys. It is cheap, to reject most events of unrelated authors.
+	// is cheap, and may report true for some other keys.
 	Knows(identifier string, who graspsync.PubKey) bool
 	// Root reports whether id is an accepted patch, pull request or issue of a hosted repository.
 	Root(id graspsync.EventID) bool
@@ -91,22 +82,19 @@ type View interface {
 	Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error)
 	// Addressed reports whether an event is stored at any of the addresses.
 	Addressed(ctx context.Context, at []graspsync.Address) (bool, error)
-	// Near returns stored events that tag one of the ids or addresses (e, E or q; a, A or q), and
-	// the events at the addresses, without deletions. It returns at most some hundred events, and
-	// may return an event twice.
+	// Near returns some hundred stored events that tag one of the ids or addresses (e, E or q; a, A
+	// or q), and the events at the addresses, without deletions. It may return an event twice.
 	Near(ctx context.Context, ids []graspsync.EventID, at []graspsync.Address) ([]graspsync.Event, error)
 	// Wrote reports whether an event by this author is stored, other than a request to vanish.
 	Wrote(ctx context.Context, author graspsync.PubKey) (bool, error)
 }
 
-// Rules are the operator's blocks of events, repositories and relays. After a change
-// [SyncManager.RulesChanged] must be called. All methods may be called concurrently and must not
-// block, because they are called for every event and every relay. Package rules contains an
-// implementation.
+// Rules are the operator's blocks. After a change [SyncManager.RulesChanged] must be called. All
+// methods may be called concurrently and must not block. Package rules contains an implementation.
 type Rules interface {
 	// Blocks returns the reason why an event is blocked, as a constant text with a prefix of
-	// NIP-01, or "". The event is judged again when RulesChanged is called with one of the
-	// dependencies in until ([graspsync.OnRuleRemoved]).
+	// NIP-01, or "". After a call of RulesChanged with one of the dependencies in until
+	// ([graspsync.OnRuleRemoved]) the event is judged again.
 	Blocks(event graspsync.Event) (reason string, until []graspsync.Dependency)
 	// BlocksRepository reports whether a repository is not hosted, regardless of its announcement.
 	BlocksRepository(ref graspsync.RepoRef) bool

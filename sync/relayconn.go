@@ -69,16 +69,13 @@ func newUnproductive(c *constants) *limit.Rate {
 	return limit.NewRate(float64(c.Refill)/60, int(c.Unproductive), c.MaxRelays)
 }
 
-// connMessage is a message to a connection, whose goroutine calls handle.
 type connMessage interface {
 	handle(c *relayConn, now time.Time) []session.Action
 }
 
 type (
-	// planEffect is an effect of the plan for this connection.
 	planEffect struct{ plan.Effect }
-	// loadedSet contains our ids for a reconciliation.
-	loadedSet struct {
+	loadedSet  struct {
 		query session.QueryID
 		set   *negentropy.Set
 		err   error
@@ -89,14 +86,11 @@ type (
 		free, busy []graspsync.EventID
 		err        error
 	}
-	// forgery: the relay sent an event with a wrong id or signature.
-	forgery struct{ reason string }
-	// authEvent is the answer to a challenge.
+	forgery   struct{ reason string }
 	authEvent struct {
 		event *nostr.Event
 		err   error
 	}
-	// connEnd ends the connection.
 	connEnd struct{ err error }
 )
 
@@ -159,7 +153,7 @@ func newRelayConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epo
 	return c
 }
 
-// run dials, runs the session and reports the results of both to the loop.
+// run dials, runs the session and reports both results to the loop.
 func (c *relayConn) run() {
 	defer c.hangup()
 	var wg sync.WaitGroup
@@ -272,7 +266,6 @@ func (c *relayConn) awaitInfo() {
 	}
 }
 
-// readAhead counts the messages that are read ahead.
 type readAhead struct {
 	bytes       atomic.Int64
 	read, taken atomic.Uint64 // messages since the connection was opened
@@ -288,7 +281,6 @@ func (a *readAhead) take(msg wire.Message) {
 	a.taken.Add(1)
 }
 
-// receive reads messages ahead while the queue has room.
 func (c *relayConn) receive(frames chan<- wire.Message, failed chan<- error) {
 	for {
 		for c.ahead.bytes.Load() >= frameBytes {
@@ -320,7 +312,6 @@ func (c *relayConn) receive(frames chan<- wire.Message, failed chan<- error) {
 	}
 }
 
-// converse runs the session until the connection has ended.
 func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -460,13 +451,11 @@ func (c *relayConn) strike(a session.Strike) {
 	}
 }
 
-// errHung ends the connection of a silent relay.
-var errHung = errors.New("connection hangs")
+var (
+	errHung    = errors.New("connection hangs") // a silent relay
+	errHostile = errors.New("hostile relay")
+)
 
-// errHostile ends the connection of a hostile relay.
-var errHostile = errors.New("hostile relay")
-
-// deliver passes an event to the pipeline.
 func (c *relayConn) deliver(a session.Deliver) {
 	src, wait, gap := graspsync.Source{Relay: c.url, Kind: graspsync.Live}, c.live, a.Gap
 	if a.Batch != 0 {
@@ -491,8 +480,7 @@ func (c *relayConn) deliver(a session.Deliver) {
 	c.stalled += time.Since(start)
 }
 
-// loadSet and missing query the Store on their own goroutine. The session limits the number of
-// queries.
+// loadSet and missing query the Store on their own goroutine.
 func (c *relayConn) loadSet(a session.LoadSet) {
 	c.ask(func(ctx context.Context) connMessage {
 		ctx, cancel := context.WithTimeout(ctx, c.m.cfg.constants.StoreTimeout)
@@ -523,7 +511,7 @@ func (c *relayConn) missing(a session.Missing) {
 }
 
 // divide returns ids of missing events that no other relay is asked for (free), and others (busy).
-// If all are busy and a.More is false, it waits until some are free.
+// If all are busy and a.More is false, it waits.
 func (c *relayConn) divide(ctx context.Context, a session.Missing, f *relayBatch) (free, busy []graspsync.EventID, err error) {
 	g, ids := c.m.ingest, a.IDs
 	for {
@@ -549,7 +537,6 @@ func (c *relayConn) ask(work func(context.Context) connMessage) {
 	})
 }
 
-// relayBatch is a batch in progress.
 type relayBatch struct {
 	batch plan.Batch
 	wait  *batchWait
@@ -589,7 +576,7 @@ func (c *relayConn) lost() {
 }
 
 // report sends the end of the connection to the loop, after its events in the pipeline are saved or
-// 10 seconds, because the progress of a batch counts only if its events are saved.
+// 10 seconds. The progress of a batch counts only if its events are saved.
 func (c *relayConn) report() {
 	var cursors map[plan.BatchID][]plan.Cursor              // none if the session panicked
 	_ = c.contain(func() { cursors = c.session.Cursors() }) // the connection has ended, so the error does not matter
@@ -625,7 +612,6 @@ func (c *relayConn) report() {
 	c.m.inbox.put(connLoss{conn: c, err: c.ended, cursors: cursors, aliveAt: aliveAt})
 }
 
-// forged counts an event with a wrong id or signature.
 func (c *relayConn) forged(reason string) {
 	c.m.telemetry.forged.Add(1)
 	c.spend(c.m.cfg.constants.Unproductive / forgeries)
@@ -635,8 +621,7 @@ func (c *relayConn) forged(reason string) {
 // forgeries is the number of forged events that use up the allowance Unproductive.
 const forgeries = 2_000
 
-// badSignature counts a copy of an event with a wrong signature. Only the first is a proof of
-// hostility, but each is charged for its check.
+// badSignature counts a copy of an event with a wrong signature. Each is charged for its check.
 func (c *relayConn) badSignature(k copyKey) {
 	if c.stats.addBad(k) {
 		c.forged("signature does not match")
@@ -659,7 +644,6 @@ func (c *relayConn) authenticate(challenge string) {
 	})
 }
 
-// contain runs f and turns a panic into an error.
 func (c *relayConn) contain(f func()) error { return c.m.telemetry.contain(c.url, f) }
 
 func (c *relayConn) charge(msg wire.Message, actions []session.Action) {
@@ -693,8 +677,8 @@ func delivers(actions []session.Action) bool {
 	return false
 }
 
-// spend takes n bytes out of the allowance of the relay's host, and ends the connection if it is
-// used up. Any goroutine may call it.
+// spend takes n bytes out of the allowance of the relay's host, and ends the connection without
+// rest. Any goroutine may call it.
 func (c *relayConn) spend(n int64) {
 	if !c.m.unproductive.Allow(c.stats.host, int(n)) {
 		c.mailbox.put(connEnd{errUnproductive})
@@ -747,7 +731,6 @@ func (c *relayConn) setAside(v relaylimits.Value) {
 	c.updateLimits(now)
 }
 
-// send sends a request.
 func (c *relayConn) send(r wire.Request) []session.Action {
 	size := sizeOf(r)
 	err := c.conn.Send(c.ctx, r)
@@ -762,7 +745,6 @@ func (c *relayConn) send(r wire.Request) []session.Action {
 	return nil
 }
 
-// gap counts an event that a live subscription should have delivered.
 func (c *relayConn) gap(in graspsync.Incoming) {
 	c.stats.gaps.Add(1)
 	id := in.Event.ID
@@ -785,8 +767,7 @@ func sizeOf(r wire.Request) int {
 // aliveSlack is the maximum time until a [Conn] that is read notices the loss of its relay.
 const aliveSlack = time.Minute
 
-// liveness records the signs of life of a relay. While it is not read, because our Store is slow or
-// our machine asleep, its loss is not noticed.
+// liveness records the signs of life of a relay. Its loss is not noticed while it is not read.
 type liveness struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -814,7 +795,6 @@ func (s *liveness) lastAlive() time.Time {
 	return s.alive()
 }
 
-// lastHeard returns the time of the last message.
 func (s *liveness) lastHeard() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

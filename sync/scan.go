@@ -83,7 +83,6 @@ func (l *loop) rescanBefore(wait time.Duration) {
 	}
 }
 
-// scan compares the index with the Store.
 func (m *SyncManager) scan(ctx context.Context) {
 	first, waited := !m.isReady(), make(map[pending.Key]struct{})
 	// Events that begin to wait later find their dependencies in the index.

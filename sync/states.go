@@ -68,12 +68,11 @@ type EventState struct {
 	Now time.Time         `json:"now,omitzero"` // time of the answer
 	ID  graspsync.EventID `json:"id"`
 	Is  StateCode         `json:"is"`
-	// Reason is the reason why the event is not stored, as in an OK message. Detail is the part
-	// that concerns this event.
+	// Reason is the reason why the event is not stored, as in an OK message, Detail the part about
+	// this event.
 	Reason string `json:"reason,omitempty"`
 	Detail string `json:"detail,omitempty"`
-	// Rule is the subject of the [Config].Rules rule that blocks the event, see
-	// [graspsync.OnRuleRemoved].
+	// Rule is the subject of the rule that blocks the event, see [graspsync.OnRuleRemoved].
 	Rule string `json:"rule,omitempty"`
 	// At is the time of the change to Is, zero if unknown.
 	At time.Time `json:"at,omitzero"`
@@ -82,10 +81,10 @@ type EventState struct {
 	// Source is the way of arrival, as in [EventStatus].Sources, and Relay the relay.
 	Source string             `json:"source,omitempty"`
 	Relay  graspsync.RelayURL `json:"relay,omitzero"`
-	// Again reports whether the event is judged again later or after a change of a dependency.
+	// Again reports whether the event is judged again.
 	Again bool `json:"again,omitempty"`
-	// Since is set for an unknown event: the time since which the states of all events are known,
-	// zero if some were evicted.
+	// Since is set for an unknown event: the time since which all states are known, zero if some
+	// were evicted.
 	Since time.Time `json:"since,omitzero"`
 
 	awaits []pending.Key
@@ -99,8 +98,8 @@ type EventHead struct {
 	Identifier string           `json:"identifier,omitempty"` // of an addressable event
 }
 
-// Awaits reports whether an event is judged again when d is fulfilled. With
-// [graspsync.OnRuleRemoved] it reports whether a rule blocks the event, also after a restart.
+// Awaits reports whether an event is judged again when d is fulfilled. It is known also after a
+// restart.
 func (s EventState) Awaits(d graspsync.Dependency) bool {
 	return slices.Contains(s.awaits, pending.KeyOf(d))
 }
@@ -250,9 +249,9 @@ func mention(d graspsync.Dependency) int {
 	return 0
 }
 
-// EventState returns the state of an event with reasons. It reads the Store and the Holder and
-// works before and after Run. Reasons are kept for the last 20,000 events since the start that were
-// not stored, ids for a week. The error is that of ctx or the Store.
+// EventState returns the state of an event with reasons, also before and after Run. Reasons are
+// kept for the last 20,000 events that were not stored, ids for a week. The error is that of ctx or
+// the Store.
 func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	x := EventState{Now: time.Now(), ID: id}
 	if why := m.unreadable(); why != "" {
@@ -392,8 +391,8 @@ type RepoFollowState struct {
 	Now time.Time         `json:"now,omitzero"`
 	Ref graspsync.RepoRef `json:"ref"`
 	Is  StateCode         `json:"is"`
-	// Reason is the cause why a repository with code RepoLeft or RepoRejected is not hosted, in the
-	// words of an OK message, or the error of reading the Store.
+	// Reason is the cause of RepoLeft or RepoRejected, in the words of an OK message, or the error
+	// of reading the Store.
 	Reason string `json:"reason,omitempty"`
 	// DeletedBy is the deletion of a deleted repository.
 	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`

@@ -14,21 +14,19 @@ import (
 // Status is a snapshot of a [SyncManager]. It must not be changed.
 type Status struct {
 	At time.Time `json:"at"`
-	// Synced reports whether everything obtainable is stored: each reachable relay, at least one,
-	// was fetched completely and is followed live, no received event waits in the pipeline, and
-	// Git.Missing is 0.
+	// Synced reports whether at least one relay is followed, each reachable relay was fetched
+	// completely and is followed live, no received event waits in the pipeline, and Git.Missing is
+	// 0.
 	Synced bool `json:"synced"`
 	// Git counts the repositories by their git data. It is zero without [Config].Lacking.
 	Git   GitStatus `json:"git"`
 	Repos int       `json:"repos"` // repositories followed in full
 	Roots int       `json:"roots"` // patches, pull requests and issues of these repositories
-	// Unread reports that the Store has not been read since the start, so the targets are unknown.
+	// Unread reports that the Store has not been read since the start.
 	Unread bool `json:"unread,omitempty"`
-	// StoreError is the error of the last attempt to read the Store, "" after a success. Reading is
-	// retried.
+	// StoreError is the error of the last attempt to read the Store, "" after a success.
 	StoreError string `json:"store_error,omitempty"`
-	// Failures are the dependencies whose last call failed, such as "store save", "policy judge"
-	// and "state write".
+	// Failures are the dependencies whose last call failed, such as "store save".
 	Failures []graspsync.Failure `json:"failures,omitempty"`
 	Relays   []RelayStatus       `json:"relays"`
 	Events   EventStatus         `json:"events"`
@@ -40,8 +38,8 @@ type Status struct {
 type GitStatus struct {
 	Complete int `json:"complete"` // have the git data of their newest state and pull requests
 	Missing  int `json:"missing"`  // lack git data that a git server may still have
-	// Unobtainable repositories lack git data that none of their git servers returned, or that no
-	// event names.
+	// Unobtainable repositories lack git data that none of their servers returned, or that no event
+	// names.
 	Unobtainable int `json:"unobtainable"`
 }
 
@@ -82,8 +80,8 @@ type RelayStatus struct {
 	Examples []graspsync.RepoRef `json:"examples,omitempty"`
 	Synced   bool                `json:"synced"`
 
-	// Items are repositories and root events. With [Config].HostedStatesOnly the states of each
-	// repository are another item.
+	// Items are repositories and root events, and with [Config].HostedStatesOnly also the states of
+	// each repository.
 	Wanted     int `json:"wanted"`
 	InFlight   int `json:"in_flight"`
 	Confirmed  int `json:"confirmed"`
@@ -91,19 +89,19 @@ type RelayStatus struct {
 	GapBatches int `json:"gap_batches"` // batches of this pass that ended with gaps
 
 	// Descendants is the number of followed replies to root events, direct or indirect.
+	// DescendantsLive of them are followed live, the others are polled.
 	Descendants int `json:"descendants"`
 
 	LiveSubscriptions int `json:"live_subscriptions"`
 	LiveFilters       int `json:"live_filters"`
 	Unfollowed        int `json:"unfollowed"` // filters without room or refused by the relay
 	// Following is the way in which new events arrive. "live" means subscriptions for all targets.
-	// If the relay has no room for these, "live+kinds" means one subscription for all kinds, and
-	// "live+polling" means polling in turn. "live in part" means that some filters cannot be sent.
-	// "" means no connection, or that the relay refuses all subscriptions.
+	// Without room for these, "live+kinds" means one subscription for all kinds, and "live+polling"
+	// polling in turn. "live in part" means that some filters cannot be sent, "" that the relay is
+	// not connected or refuses all subscriptions.
 	Following string `json:"following"`
 
-	// Learned contains limits learned from answers and refusals by name, such as no_negentropy,
-	// max_filters and page_size. They expire.
+	// Learned contains the limits learned from answers and refusals, by name. They expire.
 	Learned map[string]int `json:"learned,omitempty"`
 
 	Method   string `json:"method"` // REQ, NIP-77 or both
@@ -124,7 +122,7 @@ type RelayStatus struct {
 	Reconnects     uint64 `json:"reconnects"`
 	Failures       int    `json:"failures"` // consecutive failures
 	// UptimeSeconds and DowntimeSeconds are the connected and the disconnected time since the first
-	// attempt. UptimeShare is the connected share, from 0 to 1.
+	// attempt, UptimeShare the connected share, from 0 to 1.
 	UptimeSeconds   float64 `json:"uptime_seconds"`
 	DowntimeSeconds float64 `json:"downtime_seconds"`
 	UptimeShare     float64 `json:"uptime_share"`
@@ -139,8 +137,7 @@ type RelayStatus struct {
 	health health.State
 }
 
-// Connected reports whether the relay is connected. It depends on Phase, because Health also covers
-// earlier connections.
+// Connected reports whether the relay is connected.
 func (r RelayStatus) Connected() bool {
 	return r.Phase == plan.Syncing.String() || r.Phase == plan.Live.String() || r.Phase == plan.LiveWithGaps.String()
 }
@@ -164,18 +161,17 @@ type RepoStatus struct {
 	// Level is "full", or "state only" while the Policy holds its announcement.
 	Level string `json:"level"`
 	Roots int    `json:"roots"` // patches, pull requests and issues
-	// Git is "complete", "missing" or "unobtainable", see [GitStatus]. It is "" without
+	// Git is "complete", "missing" or "unobtainable", see [GitStatus], or "" without
 	// [Config].Lacking.
 	Git string `json:"git,omitempty"`
 
-	// Items are the repository and its root events, counted once per relay. With
-	// [Config].HostedStatesOnly its states are another item.
+	// Items are the repository and its root events, once per relay, see [RelayStatus].
 	Wanted    int `json:"wanted"`
 	InFlight  int `json:"in_flight"`
 	Confirmed int `json:"confirmed"`
 
 	// Maintainers are the members of the maintainer set and the invited authors. Unled is the
-	// reason why no author may change the refs, or 0. Both are zero if the Policy cannot tell.
+	// reason why no author may change the refs, or 0.
 	Maintainers []nip34.Person   `json:"maintainers,omitempty"`
 	Unled       nip34.LeadSearch `json:"unled,omitzero"`
 
@@ -185,8 +181,8 @@ type RepoStatus struct {
 // RepoRelay is the state of a repository at one relay.
 type RepoRelay struct {
 	URL graspsync.RelayURL `json:"url"`
-	// ListedBy is the author with precedence whose announcement lists the relay: the owner, or a
-	// maintainer listed directly or indirectly. It is zero if the announcements have just changed.
+	// ListedBy is the author whose announcement lists the relay: the owner, or a maintainer listed
+	// directly or indirectly. It is zero if the announcements have just changed.
 	ListedBy  graspsync.PubKey `json:"listed_by,omitzero"`
 	Phase     string           `json:"phase"` // as in [RelayStatus]
 	Live      bool             `json:"live"`  // all items are followed live
@@ -195,7 +191,7 @@ type RepoRelay struct {
 	Confirmed int              `json:"confirmed"`
 }
 
-// statusBuilder makes the Status and makes a new one only after changes.
+// statusBuilder makes the Status after changes.
 type statusBuilder struct {
 	m     *SyncManager
 	stats map[graspsync.RelayURL]*relayStats // of the loop
@@ -203,7 +199,6 @@ type statusBuilder struct {
 	changed      bool
 	publishedAt  time.Time
 	publishPause time.Duration // minimum time until the next snapshot
-	publishTook  time.Duration // time that the last snapshot took
 	publishedFor uint64        // events received before the last snapshot
 	healthLost   uint64        // dropped health records that are already counted
 
@@ -211,8 +206,7 @@ type statusBuilder struct {
 	storeErr string // the error of the last attempt
 }
 
-// publish makes a new snapshot if publishPause is over and something has changed, at least once per
-// statusMost.
+// publish makes a new snapshot if something has changed, at least once per statusMost.
 func (o *statusBuilder) publish(now time.Time, p *plan.Plan, known bool) {
 	age := now.Sub(o.publishedAt)
 	received, busy := o.m.telemetry.received.Load(), o.m.ingest.inflight.unsettled.Load() > 0
@@ -228,14 +222,7 @@ func (o *statusBuilder) renew(now time.Time, p *plan.Plan, known bool) {
 	s := o.status(now, p, known)
 	o.m.snapshot.Store(s)
 	o.publishedAt = now
-	o.paused(time.Since(began))
-}
-
-// paused delays the next snapshot by 20 times the time of one. It uses the shorter of the last two
-// times, because a time may include a wait for a processor.
-func (o *statusBuilder) paused(took time.Duration) {
-	o.publishPause = max(statusLeast, statusShare*min(took, o.publishTook))
-	o.publishTook = took
+	o.publishPause = max(statusLeast, min(statusShare*time.Since(began), statusRest))
 }
 
 // status returns the status at now. known reports whether the index is complete.
@@ -250,7 +237,7 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
 		Held: k.held.Load(), Failed: k.failed.Load(),
 		Claimed:  g.inflight.claims.claimed.Load(),
-		InFlight: g.inflight.unsettled.Load(), Waiting: g.waiting.Load(),
+		InFlight: g.inflight.unsettled.Load(), Waiting: int64(g.rejected.Waiting()),
 	}}
 	k.reasons(&s.Events)
 	s.OwnFeed = o.m.own.status()
@@ -333,8 +320,7 @@ func repoStatus(p plan.RepoStatus, listers map[graspsync.RelayURL]graspsync.PubK
 	return s
 }
 
-// LogValue implements [slog.LogValuer]. It returns a group for a log line that is written once a
-// minute. Counts are since the start.
+// LogValue implements [slog.LogValuer]. It returns a group for one log line.
 func (s Status) LogValue() slog.Value {
 	connected, synced, dead := 0, 0, 0
 	for _, r := range s.Relays {

@@ -17,7 +17,6 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// telemetry counts, observes and logs events of the manager.
 type telemetry struct {
 	says   *limit.Rate // log lines with remote text: one per minute, host and class
 	log    *slog.Logger
@@ -51,7 +50,6 @@ func newTelemetry(cfg Config) *telemetry {
 	return r
 }
 
-// say logs a message about an event at debug level.
 func (r *telemetry) say(msg string, in graspsync.Incoming, more ...any) {
 	if !r.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
@@ -84,6 +82,17 @@ func (r *telemetry) panickedIn(whose string, p any) {
 	r.panicked(whose)
 	defer func() { _ = recover() }() // the embedder's logger may panic
 	r.log.Error("panic while processing an event", "component", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
+}
+
+// contained runs own code and recovers a panic.
+func (r *telemetry) contained(whose string, f func()) (ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.panickedIn(whose, p)
+		}
+	}()
+	f()
+	return true
 }
 
 // contain runs code of a connection. A panic becomes an error and ends this connection only.
@@ -126,7 +135,6 @@ func (r *telemetry) reject(reason string) {
 	increase(&r.rejected, reason, 1)
 }
 
-// drop counts n items dropped by a limit.
 func (r *telemetry) drop(reason string, n int) {
 	if n <= 0 {
 		return
@@ -245,7 +253,6 @@ func (RelayHostile) observation()   {}
 // queue.
 const dropObservations = "observations"
 
-// observe queues an observation for [Config.Observe]. It never blocks.
 func (r *telemetry) observe(what Observation) {
 	if r.queue == nil {
 		return

@@ -27,13 +27,13 @@ const (
 	turnEvery = time.Second
 	turnShare = 4
 
-	// askEvery is the minimum time between two requests for events by id. askMost is the maximum
-	// number of ids per relay in one request.
+	// askEvery is the time between two requests for events by id, askMost the maximum number of ids
+	// per relay in one request.
 	askEvery = time.Minute
 	askMost  = 5_000
 
-	// maxMisses is the number of failed calls in a row after which the parts of a failed batch are
-	// not tried. One bad event in a full batch causes 9.
+	// After maxMisses failed calls in a row the parts of a failed batch are not tried. One bad
+	// event in a full batch causes 9.
 	maxMisses = 16
 	// leastPatience is the divisor of StoreTimeout for small parts of a batch that was too slow.
 	leastPatience = 16
@@ -60,39 +60,25 @@ func (w *writer) run(ctx context.Context) {
 	for {
 		select {
 		case j := <-w.toSave:
-			w.turn(func() { w.process(ctx, more(w.toSave, []*job{j}, saveBatch)) })
+			w.telemetry.contained(whosePipeline, func() { w.process(ctx, more(w.toSave, []*job{j}, saveBatch)) })
 		case <-w.reprocess.wake:
-			w.turn(func() { w.catchUp(ctx) })
+			w.telemetry.contained(whosePipeline, func() { w.catchUp(ctx) })
 		case <-retry.C:
-			w.turn(func() { w.judgeAgain(ctx) })
+			w.telemetry.contained(whosePipeline, func() { w.judgeAgain(ctx) })
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// turn runs a part of the work and recovers a panic.
-func (w *writer) turn(work func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			w.telemetry.panickedIn(whosePipeline, p)
-		}
-	}()
-	work()
-}
-
 // contain runs a step of the work on one event. After a panic its id counts as known, because the
 // same step would panic again.
 func (w *writer) contain(j *job, step func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			w.telemetry.panickedIn(whosePipeline, p)
-			w.rejected.Forget(j.key.id)
-			w.known.Add(j.key.id)
-			w.end(j, true)
-		}
-	}()
-	step()
+	if !w.telemetry.contained(whosePipeline, step) {
+		w.rejected.Forget(j.key.id)
+		w.known.Add(j.key.id)
+		w.end(j, true)
+	}
 }
 
 // catchUp judges the events again that reprocessQueue reports.
@@ -296,7 +282,7 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 }
 
 // save saves jobs and returns the events that waited for them. If a call fails, the halves of the
-// batch are saved, because one event may be the cause. patience is the time limit of the call.
+// batch are saved, because one event may be the cause. patience limits the call.
 func (w *writer) save(ctx context.Context, jobs []*job, patience time.Duration) (woken []*pending.PendingEvent) {
 	if len(jobs) == 0 {
 		return nil
@@ -402,8 +388,8 @@ func (w *writer) worked() {
 	}
 }
 
-// failed schedules a retry of a job whose event could not be judged or saved. The event is kept
-// whole. If there is no room for an event of history, its batch fails and is fetched again.
+// failed schedules a retry of a job whose event could not be judged or saved. Without room for an
+// event of history, its batch fails and is fetched again.
 func (w *writer) failed(j *job, err error) {
 	w.telemetry.failed.Add(1)
 	w.telemetry.states.note(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})

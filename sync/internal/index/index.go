@@ -15,10 +15,9 @@ import (
 )
 
 // Index contains the stored announcements and root events, and their replies. It does not read the
-// Store. Its changes are inputs of the plan.
-//
-// All methods may be called concurrently. Changes must be applied in the order in which Stored,
-// Removed, Reply and the methods of a [Scan] return them, so only one caller calls these methods.
+// Store. All methods may be called concurrently. Changes must be applied in the order in which
+// Stored, Removed, Reply and the methods of a [Scan] return them, so only one caller calls these
+// methods.
 type Index struct {
 	lists func(*nip34.Announcement) bool
 	us    nip34.Identity // the service of requests to vanish
@@ -35,7 +34,7 @@ type Index struct {
 }
 
 // New returns an empty index. lists reports whether an announcement makes its repository hosted.
-// panicked is called with a contained panic and its origin; it may be nil.
+// panicked is called with a contained panic and its origin, unless it is nil.
 func New(lists func(*nip34.Announcement) bool, us nip34.Identity, panicked func(whose string, p any)) *Index {
 	return &Index{lists: lists, us: us, panicked: panicked, tables: newTables()}
 }
@@ -71,7 +70,7 @@ func (x *Index) Family(identifier string) []*nip34.Announcement {
 }
 
 // Relatives returns the announcements that are stored because a maintainer list names their
-// authors. It returns none before a complete scan, because the lists are unknown.
+// authors, or none before a complete scan.
 func (x *Index) Relatives(identifier string) (out []*nip34.Announcement) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -132,14 +131,12 @@ func (x *Index) RootTime(id graspsync.EventID) nostr.Timestamp {
 	return 0
 }
 
-// Stored applies a durable event of any kind. Events may be reported in another order than they
-// were stored.
+// Stored applies a durable event of any kind. The order of reports may differ from that of storing.
 func (x *Index) Stored(ev graspsync.Event) Change {
 	return x.change(func() Change { return x.apply(x.storing(ev), false) })
 }
 
-// Contain runs f and recovers a panic. The event that caused it is not followed before the next
-// scan.
+// Contain runs f and recovers a panic. Its event is not followed before the next scan.
 func (x *Index) Contain(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -210,8 +207,8 @@ func (x *Index) renew(names map[string]struct{}) {
 	}
 }
 
-// TakeNews returns the identifiers whose announcements have changed since the last call. tooMany:
-// the list was dropped.
+// TakeNews returns the identifiers whose announcements have changed since the last call, or
+// tooMany.
 func (x *Index) TakeNews() (names map[string]struct{}, tooMany bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -289,8 +286,7 @@ func (x *Index) ListedBy(ev graspsync.Event) *nip34.Announcement {
 	return a
 }
 
-// asBefore keeps the known state of a repository after a panic of the Policy. The next scan calls
-// it again.
+// asBefore keeps the known state of a repository after a panic of the Policy until the next scan.
 func asBefore(ref graspsync.RepoRef) update {
 	return func(t *tables, c *Change) {
 		t.doubted, c.Broken = true, true

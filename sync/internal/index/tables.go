@@ -109,8 +109,8 @@ type repoEntry struct {
 	newest graspsync.EventKey // of its newest announcement; zero: none
 	stored *nip34.Announcement
 	ann    *nip34.Announcement // nil: not hosted
-	// stored only because a maintainer list names its author. It is false for announcements that
-	// were stored before the first scan, and after the owner moved the repository away.
+	// stored only because a maintainer list names its author; false for announcements that were
+	// stored before the first scan, and after the owner moved the repository away
 	relative bool
 	roots    map[*rootEntry]struct{}
 	seen     uint32 // the last scan that has shown it
@@ -399,8 +399,8 @@ func cloneRef(ref graspsync.RepoRef) graspsync.RepoRef {
 	return ref
 }
 
-// maxDeletions is the maximum number of remembered deletions. They are needed because a slow hook of
-// the relay may report an event after its deletion. The daily scan corrects the rest.
+// maxDeletions is the maximum number of remembered deletions, for slow hooks of the relay. The
+// daily scan corrects the rest.
 const maxDeletions = 32_768
 
 // removed and replaced events that a scan ignores

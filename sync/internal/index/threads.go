@@ -21,8 +21,7 @@ import (
 const (
 	// distance of a reply from its root event or repository
 	MaxDepth = 8
-	// replies below one root event or repository. The newest are kept, because they receive more
-	// replies.
+	// replies below one root event or repository, the newest
 	maxOfBranch = 500
 	// about 100 MB; repository owners share them
 	maxDescendants = 100_000
@@ -32,8 +31,8 @@ const (
 	maxOrphans = 1_024
 )
 
-// threads contains the stored replies in hosted repositories. The content depends on the events
-// only, not on their order, unless a limit is reached.
+// threads contains the stored replies in hosted repositories. Without a reached limit it depends on
+// the events only, not on their order.
 type threads struct {
 	nodes        map[refKey]*node              // by id, and by address
 	children     map[refKey]map[*node]struct{} // nodes by the keys that they refer to, stored or not
@@ -111,8 +110,8 @@ func newThreads(roots map[graspsync.EventID]*rootEntry) *threads {
 	}
 }
 
-// replyOf returns a stored event as a reply, or nil if replies to it are not requested. Other
-// layers, deletions, reactions (NIP-25) and zaps (NIP-57) have none.
+// replyOf returns a stored event as a reply, or nil for events of other layers, deletions,
+// reactions (NIP-25) and zaps (NIP-57).
 func replyOf(ev graspsync.Event) *reply {
 	switch ev.Kind {
 	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindDeletion, graspsync.KindVanish, kindReaction, kindZap:
@@ -312,8 +311,8 @@ func (d *threads) reposBelow(at place) []graspsync.RepoRef {
 }
 
 // take puts a node into a place and returns the nodes below evicted nodes. A full branch evicts its
-// oldest node, a full table the oldest node of the owner with the most. If the node is itself the
-// oldest, fits is false.
+// oldest node, a full table the oldest node of the owner with the most. If that is the node itself,
+// fits is false.
 func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 	if b := d.branches[at.top]; len(b) >= d.mostOfBranch {
 		oldest := n

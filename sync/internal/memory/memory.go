@@ -1,6 +1,6 @@
 // Package memory stores the state of package sync that survives a restart: the health of relays and
-// hosts, learned limits, progress, and chunks of other data. Writes happen in the background, except
-// for health before a dial. [Memory.Load] returns only usable values.
+// hosts, learned limits, progress, and chunks of other data. Writes happen in the background,
+// except for health before a dial.
 package memory
 
 import (
@@ -60,8 +60,8 @@ type keptRecord struct {
 	Items        []byte
 }
 
-// mark is a newer mark for the Kept with identity Of. After a crash a mark must never apply to the
-// items of another time, so it is ignored if the Kept differs.
+// mark is a newer mark for the Kept with identity Of. It is ignored for another Kept, because after
+// a crash it must not apply to the items of another time.
 type mark struct {
 	At time.Time
 	Of uint64
@@ -112,9 +112,9 @@ type Loaded struct {
 	Salt []byte
 }
 
-// Load reads the stored state. It is called once, before all other methods. Unreadable values are
-// counted as dropped and removed, and expired values are removed. With an error, Load returns the
-// values read before it.
+// Load reads the stored state, once, before all other calls. Unreadable values are counted as
+// dropped and removed, and expired values are removed. With an error, it returns the values read
+// before it.
 func (m *Memory) Load(ctx context.Context) (l Loaded, err error) {
 	l = Loaded{
 		Health:  make(map[graspsync.RelayURL]health.Record),
@@ -253,7 +253,6 @@ func (m *Memory) loadChunk(l *Loaded, name string, value []byte) error {
 }
 
 // Run writes changes until ctx ends. Changes queued at that time are lost, so call Flush before.
-// Run must be called once, unless the Memory has no store.
 func (m *Memory) Run(ctx context.Context) { m.buffer.Run(ctx) }
 
 // Flush blocks until all earlier changes are durable. The error lists failed writes.
@@ -327,8 +326,7 @@ func (m *Memory) NothingKept(u graspsync.RelayURL) {
 	m.remove(keptPrefix + u.String())
 }
 
-// Marks queues newer marks for the last values of Kept. Each call replaces all earlier marks. A
-// relay without a mark falls back to the mark in its Kept.
+// Marks queues newer marks for the last values of Kept, instead of all earlier marks.
 func (m *Memory) Marks(all iter.Seq2[graspsync.RelayURL, time.Time]) {
 	marks := make(map[graspsync.RelayURL]mark)
 	m.mu.Lock()
@@ -349,9 +347,8 @@ func (m *Memory) Forget(u graspsync.RelayURL) {
 	m.remove(learnedPrefix + u.String())
 }
 
-// SaveChunks queues chunks under a name without a slash, at most 10,000, and blocks until they are
-// durable. A nil chunk is not kept. Only chunks that have changed are written. With an error a
-// chunk may not be durable.
+// SaveChunks queues at most 10,000 chunks under a name without a slash, and blocks until they are
+// durable. A nil chunk is removed. Only changed chunks are written.
 func (m *Memory) SaveChunks(ctx context.Context, name string, chunks [][]byte) error {
 	if m.store == nil {
 		return nil

@@ -59,8 +59,8 @@ func (r *RejectedIndex) Export() [][]byte {
 	return out
 }
 
-// Restore adds the entries that Export returned. It is called before any other method. A chunk that
-// cannot be read is skipped, and the error of one such chunk is returned.
+// Restore adds the entries that Export returned, before any other call. It skips unreadable chunks
+// and returns the error of one.
 func (r *RejectedIndex) Restore(chunks [][]byte) (d Dropped, err error) {
 	var all []record
 	for _, c := range chunks {

@@ -20,7 +20,7 @@ import (
 
 const (
 	// linksPerEntry is the maximum average number of dependencies per event. A deletion may have
-	// thousands, most events have one or two.
+	// thousands.
 	linksPerEntry = 16
 )
 
@@ -28,9 +28,8 @@ const (
 // its event was verified, so a forged copy cannot hide the real event.
 //
 // Ids are kept for days with their dependencies, and whole events as [PendingEvent] while there is
-// room. When a dependency arrives, whole events are judged again. The other ids become wanted and
-// are requested again. Relay hosts share the limits, see [limit.Table]. A RejectedIndex is safe for
-// concurrent use.
+// room. When a dependency arrives, whole events are judged again, and the other ids become wanted.
+// Relay hosts share the limits, see [limit.Table]. A RejectedIndex is safe for concurrent use.
 type RejectedIndex struct {
 	cfg  Config       // read-only
 	seed maphash.Seed // selects the chunk of an id; read-only
@@ -91,23 +90,22 @@ type PendingEvent struct {
 
 const (
 	// laterFirst is the time until an id without room is requested again. It doubles with each
-	// request and each return without room, up to laterMost.
+	// request and each return without room.
 	laterFirst = time.Hour
 	laterMost  = 20 * time.Hour
-	// unsavedFirst and unsavedMost are the same for an id that could not be saved.
+	// The same for an id that could not be saved.
 	unsavedFirst = time.Minute
 	unsavedMost  = 4 * time.Hour
 	// laterAgain is the time until an event without room is judged again, unless room is freed
-	// earlier. unsavedAgain is the time until an event is saved again. It doubles up to four times
-	// laterAgain.
+	// earlier, unsavedAgain until an event is saved again, doubling up to four times laterAgain.
 	laterAgain   = time.Minute
 	unsavedAgain = time.Second
-	// laterWhole is the maximum number of times that an evicted held event is kept whole. Without
-	// it events without room would evict each other forever.
+	// After laterWhole evictions a held event is not kept whole. Otherwise events without room
+	// would evict each other forever.
 	laterWhole = 4
-	// maxTries is the maximum number of requests by id. The relay then no longer has the event, but
-	// a pass may fetch it from another relay. An event that arrives and cannot be saved is
-	// requested at least maxTries-mostWait more times.
+	// maxTries is the maximum number of requests by id. A pass may fetch the event from another
+	// relay. An event that arrives and cannot be saved is requested at least maxTries-mostWait more
+	// times.
 	maxTries = 14
 	mostWait = 9
 )
@@ -289,9 +287,8 @@ func (r *RejectedIndex) old(e *entry, now time.Time) bool {
 	return !e.unsaved && now.Unix()-e.seen > int64(r.cfg.KeepFor/time.Second)
 }
 
-// due reports whether the id of an event that had no room or could not be saved must be requested
-// again. It is false for a whole event, which is judged again instead. An unsaved event is due
-// early if it was seen before works.
+// due reports whether the id of an event without room or unsaved must be requested again. It is
+// false for a whole event. An unsaved event is due early if it was seen before works.
 func (e *entry) due(now, works time.Time) bool {
 	return e.tries > 0 && e.event == nil && (now.Unix()-e.seen >= int64(e.wait()/time.Second) || e.unsaved && e.seen < works.Unix())
 }
@@ -329,8 +326,8 @@ func (r *RejectedIndex) Forget(id graspsync.EventID) {
 	}
 }
 
-// Arrived returns the entries that depend on any of the keys and makes them wanted. whole are the
-// whole events in arrival order. ask are the other ids by relay.
+// Arrived returns the entries that depend on any of the keys and makes them wanted: the whole
+// events in arrival order, and the other ids by relay.
 func (r *RejectedIndex) Arrived(keys []Key) (whole []*PendingEvent, ask map[graspsync.RelayURL][]graspsync.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -353,8 +350,7 @@ func (r *RejectedIndex) Arrived(keys []Key) (whole []*PendingEvent, ask map[gras
 	return whole, ask
 }
 
-// arrivedAtOnce is the number of keys looked up under one lock. A scan may find as many keys as
-// there are repositories and root events.
+// arrivedAtOnce is the number of keys looked up under one lock.
 const arrivedAtOnce = 256
 
 func (r *RejectedIndex) waitingFor(k Key) (all []*entry) {
@@ -394,9 +390,9 @@ func (r *RejectedIndex) Wanted() (ask map[graspsync.RelayURL][]graspsync.EventID
 	return ask
 }
 
-// InTurn returns about most due events that had no room or could not be saved, of all relay hosts in
-// turn. An event without room is due early if it was judged before freed, an unsaved event if it was
-// tried before works. The events stay in the index until the next call about them.
+// InTurn returns about most due events without room or unsaved, of all relay hosts in turn. An
+// event without room is due early if it was judged before freed, an unsaved event if it was tried
+// before works. The events stay in the index until the next call about them.
 func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*PendingEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -536,8 +532,8 @@ func sortPending(whole []*PendingEvent) {
 	slices.SortFunc(whole, func(a, b *PendingEvent) int { return cmp.Compare(a.seq, b.seq) })
 }
 
-// Anything returns all whole events with dependencies and makes the other ids wanted. It is called
-// if the arrived dependencies are unknown.
+// Anything returns all whole events with dependencies and makes the other ids wanted, if the
+// arrived dependencies are unknown.
 func (r *RejectedIndex) Anything() (whole []*PendingEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -554,11 +550,11 @@ func (r *RejectedIndex) Anything() (whole []*PendingEvent) {
 	return whole
 }
 
-// Whole returns the numbers of whole events that wait for a dependency, and of others.
-func (r *RejectedIndex) Whole() (waiting, others int) {
+// Waiting returns the number of whole events that wait for a dependency.
+func (r *RejectedIndex) Waiting() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.events[waits].Len(), r.events[later].Len()
+	return r.events[waits].Len()
 }
 
 // Len returns the number of ids.
@@ -568,9 +564,9 @@ func (r *RejectedIndex) Len() int {
 	return r.ids.Len()
 }
 
-// EventKeys returns the keys of the known events that match a filter. For a filter with only kinds and times it
-// compares all ids, else the whole events. Tags are matched outside the lock because every incoming
-// event waits for it.
+// EventKeys returns the keys of the known events that match a filter. For a filter with only kinds
+// and times it compares all ids, else the whole events. Tags are matched outside the lock, for
+// which every incoming event waits.
 func (r *RejectedIndex) EventKeys(f nostr.Filter) (out []graspsync.EventKey) {
 	if f.IDs == nil && f.Authors == nil && len(f.Tags) == 0 {
 		return r.keysByKind(f)
