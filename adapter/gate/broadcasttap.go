@@ -28,8 +28,7 @@ type broadcastTap struct {
 	isOpen bool       // guarded by mu
 }
 
-// tapKey is the context key of the *broadcastTap of a request.
-type tapKey struct{}
+type tapKey struct{} // of the *broadcastTap of a request
 
 func (e *broadcastTap) addHooks() {
 	e.relay.OnConnect = append(e.relay.OnConnect, func(ctx context.Context) {

@@ -22,7 +22,6 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// conn is a client's connection with its connection to the relay.
 type conn struct {
 	g         *Gate
 	who       limit.Stranger
@@ -264,7 +263,7 @@ func (c *conn) refusesAuth(e *nostr.Event) string {
 func (c *conn) asks(r request, room func()) error {
 	s := &sub{label: r.label, name: r.name}
 	units, filters := 1, max(1, len(r.filters))
-	ctx := c.relayCtx
+	var ctx context.Context
 	c.closeSub(c.requests.find(r))
 	switch r.label {
 	case labelReq:
@@ -273,8 +272,8 @@ func (c *conn) asks(r request, room func()) error {
 			units += weight(f)
 		}
 		if c.viaTap {
-			filters = 1 // they are queried one after the other
-			ctx, s.stop = context.WithCancel(asker.For(ctx, c.who, func() { c.end(errSlow) }))
+			filters = 1
+			ctx, s.stop = context.WithCancel(asker.For(c.relayCtx, c.who, func() { c.end(errSlow) }))
 		}
 	case labelNegOpen:
 		s.timer = time.AfterFunc(answerBy, func() { c.closeSub(s) })

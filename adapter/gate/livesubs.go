@@ -9,7 +9,6 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// liveSubs is the open subscriptions and reconciliations of all clients.
 type liveSubs struct {
 	mu         sync.RWMutex
 	subs, negs *limit.Table[*sub, *conn] // guarded by mu
@@ -111,7 +110,6 @@ func newLiveEvent(e *nostr.Event) *liveEvent {
 	return p
 }
 
-// matches compares the event with a sorted filter.
 func (p *liveEvent) matches(f nostr.Filter) bool {
 	for tag, values := range f.Tags {
 		if values != nil && !intersects(values, p.values[tag]) {
@@ -132,7 +130,6 @@ func hasOrNil[E string | int](list []E, v E) bool {
 	return found
 }
 
-// intersects reports whether two sorted lists have a common value.
 func intersects(a, b []string) bool {
 	if len(a) > len(b) {
 		a, b = b, a

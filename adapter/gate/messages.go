@@ -223,7 +223,6 @@ func (r *request) readEvent(message []byte, part json.RawMessage, maxContent int
 	return okMessage(id, false, reason)
 }
 
-// messageStart matches the label and name of a message that is not JSON.
 var messageStart = regexp.MustCompile(`^\s*\[\s*"([A-Z-]+)"\s*,\s*("(?:[^"\\]|\\.)*")?`)
 
 // unreadable answers an invalid message as the request that it begins as.
@@ -322,7 +321,6 @@ func encodeMessage(label string, parts ...json.RawMessage) []byte {
 	return append(b, ']')
 }
 
-// answer is a message of the relay.
 type answer struct {
 	label  string
 	number uint64 // zero: no subscription

@@ -76,11 +76,10 @@ func (t *openRequests) addEvent(p *pending) {
 	t.events = append(t.events, p)
 }
 
-// open numbers a subscription. It returns false if the subscription was evicted before.
 func (t *openRequests) open(s *sub, p *pending) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s.closed {
+	if s.closed { // evicted
 		return false
 	}
 	t.number++
@@ -92,7 +91,6 @@ func (t *openRequests) open(s *sub, p *pending) bool {
 	return true
 }
 
-// continueNeg returns the reconciliation of one more message, or nil.
 func (t *openRequests) continueNeg(r request, p *pending) *sub {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +126,6 @@ func (t *openRequests) removeName(s *sub) {
 	}
 }
 
-// waits reports whether the client still waits for the answer of a subscription.
 func (t *openRequests) waits(number uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,7 +154,7 @@ func (t *openRequests) applyAnswer(message []byte) (v outcome) {
 	}
 	s := t.byNumber[a.number]
 	if s == nil {
-		return v // the client has closed it
+		return v
 	}
 	if !s.closed {
 		v.send = a.as(s.name)

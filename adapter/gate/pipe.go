@@ -44,8 +44,7 @@ func (g *Gate) dial(ctx context.Context, r *http.Request) (*websocket.Conn, *htt
 
 var websocketHeaders = []string{"Connection", "Upgrade", "Sec-WebSocket-Version", "Sec-WebSocket-Key", "Sec-WebSocket-Extensions", "Sec-WebSocket-Protocol"}
 
-// pipeListener is a [net.Listener] that accepts one connection.
-type pipeListener struct{ net.Conn }
+type pipeListener struct{ net.Conn } // accepts one connection
 
 func (l *pipeListener) Accept() (net.Conn, error) {
 	conn := l.Conn

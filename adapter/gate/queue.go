@@ -103,7 +103,6 @@ func (q *queue) add(n int) {
 	}
 }
 
-// wake makes await check again.
 func (q *queue) wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -12,11 +12,9 @@ import (
 )
 
 const (
-	// headerTime is the maximum time for a request's header, idleTime for an unused connection.
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
-	// endingTime is the time for open requests at the end.
-	endingTime = 2 * time.Second
+	endingTime = 2 * time.Second // for open requests at the end
 )
 
 // ListenAndServe is [Serve] at an address such as "127.0.0.1:3334".

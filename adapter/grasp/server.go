@@ -125,8 +125,8 @@ func (s *Server) Handler() http.Handler { return s.Git(s.Relay()) }
 func (s *Server) Relay() http.Handler { return server.Named(s.identity, s.relay) }
 
 // Git serves the repositories and calls next for other requests. If the identity has paths, Git
-// serves only below them and removes the path for next, so a proxy must pass paths unchanged. Do
-// not put a ServeMux before Git, because it redirects unusual identifiers.
+// serves only below them and removes the path for next. Do not put a ServeMux before Git, because it
+// redirects unusual identifiers.
 func (s *Server) Git(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, asked *http.Request) {
 		site := s.parts.Git.Before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -179,7 +179,7 @@ func below(r *http.Request, path string) (*http.Request, bool) {
 // Sync returns the part that follows other relays.
 func (s *Server) Sync() *khatruadapter.Sync { return s.sync }
 
-// Gate returns the gate before the relay.
+// Gate returns the gate.
 func (s *Server) Gate() *gate.Gate { return s.gate }
 
 // Run blocks until ctx ends and returns the error that ended it.

@@ -24,15 +24,13 @@ func following(ctx context.Context) context.Context {
 	return context.WithValue(ctx, followingKey{}, true)
 }
 
-// isDeleteRequest reports whether khatru executes a published deletion, which it does before hooks
-// decide about it.
+// isDeleteRequest reports whether khatru executes a published deletion, before hooks decide about it.
 func isDeleteRequest(ctx context.Context) bool {
 	return khatru.IsInternalCall(ctx) && khatru.GetConnection(ctx) != nil
 }
 
-// isMisspelled reports whether khatru looks up deletions of a submitted event. khatru queries the
-// tags "#e" and "#a", which anybody can use to block events of others. Our RejectEvent hook finds
-// the valid deletions instead.
+// isMisspelled reports whether khatru looks up deletions of a submitted event. It queries the tags
+// "#e" and "#a", which anybody can use to block events of others.
 func (s *Sync) isMisspelled(ctx context.Context, f nostr.Filter) bool {
 	if s.core.Subscription(ctx) != "" || eventstore.IsNegentropySession(ctx) {
 		return false // a query of a client
@@ -160,7 +158,6 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 	return msg != "", msg
 }
 
-// The last hook decides.
 func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) (msg string, err error) {
 	ok, why := false, ""
 	for _, hook := range s.relay.OverwriteDeletionOutcome {
@@ -172,7 +169,7 @@ func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) 
 	return nostr.NormalizeOKMessage(why, "blocked"), nil
 }
 
-// bareD reports whether the first d tag of a replaceable event has no value.
+// bareD looks at the first d tag of a replaceable event.
 func bareD(e *nostr.Event) bool {
 	if nostr.IsRegularKind(e.Kind) {
 		return false

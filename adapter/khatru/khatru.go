@@ -26,9 +26,8 @@ type Config struct {
 	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own.
 	// AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// ApplyPolicyToClients applies the policy to published events too. Otherwise clients can store
-	// events that sync would refuse, and sync accepts events that refer to them. The client of a
-	// held event receives OK and a NOTICE.
+	// ApplyPolicyToClients applies the policy to published events too. Otherwise sync accepts events
+	// that refer to any event of a client. The client of a held event receives OK and a NOTICE.
 	ApplyPolicyToClients bool
 	// Free returns the free bytes on the disk of the backend; it is called at most once a second.
 	// Below MinFree no events are stored, except deletions (kinds 5 and 62) down to a quarter of it.
@@ -78,7 +77,6 @@ func Prepare(relay *khatru.Relay, backend eventstore.Store, identity nip34.Ident
 	return s, s.core.Manage()
 }
 
-// build does not change the relay.
 func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (_ *Sync, err error) {
 	switch {
 	case relay == nil:

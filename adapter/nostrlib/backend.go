@@ -20,8 +20,8 @@ import (
 	"github.com/graspsync/graspsync/internal/traits"
 )
 
-// backend makes a backend of nostrlib look like one of go-nostr's eventstore. It reads an answer to
-// its end first, because an open read transaction blocks writers.
+// backend makes a backend of nostrlib look like one of go-nostr. It reads an answer to its end first,
+// because an open read transaction blocks writers.
 type backend struct {
 	eventstore.Store
 	traits traits.Traits

@@ -42,7 +42,7 @@ func NewStore(db eventstore.Store, cfg Config) (*Store, error) {
 }
 
 // Query returns the newest events that match a client's filter: at most the limit of the filter,
-// most, PageSize and 8 MiB. Unlike the backend's QueryEvents it returns errors.
+// most, PageSize and 8 MiB.
 func (s *Store) Query(ctx context.Context, f nostr.Filter, most int) ([]nostr.Event, error) {
 	if f.LimitZero {
 		return nil, ctx.Err()
@@ -63,8 +63,7 @@ func (s *Store) Query(ctx context.Context, f nostr.Filter, most int) ([]nostr.Ev
 	return events, nil
 }
 
-// Reconciled returns time and id of every event that matches a filter, for NIP-77. It ignores the
-// limit.
+// Reconciled returns the keys of all events that match a filter without its limit, for NIP-77.
 func (s *Store) Reconciled(ctx context.Context, f nostr.Filter) (keys []graspsync.EventKey, err error) {
 	f.LimitZero = false
 	ch, err := s.Store.Query(goeventstore.SetNegentropy(ctx), FromFilter(f))

@@ -17,7 +17,6 @@ import (
 
 const mostExtra = 5_000
 
-// answer is the complete answer to a request or an event.
 type answer struct {
 	key string // subscription or event id
 	// events of a request, of which limit were requested
@@ -94,7 +93,6 @@ func (l *link) hasEnded() bool {
 	}
 }
 
-// read receives messages until the connection ends.
 func (l *link) read() {
 	m, err := l.conn.Receive(context.Background())
 	for err == nil {

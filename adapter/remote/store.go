@@ -33,13 +33,12 @@ var (
 
 // Config is the configuration of a [Store].
 type Config struct {
-	// Identity is the service of the relay, for requests to vanish (NIP-62).
+	// Identity is that of the relay, for requests to vanish (NIP-62).
 	Identity nip34.Identity
 
 	fixed constants
 }
 
-// constants are settings that only tests change.
 type constants struct {
 	timeout   time.Duration // of one request: a page, or the OK of an event
 	pageLimit int           // requested events per page
@@ -50,8 +49,7 @@ const (
 	publishing = 64 // events whose OK is awaited
 )
 
-// Store is a relay in another process. It is safe for concurrent use. It connects on the first
-// request and reconnects.
+// Store is a relay in another process. It is safe for concurrent use. It connects on demand.
 type Store struct {
 	// set by New, read-only
 	relay     graspsync.RelayURL
@@ -235,10 +233,8 @@ func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[grasp
 	}
 }
 
-// errStopped means that the consumer has stopped.
-var errStopped = errors.New("stopped")
+var errStopped = errors.New("stopped") // by the consumer
 
-// walk reads all pages. It returns false if the relay did not return all events.
 func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsync.Event) bool) (complete bool, err error) {
 	match := filters.Compile([]nostr.Filter{filter})
 	walk := filters.NewWalk(filter, filters.WalkStart{Limit: s.cfg.fixed.pageLimit, PageSize: s.cfg.fixed.pageLimit})

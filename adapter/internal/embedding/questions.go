@@ -20,8 +20,8 @@ const (
 	internalError = 1011
 )
 
-// Closed returns true and the message for clients after Close. A closed store would give an
-// incomplete answer that looks complete.
+// Closed returns true and the message for clients after Close, because the answer of a closed store
+// would look complete.
 func (c *Core) Closed() (bool, string) { return c.closed.Load(), MsgEnding }
 
 // Subscription returns the id of the answered subscription, or "".

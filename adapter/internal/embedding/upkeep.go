@@ -41,7 +41,7 @@ func NewUpkeep(env *Core, most int) *Upkeep {
 	return u
 }
 
-// Run works once a minute until ctx ends.
+// Run works until ctx ends.
 func (u *Upkeep) Run(ctx context.Context) {
 	tick := time.NewTicker(upkeepPeriod)
 	defer tick.Stop()
@@ -86,8 +86,8 @@ func (u *Upkeep) Track(e graspsync.Event) error {
 	return nil
 }
 
-// Submitted handles an event of a client after it was stored. It returns after the hooks for
-// removed events, so that the client receives OK later.
+// Submitted handles a stored event of a client. It returns after the hooks for removed events, so that
+// the client receives OK later.
 func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
 	ctx = context.WithoutCancel(ctx)
 	_ = u.Track(e)
@@ -137,7 +137,6 @@ func (u *Upkeep) each(ctx context.Context, f nostr.Filter, do func(graspsync.Eve
 	return nil
 }
 
-// removeExpired returns the first error. It tries events that it could not remove again.
 func (u *Upkeep) removeExpired(ctx context.Context) (first error) {
 	now := nostr.Now()
 	var ids []string

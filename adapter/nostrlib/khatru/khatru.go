@@ -75,7 +75,6 @@ func Prepare(relay *khatru.Relay, backend eventstore.Store, identity nip34.Ident
 	return s, s.core.Manage()
 }
 
-// build does not change the relay.
 func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (_ *Sync, err error) {
 	switch {
 	case relay == nil:
