@@ -218,7 +218,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"an owner yields to who has as much", "sync/internal/plan/dialer.go",
-		"	if o.connections < y.most {\n", "	if true {\n", "./sync/internal/plan", "TestPromiseP37_WhoYields", nil, "",
+		"	if y.connections[o] < y.most {\n", "	if true {\n", "./sync/internal/plan", "TestPromiseP37_WhoYields", nil, "",
 	},
 	{
 		"git outlives the process it works for", "purgatory/internal/gitrun/end_linux.go",
@@ -252,7 +252,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"who came first keeps later authors out", "sync/internal/plan/deletions.go",
-		"if i := dl.rng.IntN(most + dl.leftOut); i < most {", "if i := dl.rng.IntN(most + dl.leftOut); i < 0 {", "./sync/internal/plan", "TestPromiseP37_LaterAuthors", nil, "100 of them never",
+		"dl.authors[i] = a", "_ = a", "./sync/internal/plan", "TestPromiseP37_LaterAuthors", nil, "100 of them never",
 	},
 	{
 		"what had waited is let go of when it can not be saved", "sync/writer.go",
