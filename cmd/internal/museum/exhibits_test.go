@@ -218,7 +218,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"an owner yields to who has as much", "sync/internal/plan/dialer.go",
-		"	if y.connections[o] < y.most {\n", "	if true {\n", "./sync/internal/plan", "TestPromiseP37_WhoYields", nil, "",
+		"	if y.connections[o] < y.most {\n", "	if true {\n", "./sync/internal/plan", "TestPromiseP37_OwnersWithMostYieldTheirOwn", nil, "",
 	},
 	{
 		"git outlives the process it works for", "purgatory/internal/gitrun/end_linux.go",

@@ -399,6 +399,15 @@ func TestPromiseP37_WhoYields(t *testing.T) {
 	require.Len(t, m.dialed, 63, "the others take turns")
 }
 
+// Among owners with the most connections, each yields only its own.
+func TestPromiseP37_OwnersWithMostYieldTheirOwn(t *testing.T) {
+	a, b, first, second := new(dialOwner), new(dialOwner), new(relayState), new(relayState)
+	y := yieldChoice{connections: map[*dialOwner]int{a: 2, b: 2}, most: 2, own: map[*dialOwner]*relayState{a: second}, oldest: first}
+	require.Same(t, second, y.to(a))
+	require.Nil(t, y.to(b))
+	require.Same(t, first, y.to(new(dialOwner)))
+}
+
 // A relay without room in the table replaces the oldest relay of the owner with the most relays.
 // Connected relays stay. A relay counts for its owner with the fewest relays.
 func TestTableOfRelays(t *testing.T) {
