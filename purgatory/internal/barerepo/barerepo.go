@@ -106,8 +106,7 @@ func readLog(on Disk, path string) ([]byte, error) {
 	return log[:bytes.LastIndexByte(log, '\n')+1], err
 }
 
-// SyncRefs makes changes of refs and reflogs durable, because git does not sync folders. sync is
-// called once for each folder, from the innermost outwards.
+// SyncRefs makes changes of refs and reflogs durable, because git does not sync folders.
 func SyncRefs(dir string, names []nip34.RefName, sync func(folder string) error) error {
 	seen := make(map[string]bool)
 	var errs []error

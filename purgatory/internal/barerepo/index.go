@@ -11,8 +11,8 @@ import (
 	"sort"
 )
 
-// Index is an open index of a pack. It reads from the file, because indexes of large repositories
-// would not fit into memory several times. It is not safe for concurrent use.
+// Index is an open index of a pack. It reads from the file, because indexes may be large. It is not
+// safe for concurrent use.
 type Index struct {
 	file  *os.File
 	idLen int
@@ -30,8 +30,7 @@ const (
 // ErrIndex reports an invalid pack index.
 var ErrIndex = errors.New("not the index of a pack")
 
-// NearIDs is the number of ids per read. An id among a million is usually this near to its expected
-// position.
+// NearIDs is the number of ids per read.
 const NearIDs = 128
 
 // OpenIndex opens a pack index, version 2.

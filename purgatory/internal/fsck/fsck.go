@@ -1,7 +1,6 @@
-// Package fsck decides which faulty git objects are refused in a push or fetch: those that attack
-// or break a client's checkout. Plain git refuses none by default, and old repositories contain
-// thousands of objects with harmless faults in names, dates and messages. An operator may allow
-// each fault by name, like receive.fsck.<name>=ignore.
+// Package fsck refuses faulty git objects that attack or break a client's checkout. Plain git
+// refuses none by default, and old repositories contain thousands of harmless faults. An operator
+// may allow each fault by name, like receive.fsck.<name>=ignore.
 package fsck
 
 import (
@@ -93,8 +92,7 @@ func (r Rules) Index(git Git) error {
 		// Git also refuses faults that it cannot ignore: the two faults above, faults of later
 		// versions, and duplicate objects in a pack.
 		if _, err = git.Index(); err == nil {
-			// Only the objects of the pack are checked, because fsck would check the whole
-			// repository. A .gitmodules file of the repository counts as missing. An object name as
+			// Only the objects of the pack are checked. A .gitmodules file of the repository counts as missing. An object name as
 			// argument keeps git from checking refs.
 			err = git.Run(io.Discard, found, "fsck", "--no-dangling", "--no-reflogs", "--progress", "0")
 			var exit interface {

@@ -12,8 +12,8 @@ import (
 )
 
 // Operations reads and changes the repository in a folder, under its lock, except Quarantine and
-// DiskUsage. Objects that Missing, CopyObjects, ImportPacks or [Quarantine.Promote] found in a
-// repository or added to it are protected from garbage collection until Cleanup.
+// DiskUsage. Objects that a method found or added are protected from garbage collection until
+// Cleanup.
 type Operations interface {
 	// Stat returns the kinds of the ids that exist, complete or not. It is cheap.
 	Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error)
@@ -44,9 +44,8 @@ type Operations interface {
 	// Cleanup does the same, and ends the protection from garbage collection.
 	Cleanup(ctx context.Context, dir string) error
 	// Maintain repacks a repository and its refs if that is worth the cost, and deletes unnamed
-	// objects. It holds the lock only briefly. The repository is intact whenever Maintain ends. The
-	// error wraps purgatory.ErrInUse if the repository is already being maintained, or if an object
-	// to delete was needed in the meantime.
+	// objects. It holds the lock only briefly. The error wraps purgatory.ErrInUse if the repository
+	// is already being maintained, or if an object to delete is needed again.
 	Maintain(ctx context.Context, how Maintenance) (Maintained, error)
 }
 
@@ -70,8 +69,8 @@ type Maintenance struct {
 	// Keep returns objects that must stay with all that they need: those that maintainers' events
 	// name. It is called with and without the lock.
 	Keep func(ctx context.Context) ([]nip34.ObjectID, error)
-	// Choose, if not nil, returns more such objects, of held events of strangers. It may be slow.
-	// It is called at most once, without the lock.
+	// Choose, if not nil, returns more such objects, of held events of strangers. It is called
+	// without the lock.
 	Choose func(ctx context.Context, dir string) ([]nip34.ObjectID, error)
 	// Grace is the time for which unnamed objects stay. Remember is the time for which an object
 	// counts as named after a ref pointed to it.
@@ -95,7 +94,7 @@ type Maintained struct {
 
 var (
 	// ErrInvalidRefs is wrapped if git refuses refs, because names exclude each other or a branch
-	// does not name a commit.
+	// names no commit.
 	ErrInvalidRefs = errors.New("git refuses these refs")
 	// ErrChanged is wrapped if another process has moved a ref. Nothing was changed.
 	ErrChanged = errors.New("ref was changed by somebody else")

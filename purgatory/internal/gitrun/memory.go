@@ -29,8 +29,7 @@ func NewMemory(total int64) *Memory {
 	return m
 }
 
-// Packs estimates, from file sizes, the number of objects of a repository, and the memory to unpack
-// a large object with its delta base.
+// Packs estimates the number of objects of a repository, and the memory to unpack a large one.
 func Packs(dir string) (objects, unpacked int64) {
 	files, _ := os.ReadDir(filepath.Join(dir, "objects", "pack")) // git cannot read an unreadable folder either
 	for _, f := range files {

@@ -60,8 +60,8 @@ type Entry struct {
 	Soft bool
 	// From is the relay host that sent the event, or empty for an event of a client.
 	From string
-	// For is the key that lists the author of a Relative, in whose share it counts, or the author
-	// if the Relative replaces the author's held announcement.
+	// For is the key that lists the author of a Relative, or the author if the Relative replaces
+	// the author's held announcement.
 	For graspsync.PubKey
 }
 

@@ -134,8 +134,8 @@ func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) 
 	return nip34.SHA1, false
 }
 
-// Sources returns at most most repositories that may have missing objects of r, those of
-// members first, then those with a common member or pull request.
+// Sources returns at most most repositories that may have missing objects of r, those of members
+// first.
 func (g *Group) Sources(r *Repository, most int, shuffle func([]graspsync.RepoRef)) (out []graspsync.RepoRef) {
 	var others []graspsync.RepoRef
 	for ref := range g.Ours() {
@@ -196,8 +196,8 @@ func (g *Group) Authorized(r *Repository) *nip34.State {
 }
 
 // Authoritative returns the state that decides about the refs: the newest one that is stored, or
-// held and complete. It returns nil if a stored one is incomplete. A state without refs does not
-// decide for a repository that is not served.
+// held and complete, or nil if a stored one is incomplete. A state without refs does not decide for
+// a repository that is not served.
 func (g *Group) Authoritative(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
 	for _, h := range g.States {

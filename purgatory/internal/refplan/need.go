@@ -31,8 +31,7 @@ type Clones struct {
 	Now    time.Time                       // determines the rotation
 }
 
-// mostOwn and mostStrangers times Clones.Most are the maximum numbers of clone URLs of all
-// members and of all pull requests.
+// mostOwn and mostStrangers times Clones.Most are the maximum numbers of clone URLs.
 const mostOwn = 4
 
 const mostStrangers = 16

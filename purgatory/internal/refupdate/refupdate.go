@@ -104,7 +104,7 @@ func (m *Updater) Enter(ctx context.Context, ref graspsync.RepoRef, patience tim
 }
 
 // Move changes refs. It writes a journal first, because git may leave a partial transaction if it
-// is killed. An older journal is repaired first, so that it is not overwritten.
+// is killed.
 func (m *Updater) Move(ctx context.Context, ref graspsync.RepoRef, dir string, now refplan.Refs, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.Mend(ctx, ref, dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
@@ -174,8 +174,8 @@ func (m *Updater) Doubts(ref graspsync.RepoRef) bool {
 	return exists
 }
 
-// Mend repairs a repository with a journal: it removes stale locks, undoes a partial transaction,
-// and deletes the journal. The next release moves the refs again.
+// Mend removes stale locks, undoes a partial transaction, and deletes the journal. The next release
+// moves the refs again.
 func (m *Updater) Mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
 	j, exists := m.journal(ref)
 	if !exists {

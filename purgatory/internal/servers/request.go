@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Request is for objects of states or for objects that only pull requests name, because anyone can
-// write a pull request and a server refuses the whole request for one missing object.
+// Request is for objects of states or of pull requests, because a server refuses the whole request
+// for one missing object.
 type Request struct {
 	Repo     graspsync.RepoRef
 	From     graspsync.CloneURL
@@ -172,10 +172,9 @@ func (q Request) Beyond(asked Request) bool {
 	return slices.ContainsFunc(q.IDs, func(id nip34.ObjectID) bool { return !slices.Contains(asked.IDs, id) })
 }
 
-// learn records a reply. A server that lacks the objects is asked again after doubling waits, or
-// for others. After a reply beyond a limit, half of the objects is requested. If it was one object,
-// the wait is 24 h for the server or, if its pull request has no room, for this object, or minutes
-// if the time limit was exceeded.
+// learn records a reply. A server that lacks the objects is asked again after doubling waits. After a
+// reply beyond a limit, half of the objects is requested. If it was one object, the wait is 24 h for
+// the server or, if its pull request has no room, for this object, or minutes after a time limit.
 func (h *repoFetches) learn(now time.Time, wait time.Duration, q Request, seen Reply) {
 	l, _ := h.lackOf(q.key())
 	if l.hash != q.hash || l.whatever {

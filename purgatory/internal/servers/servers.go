@@ -30,8 +30,7 @@ const (
 	lackMost = 10 * time.Minute
 	// maxLacks is the maximum number of lacks of a repository in memory, savedLacks on the disk.
 	maxLacks, savedLacks = 1000, 64
-	// keepDelay is short, because the record charges the maximum size of a request until its end is
-	// on the disk.
+	// keepDelay is short, because a record charges the maximum until the end of a request is on disk.
 	keepDelay  = time.Second
 	keepSweep  = time.Hour       // period of the search for empty records
 	lastWords  = 2 * time.Second // maximum time of the last write

@@ -96,7 +96,7 @@ type PastDomain struct {
 }
 
 // Restore loads the records of an earlier process before the first Step, so that a restart causes
-// no earlier requests. Times in the future are corrected, because the clock may have been set back.
+// no earlier requests. The clock may have been set back.
 func (q *SyncQueue) Restore(now time.Time, repos []PastRepo, domains []PastDomain) {
 	for _, r := range repos {
 		q.past[r.Repo] = backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, q.cfg.MaxBackoff)

@@ -70,9 +70,8 @@ type Effect interface{ effect() }
 
 // The effects of a Step.
 type (
-	// Fetch requests the missing objects from a URL. The caller answers with Fetched. The values
-	// for Restore are the number of incomplete attempts including this one, the wait after it, and
-	// the requests to the domain in the last 60 s including this one.
+	// Fetch requests the missing objects from a URL. The caller answers with Fetched. Attempt and
+	// Recent (requests to the domain in 60 s) include this one, for Restore.
 	Fetch struct {
 		ID      RequestID
 		Repo    graspsync.RepoRef

@@ -23,14 +23,13 @@ const (
 
 	secondAfter = 30 * time.Second
 	// A request older than slowAfter with fewer than slowRate bytes per second, or older than
-	// silentAfter without any byte, is stopped while another owner waits or, if only pull requests
-	// name its URL, another such URL. The URL then pauses for stopMin, doubling to stopMax.
+	// silentAfter without any byte, is stopped while another owner or pull request waits. The URL
+	// then pauses for stopMin, doubling to stopMax.
 	slowAfter        = time.Minute
 	silentAfter      = 10 * time.Second
 	slowRate         = 64 << 10
 	stopMin, stopMax = 2 * time.Minute, 32 * time.Minute
-	// maxFurther is the maximum number of extra requests of one attempt to a server, because
-	// objects of states and of pull requests need separate requests.
+	// maxFurther is the maximum number of extra requests of one attempt to a server.
 	maxFurther = 3
 )
 
@@ -364,8 +363,7 @@ func (e *entry) enqueue(u graspsync.CloneURL) {
 	}
 }
 
-// nextOwn returns the member's URL that an attempt asks next, on another host than notHost. URLs
-// that cannot be asked now are skipped or queued.
+// nextOwn returns the member's URL that an attempt asks next, on another host than notHost.
 func (q *SyncQueue) nextOwn(now time.Time, e *entry, notHost string) (u graspsync.CloneURL, found bool) {
 	for {
 		u, found = q.untried(e, notHost)
@@ -475,8 +473,7 @@ func (q *SyncQueue) endAttempt(now time.Time, e *entry) {
 	q.wakeAt(next)
 }
 
-// backoff depends only on the arguments and the seed, so that equal inputs have equal effects in
-// any order.
+// backoff depends only on the arguments and the seed.
 func (q *SyncQueue) backoff(repo graspsync.RepoRef, n int) time.Duration {
 	jitter := 0.0
 	if q.cfg.Seed != 0 {
@@ -591,8 +588,7 @@ func (q *SyncQueue) isAsking(e *entry, u graspsync.CloneURL) bool {
 }
 
 // sharedUntil returns a later time for URL u if it is being asked for another repository with the
-// same identifier, which shares the objects. The wait is at most slowAfter, because anyone can list
-// a URL of others.
+// same identifier, which shares the objects. It is at most slowAfter later.
 func (q *SyncQueue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (until time.Time) {
 	for _, r := range q.requests {
 		at := r.at.Add(slowAfter)
