@@ -170,8 +170,6 @@ func each[T any](ctx context.Context, items <-chan T, do func(ctx context.Contex
 	}
 }
 
-// ownedBy surveys the repositories of the author of a deletion, which may concern an announcement
-// or a state.
 func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -194,7 +192,7 @@ func (p *Purgatory) inService(ctx context.Context) (map[graspsync.RepoRef]bool, 
 }
 
 // departures are the repositories that stay until the operator confirms their removal. A restart
-// decides again which they are.
+// decides again.
 type departures struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -207,8 +205,7 @@ type departures struct {
 // of all. After a start it is 0, because their announcements may have been lost before.
 const departuresLeast = 1
 
-// keep replaces the kept repositories. begins reports whether there were none before, ends whether
-// there are none any more.
+// keep replaces the kept repositories.
 func (d *departures) keep(refs map[graspsync.RepoRef]bool, of int) (begins, ends bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -39,19 +39,18 @@ type Config struct {
 
 // Times are the durations that operators may choose.
 type Times struct {
-	// Hold is the time for which an event is held for its git data. Signs of life extend the hold
-	// of an announcement, and servers that were not asked yet because of other requests extend any
-	// hold, to at most 24 h, or to Hold if Hold is longer. Defaults to 30 min.
+	// Hold is the time for which an event is held for its git data. States and pushes extend the
+	// hold of an announcement, and servers that wait for their turn extend any hold, to at most
+	// 24 h, or to Hold if Hold is longer. Defaults to 30 min.
 	Hold time.Duration
-	// Departed is the time for which the folder of a retired repository is kept. If it is announced
-	// again in this time, it is restored. Defaults to 7 days.
+	// Departed is the time for which a retired repository is kept, in case it is announced again.
+	// Defaults to 7 days.
 	Departed time.Duration
 	// Backoff is the wait after the first attempt that left data missing. The wait doubles up to 6
 	// times Backoff, but at least to 2 min. Defaults to 20 s.
 	Backoff time.Duration
 	// Grace is the time for which objects stay that no ref, no reflog entry (kept for 30 days) and
-	// no held event names. A short Grace may delete an object before the event that names it
-	// arrives. Defaults to 14 days.
+	// no held event names, because an event may still arrive. Defaults to 14 days.
 	Grace time.Duration
 }
 
@@ -61,12 +60,9 @@ type constants struct {
 	// UserDelay and SyncDelay are the times before the first fetch for an event of a client, whose
 	// push usually follows, and of sync, so that events which arrive together share a fetch.
 	UserDelay, SyncDelay time.Duration
-	// FetchTimeout exceeds the limit of the GitFetcher, whose error names the cause. Package
-	// gitfetch allows 5 h per GiB.
+	// FetchTimeout exceeds the limit of the GitFetcher, whose error names the cause.
 	FetchTimeout time.Duration
-	// MaxFetch is the number of bytes charged for a fetch that a crash cut short. If it is too
-	// small, a crash loop fetches more than a day allows. If it is too large, a few crashes use up a
-	// day.
+	// MaxFetch is the number of bytes charged for a fetch that a crash cut short.
 	MaxFetch      int64
 	MaxBackoff    time.Duration // longest wait between two attempts
 	SoftExpiry    time.Duration // a state event revives an announcement for this time
@@ -76,8 +72,7 @@ type constants struct {
 	MaxKept       int // records of git servers, and of repositories; those of fetches in flight are always kept
 	MaxClones     int // used clone URLs of an announcement or pull request; the rest is counted
 	MaxReleases   int // concurrent releases, at most half of them of one owner
-	// MaxRepositories is the maximum number of repositories released by one survey. Owners of held
-	// events come first, the others in random order.
+	// MaxRepositories is the maximum number of repositories released by one survey.
 	MaxRepositories int
 	// Timeout is the maximum time of a call of the Relay, of the Repositories, and of the GitFetcher
 	// except fetches.
@@ -89,22 +84,22 @@ type Limits struct {
 	// MaxEntries is the maximum number of held events. MaxBytes is the maximum of their estimated
 	// size in memory. Defaults to 10,000 and 64 MiB.
 	//
-	// Announcements and states count for their author. Pull requests count for the relay host that
-	// sent them, or for all clients together. If there is no room, the oldest event of the stranger
-	// with the most events is evicted, softly expired announcements first. If each stranger has one
-	// event, the new one is refused. Evicted events may be submitted again.
+	// Announcements and states count for their author, pull requests for the relay host that sent
+	// them, or for all clients together. If there is no room, the oldest event of the stranger with
+	// the most events is evicted, softly expired announcements first. If each stranger has one
+	// event, the new one is refused.
 	MaxEntries int
 	MaxBytes   int64
 	// MaxPullBytes is the maximum number of bytes in a repository that only pull requests of
-	// other keys than members need. If there is no room, the author with the most refs loses the oldest
-	// one. If each author has one ref, the new one is refused. The same number of bytes may arrive
-	// for pull requests between two prunes, which are due after half of them. Defaults to 1 GiB.
+	// non-members need. If there is no room, the author with the most refs loses the oldest one. If
+	// each author has one ref, the new one is refused. The same number of bytes may arrive for pull
+	// requests between two prunes. Defaults to 1 GiB.
 	MaxPullBytes int64
 	// MaxOwnerPullBytes is the maximum of such bytes in all repositories of an owner. As they fill
 	// up, MaxPullBytes of each shrinks in proportion. Defaults to no limit.
 	MaxOwnerPullBytes int64
-	// MaxFetchJobs is the maximum number of requests to git servers in flight. One owner has at most
-	// half of them. Other requests wait, round-robin by owner. Defaults to 10.
+	// MaxFetchJobs is the maximum number of requests to git servers in flight, half of them for one
+	// owner. Defaults to 10.
 	MaxFetchJobs int
 	// DomainLimit is the limit of requests to one server (host and port). Defaults to 5 concurrent
 	// requests and 30 in any 60 s. DomainLimits are exceptions, in which both numbers must be set.

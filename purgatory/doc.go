@@ -6,10 +6,9 @@
 // is held until its tip is. A held event is not served. It is on the disk before the client receives
 // an answer.
 //
-// When an event arrives, a survey finds the repositories in which it counts and what they lack. Then
-// a release is tried before any fetch, because the data may be in our repository or in one of a
-// related owner. Objects that are still missing are fetched from git
-// servers. The release is tried again after each fetch and each push.
+// A release is tried before any fetch, because the data may be in our repository or in one of a
+// related owner. Objects that are still missing are fetched from git servers. The release is tried
+// again after each fetch and each push.
 //
 //	p, err := purgatory.Open(ctx, relay, repositories, git, git, store, purgatory.Config{})
 //	...
@@ -48,20 +47,20 @@
 //
 // The newest state of a member decides, stored or held. If a push brings only a part of that
 // state, the pushed refs stay, and an older complete state decides about the others. Data that is
-// pushed before its event is staged outside of the repository. When the event arrives, the objects
-// that it names are imported.
+// pushed before its event is staged outside of the repository, and imported when the event arrives.
 //
 // A pull request is served as soon as one repository that it names has its ref. Until it expires,
-// the other repositories get the ref as well. The second hourly check removes refs of pull requests that are
-// neither held nor stored.
+// the other repositories get the ref as well. The hourly check removes refs of pull requests that
+// are neither held nor stored.
 //
 // # Inside
 //
-// intake.go receives events, and pending.go holds them. engine.go decides when to act. release.go
-// surveys the repositories of an event and releases it, as internal/refplan plans. What is missing
-// is queued (internal/syncqueue) and fetched by fetch.go. internal/servers records bytes, absent
-// objects and waits. internal/refupdate moves refs and owns the journal. remover.go ends holds and
-// removes repositories. checks.go finds lost repositories, and maintenance.go packs and prunes.
+// intake.go receives events, and pending.go holds them. engine.go decides when to act. A pull
+// request or push names its repositories. For a state or an announcement, survey.go finds them.
+// release.go and internal/refplan release a repository and find out what it lacks. internal/syncqueue
+// decides when which git server is asked, and fetch.go asks. internal/servers records bytes, absent
+// objects and waits. internal/refupdate moves refs. remover.go ends holds, checks.go finds lost
+// repositories, and maintenance.go packs and prunes.
 //
 // # Life cycle and concurrency
 //

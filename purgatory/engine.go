@@ -17,10 +17,10 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
 )
 
-// engine is the goroutine that decides when to survey, release, fetch and expire. Its workers do
-// the I/O.
+// engine is the goroutine that decides when to survey, release, fetch and expire.
 type engine struct {
-	queue    *syncqueue.SyncQueue
+	mu       sync.Mutex
+	queue    *syncqueue.SyncQueue // changed by the engine; guarded by mu
 	wg       sync.WaitGroup
 	surveys  *workqueue.Queue[string]
 	releases *workqueue.Queue[graspsync.RepoRef]
@@ -53,8 +53,6 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 	return e
 }
 
-// newQueues returns the queue of surveys, in order of arrival, because a survey runs no git, and
-// the queue of releases.
 func newQueues(p *Purgatory) (surveys *workqueue.Queue[string], releases *workqueue.Queue[graspsync.RepoRef]) {
 	n := int64(p.cfg.fixed.MaxReleases)
 	surveys = workqueue.New(limit.NewSlots(n, 1), func(identifier string) limit.Stranger { return limit.Stranger{ID: identifier} },
@@ -167,8 +165,18 @@ func (msg surveyRequest) handle(_ context.Context, e *engine) { e.survey(msg.ide
 
 func (msg releaseRequest) handle(_ context.Context, e *engine) { e.releases.Want(msg.ref, msg.why) }
 
-func (msg queueInquiry) handle(_ context.Context, e *engine) {
-	msg.answer <- e.queue.About(time.Now(), msg.ref)
+// about returns the state of a repository in the queue.
+func (e *engine) about(now time.Time, ref graspsync.RepoRef) syncqueue.About {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.queue.About(now, ref)
+}
+
+// owes reports whether a server of a repository waits for its turn since a time.
+func (e *engine) owes(now time.Time, ref graspsync.RepoRef, since time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.queue.Owes(now, ref, since)
 }
 
 func (msg fetchEnd) handle(ctx context.Context, e *engine) {
@@ -283,7 +291,10 @@ func (e *engine) queueFetch(ctx context.Context, now time.Time, ref graspsync.Re
 }
 
 func (e *engine) stepQueue(ctx context.Context, now time.Time, in syncqueue.Input) {
-	e.perform(ctx, e.queue.Step(now, in))
+	e.mu.Lock()
+	effects := e.queue.Step(now, in)
+	e.mu.Unlock()
+	e.perform(ctx, effects)
 }
 
 func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
@@ -324,7 +335,7 @@ func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 	for _, w := range e.p.pending.of(x.Repo) {
 		since = backoff.Later(since, w.Seen)
 	}
-	if x.Number < attemptsPerCheck || e.queue.Owes(time.Now(), x.Repo, since) {
+	if x.Number < attemptsPerCheck || e.owes(time.Now(), x.Repo, since) {
 		return
 	}
 	e.p.table.setHopeless(x.Repo, true)
@@ -355,9 +366,8 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 	}
 }
 
-// faultFor is the time for which a failure of our store, git or disk extends holds, in addition to
-// the wait for the next fetch. It is longer than the wait for the next release. An event older than
-// faultMost expires as usual.
+// faultFor is the time for which a failure of our store, git or disk extends holds. It exceeds the
+// wait for the next release. An event older than faultMost expires as usual.
 const (
 	faultFor  = 2 * workqueue.RetryMost
 	faultMost = 7 * 24 * time.Hour
@@ -372,7 +382,7 @@ func (e *engine) held(now time.Time, entry refplan.Entry) bool {
 
 // owed reports whether a server of an event was not asked yet because of other requests.
 func (e *engine) owed(now time.Time, entry refplan.Entry) bool {
-	return slices.ContainsFunc(e.p.pending.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
+	return slices.ContainsFunc(e.p.pending.needing(entry), func(ref graspsync.RepoRef) bool { return e.owes(now, ref, entry.Seen) })
 }
 
 // handle releases the repositories of an event that is still held, because they may be complete now.
@@ -480,11 +490,6 @@ type (
 		result releaseResult
 		err    error
 	}
-	// queueInquiry asks for the state of a repository in the queue. answer is buffered.
-	queueInquiry struct {
-		ref    graspsync.RepoRef
-		answer chan<- syncqueue.About
-	}
 	expiryEnd struct {
 		entry refplan.Entry
 		err   error
@@ -560,8 +565,7 @@ func (b *inbox) tell(item message) {
 	}
 }
 
-// anew reports whether missing data is fetched as if it were new. An event of sync is more urgent
-// than an event of a client, because a push usually follows the latter.
+// anew reports whether missing data is fetched as if it were new.
 func anew(why refplan.Reasons, n refplan.Need) (by syncqueue.Origin, anew bool) {
 	by = syncqueue.ByUser
 	because := func(byUser bool) {

@@ -54,7 +54,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 		if !errors.Is(err, ErrFull) {
 			end.fault = p.failedHere(ctx, x, err)
 		} else if ctx.Err() == nil {
-			p.report.warn(line{who: x.Repo.Owner.String(), what: "full"}, "nothing is fetched for a repository", x.Repo, x.URL, err)
+			p.report.log(slog.LevelWarn, line{who: x.Repo.Owner.String(), what: "full"}, "nothing is fetched for a repository", x.Repo, x.URL, err)
 		}
 		return end
 	}
@@ -68,7 +68,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 	if err != nil {
 		if ctx.Err() == nil {
 			p.report.drop("unsaved")
-			p.report.warn(line{what: "unsaved"}, "a request could not be saved, and is not made", x.Repo, x.URL, err)
+			p.report.log(slog.LevelWarn, line{what: "unsaved"}, "a request could not be saved, and is not made", x.Repo, x.URL, err)
 			end.fault = err
 		}
 		return end
@@ -155,14 +155,13 @@ func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(
 	p.report.log(level, line{who: seen.URL.HostPort().Host, what: "failed"}, "fetch failed", seen.Repo, seen.URL, seen.Err)
 }
 
-// failedHere logs a failure of ours and returns it, unless ctx has ended or the repository is gone.
 func (p *Purgatory) failedHere(ctx context.Context, x *request, err error) error {
 	if ctx.Err() != nil || errors.Is(err, ErrNoRepository) {
 		return nil //nolint:nilerr // nothing of ours has failed
 	}
 	p.report.drop("local_failure")
 	p.report.note(ofGit+" take", err)
-	p.report.warn(line{who: x.Repo.Owner.String(), what: "here"}, "git data can't be taken in", x.Repo, x.URL, err)
+	p.report.log(slog.LevelWarn, line{who: x.Repo.Owner.String(), what: "here"}, "git data can't be taken in", x.Repo, x.URL, err)
 	return err
 }
 
@@ -300,7 +299,6 @@ func newFetches() *fetches {
 	return &fetches{of: make(map[graspsync.RepoRef][]*request), taken: make(map[graspsync.RepoRef]struct{})}
 }
 
-// enter keeps a repository from being taken until leave is called, unless it is taken.
 func (f *fetches) enter(x *request) (leave func(), ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

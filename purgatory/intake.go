@@ -14,13 +14,9 @@ import (
 // Submit holds an event that the relay would accept, which is authorized, verified and not deleted.
 // After an error the event may or may not be held, and may be submitted again.
 //
-// A held event is on the disk. Submit waits for git only for events of clients, because a push
-// follows. It creates the repository of an announcement, and gives an empty repository the object
-// format of a state. Data for an event of a client is fetched after 3 min, for an event of sync
-// after 500 ms.
-//
-// If the table is full, an event of the stranger with the most events is evicted. Events of sync
-// also count for the relay host in src, because keys are free.
+// A held event is on the disk. For events of clients, Submit waits for git, because a push follows:
+// it creates the repository of an announcement, and gives an empty repository the object format of a
+// state. Data for an event of a client is fetched after 3 min, for an event of sync after 500 ms.
 func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsync.Source) (Answer, error) {
 	if ev.IsZero() {
 		return Answer{}, fmt.Errorf("submitting an event: %w: none", graspsync.ErrEvent)
@@ -138,18 +134,17 @@ func (p *Purgatory) countClones(e refplan.Entry) {
 		p.countListed(e.Announces)
 	case refplan.PullRequest:
 		p.report.dropSome("clones", p.cfg.beyond(e.Pull.Clones, e.Pull.DroppedClones))
-		p.report.unusable(e.Event, e.Pull.UnusableClones)
+		p.report.dropSome("clones_unusable", e.Pull.UnusableClones)
 	}
 }
 
 func (p *Purgatory) countListed(a *nip34.Announcement) {
 	p.report.dropSome("clones", p.cfg.beyond(a.Clones, a.DroppedClones))
-	p.report.unusable(a.Event, a.UnusableClones)
+	p.report.dropSome("clones_unusable", a.UnusableClones)
 }
 
-// judgeRelative decides about an announcement that does not list this service. If a served
-// announcement lists its author, it passes. If only held ones do, or if it replaces one, it is to
-// be held.
+// judgeRelative decides about an announcement that does not list this service. It passes if a served
+// announcement lists its author, and is held if only held ones do, or if it replaces one.
 func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer, error) {
 	a := e.Announces
 	w, err := p.listings(ctx, a.Ref.Identifier)
@@ -184,8 +179,6 @@ func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	}
 }
 
-// alive extends the holds of announcements that list the author of a new state, and revives softly
-// expired ones.
 func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	identifier := state.Repos[0].Identifier
 	entries := p.pending.named(identifier, ofClass(refplan.Announcement))
@@ -211,8 +204,7 @@ func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 }
 
 // Pushed reports that a push has brought data to a repository and moved refs. It is called after
-// the push has released the lock. The hourly check finds pushes that were not reported, and the
-// second one removes refs of pull requests that are neither held nor stored.
+// the push has released the lock. The hourly check finds pushes that were not reported.
 func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) {
 	p.Pushing(ref, refs)
 	p.maintenance.brought(ref)

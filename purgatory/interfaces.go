@@ -42,10 +42,9 @@ var (
 	ErrIncomplete = errors.New("the relay can't give everything")
 )
 
-// Repositories are the bare git repositories of this service. The embedder chooses their folders
-// and locks. All methods may be called concurrently. Data pushed for a pull request without event
-// is staged outside of the repository and reported by [Purgatory.Staged]. [Purgatory.Pushed]
-// reports all other data.
+// Repositories are the bare git repositories of this service. All methods may be called
+// concurrently. Data pushed for a pull request without event is staged outside of the repository and
+// reported by [Purgatory.Staged]. [Purgatory.Pushed] reports all other data.
 type Repositories interface {
 	// Lock locks a repository against pushes and purgatory, and returns its folder. The error wraps
 	// ErrNoRepository for a missing repository. unlock must be called once.
@@ -57,9 +56,9 @@ type Repositories interface {
 	// ends the sequence.
 	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
 	// Retire takes a repository out of service, durably. It waits for the lock, but not for
-	// readers. A repository without refs is deleted. Otherwise the folder is kept for a time, which
-	// kept reports, and Create restores it. If the time is zero, the folder is deleted, even if the
-	// repository was retired before. A missing repository is no error.
+	// readers. A repository without refs is deleted. Otherwise it is kept for a time, and Create
+	// restores it. If the time is zero, it is deleted, even if it was retired before. A missing
+	// repository is no error.
 	Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (kept bool, err error)
 
 	// Staged returns the uploads that clients pushed to a repository for an event. The lock may be
@@ -68,9 +67,8 @@ type Repositories interface {
 
 	// Reserve counts bytes that are about to be added to a repository. pulls is true if they are
 	// for pull requests only. Zero bytes ask whether there is any room. pullBytes returns the bytes
-	// of strangers' pull requests in the repositories of an owner, which do not count for the
-	// owner. It is fast, and must not be called after Reserve has returned. The error wraps ErrFull
-	// if there is no room. The lock may be held.
+	// of strangers' pull requests, which do not count for the owner, and must not be called after
+	// Reserve has returned. The error wraps ErrFull if there is no room. The lock may be held.
 	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) error
 }
 
@@ -96,9 +94,8 @@ var (
 // fetchtest one without network.
 type GitFetcher interface {
 	// Fetch requests objects with the objects that they need from a clone URL, and adds them to a
-	// quarantine. Objects that the server lacks are left out. After an error the quarantine is
-	// unchanged. Calls for different quarantines are concurrent. Purgatory decides when a request
-	// is repeated.
+	// quarantine. Objects that the server lacks are left out. Calls are concurrent. Purgatory
+	// decides when a request is repeated.
 	Fetch(ctx context.Context, request FetchRequest) error
 }
 
@@ -109,10 +106,10 @@ type FetchRequest struct {
 	// Dir is the folder of the repository. It is not locked and must not be changed.
 	Dir string
 	// Quarantine is the folder for the objects, in the layout of the folder objects of a
-	// repository. It may contain objects of earlier requests. Fetch refuses objects with faults.
+	// repository. Fetch refuses objects with faults.
 	Quarantine string
-	// Received counts the received bytes. Fetch adds to it while they arrive, because a slow
-	// request is ended if others wait.
+	// Received counts the received bytes while they arrive, because a slow request is ended if
+	// others wait.
 	Received *atomic.Int64
 }
 
@@ -130,14 +127,14 @@ var (
 	// server for a day.
 	ErrLimit = errors.New("limit exceeded")
 	// ErrSlow is wrapped in addition to ErrLimit if the time limit was exceeded. The server is
-	// asked again after minutes, because our own connection may be the cause.
+	// asked again after minutes.
 	ErrSlow = errors.New("time limit exceeded")
 	// ErrBusy is wrapped, in a [BusyError], if a server asks for a pause.
 	ErrBusy = errors.New("server is busy")
 )
 
-// BusyError is an error of [GitFetcher].Fetch if a server asks for a pause. Its URLs are not
-// requested for this time, but for at least a minute and at most a day.
+// BusyError is an error of [GitFetcher].Fetch if a server asks for a pause, which is limited to
+// between a minute and a day.
 type BusyError struct{ After time.Duration }
 
 // Error returns a message with the pause.

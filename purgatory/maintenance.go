@@ -24,16 +24,14 @@ const (
 	upkeepPushes = 50
 	// upkeepMost is the maximum time for one repository.
 	upkeepMost = time.Hour
-	// upkeepRest is the maximum pause after a run, which is as long as the run, so that maintenance
-	// takes at most half of one processor.
+	// upkeepRest is the maximum pause after a run, which is otherwise as long as the run.
 	upkeepRest = time.Minute
 	// upkeepDisplaced is the time between two searches for displaced pull requests. After a prune,
 	// the next one waits upkeepShare times as long as the last one took.
 	upkeepDisplaced = time.Minute
 	upkeepShare     = 10
-	// crowdedGrace is the grace of unnamed objects while pull requests wait for room. Pushes hold
-	// the lock, fetches copy the objects that they need, and reflogs still name the owner's
-	// objects. Only clients that read evicted data are cut off.
+	// crowdedGrace is the grace of unnamed objects while pull requests wait for room. Only clients
+	// that read evicted data are cut off.
 	crowdedGrace = time.Minute
 	// maxUpkeep is the maximum number of due repositories.
 	maxUpkeep = 100_000
@@ -41,8 +39,7 @@ const (
 	rememberRefs = 30 * 24 * time.Hour
 )
 
-// maintenance holds the due repositories and the results. One repository is maintained at a time,
-// round-robin by owner.
+// maintenance holds the due repositories. One is maintained at a time, round-robin by owner.
 type maintenance struct {
 	report *report
 	table  *repoTable

@@ -154,8 +154,7 @@ func (p *pendingEvents) announcement(ref graspsync.RepoRef) (refplan.Entry, bool
 	return refplan.Entry{}, false
 }
 
-// announcements returns the announcements with an identifier, or nil. The list stays the same until
-// one of them changes.
+// announcements returns nil if there is none. The list stays the same until one of them changes.
 func (p *pendingEvents) announcements(identifier string) *nameList {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +201,7 @@ func (p *pendingEvents) knows(identifier string, who graspsync.PubKey) bool {
 	return p.known.Has(identifier, who)
 }
 
-// noteServed records that a pull request is stored, and returns the repositories that have its ref.
+// noteServed records a stored pull request, and returns the repositories that have its ref.
 func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -305,7 +304,6 @@ func strangerOf(e *refplan.Entry) limit.Stranger {
 	return limit.Stranger{ID: e.Owes().String()}
 }
 
-// put holds an event that is on the disk, unless a newer version is held or there is no room.
 func (p *pendingEvents) put(e refplan.Entry) (_ Answer, replaced, evicted []refplan.Entry) {
 	old := p.replacedBy(&e)
 	if old != nil && old.ID != e.ID && old.Version.Newer(e.Version) {
@@ -370,8 +368,6 @@ func (p *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
 	return backoff.Later(e.Deadline, backoff.Earlier(now.Add(p.cfg.Times.Hold), e.Seen.Add(p.cfg.fixed.MaxHold)))
 }
 
-// longest returns the hold of a new event. A relative is held as long as an announcement that lists
-// its author can be, and ends with the last of them.
 func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
 	if e.Class == refplan.Relative && e.For != e.Author {
 		return p.cfg.fixed.MaxHold + p.cfg.fixed.SoftExpiry
@@ -379,8 +375,7 @@ func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
 	return p.cfg.Times.Hold
 }
 
-// dated sets the times of an event. A new version of an announcement keeps the start of the hold,
-// and extends the hold.
+// dated sets the times of an event. A new version of an announcement extends the hold.
 func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 	e.Seen, e.Deadline = now, now.Add(p.longest(&e))
 	if old := p.replacedBy(&e); old != nil && e.Class == refplan.Announcement && old.Class == refplan.Announcement {
@@ -471,8 +466,7 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 	})
 }
 
-// rememberExpired returns the ids of evicted and lapsed records. The time of a record on the disk
-// may be wrong.
+// rememberExpired returns the ids of evicted and lapsed records.
 func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r expiredRecord) (forgotten []graspsync.EventID) {
 	r.Expires = steady(now, backoff.Earlier(r.Expires, now.Add(p.cfg.fixed.Remember)))
 	var owner limit.Stranger
@@ -508,8 +502,8 @@ func (p *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.Even
 	return p.keep.Delete(ctx, keys...)
 }
 
-// remember records that copies of an event from relays are ignored for a while, first on the disk.
-// A full disk is no error, because otherwise no hold could end and free space.
+// remember records that copies of an event from relays are ignored for a while. A full disk is no
+// error, because otherwise no hold could end and free space.
 func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, withdrawn bool) error {
 	now := time.Now()
 	r := expiredRecord{EventState: endingOf(e, EventCode(Expired.String()), ""), Expires: backoff.Saved(now.Add(p.cfg.fixed.Remember)), Withdrawn: withdrawn}
@@ -560,7 +554,6 @@ func (p *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
 	return nil
 }
 
-// nextDue returns the earliest time at which an event may be due, or false if it is unknown.
 func (p *pendingEvents) nextDue() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -730,8 +723,7 @@ func (p *pendingEvents) store(ctx context.Context, e refplan.Entry) error {
 	return nil
 }
 
-// save stores an event, once or again, and ends its hold. The error wraps ErrRefused if the relay
-// refuses it.
+// save stores an event, once or again, and ends its hold.
 func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.storing.Lock(ctx, e.ID)
 	if err != nil {
@@ -817,8 +809,8 @@ func (p *pendingEvents) status(e refplan.Entry) EntryStatus {
 }
 
 // admit writes an event to the disk and then holds it. The caller removes replaced and evicted
-// events from the disk, so that after a crash there may be one event too many, but never one too
-// few. If the event was held before, the returned entry has no times.
+// events from the disk afterwards, so that a crash loses none. If the event was held before, the
+// returned entry has no times.
 func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry) (_ refplan.Entry, answer Answer, replaced, evicted []refplan.Entry, err error) {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -858,8 +850,6 @@ func (p *pendingEvents) outlasting(ctx context.Context) (context.Context, contex
 	return context.WithTimeout(context.WithoutCancel(ctx), p.cfg.fixed.Timeout)
 }
 
-// removeEvicted removes an evicted event from the disk. The hourly check removes the refs of a pull
-// request.
 func (p *pendingEvents) removeEvicted(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
@@ -889,8 +879,7 @@ func (p *pendingEvents) releaseWithout(e refplan.Entry) {
 	}
 }
 
-// strike removes an event from the disk, unless it is held again. After a failure, the next start
-// does.
+// strike removes an event from the disk, unless it is held again. The next start also does.
 func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
@@ -926,8 +915,7 @@ func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error
 	return p.write(ctx, e)
 }
 
-// extendAnnouncement extends the hold of an announcement after a state, a push or a submission. Only
-// a submission revives a softly expired one.
+// extendAnnouncement extends the hold of an announcement. submitted revives a softly expired one.
 func (p *pendingEvents) extendAnnouncement(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
 	e, revived, changed := p.extendAt(time.Now(), ref, submitted)
 	if revived {
@@ -981,8 +969,8 @@ func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 	return refs
 }
 
-// fetchesFor reports whether a fetch of the data of an event started before its deadline. For an
-// announcement any fetch for its repository counts, because the holds of its states end with it.
+// fetchesFor reports whether a fetch of the data of an event, or of its repository, started before
+// its deadline.
 func (p *pendingEvents) fetchesFor(e refplan.Entry) bool {
 	return slices.ContainsFunc(p.needing(e), func(ref graspsync.RepoRef) bool {
 		return p.fetches.startedBefore(ref, e.Deadline)

@@ -24,9 +24,9 @@ const (
 	maxPullsOfRepo   = 5_000
 )
 
-// prUsage is the use of a repository by pull requests of non-members. Limits.MaxPullBytes bounds the
-// bytes of their refs, and the bytes that came for them since the last prune. An event whose ref was
-// removed stays stored. An event whose ref was refused stays held, and each release judges it again.
+// prUsage is the use of a repository by pull requests of non-members. Limits.MaxPullBytes bounds
+// bytes and came. An event whose ref was removed stays stored. An event whose ref was refused stays
+// held, and each release judges it again.
 type prUsage struct {
 	refs      *prRefs // nil: not measured. Only the holder of the lock of the repository uses it.
 	bytes     int64
@@ -103,9 +103,8 @@ func (p *Purgatory) planPulls(ctx context.Context, r *repository, pulls []*nip34
 	return nil
 }
 
-// put counts a new ref and returns the refs that make room for it: the oldest of its author if that
-// author has too many, and of the author with the most refs if there are too many refs or bytes. It
-// returns false if it would have to remove the only ref of an author.
+// put counts a new ref and returns the refs that make room for it: the oldest ones of its author or
+// of the author with the most refs. It returns false if each author has only one.
 func (s *prRefs) put(ref prRef, most int64) (gone []graspsync.EventID, ok bool) {
 	left := append(slices.Clone(s.counted), ref)
 	for {
@@ -217,8 +216,7 @@ func (p *Purgatory) weighObjects(ctx context.Context, r *repository, ids, but []
 	return bytes, err
 }
 
-// ration decides about the refs of held pull requests. If a branch or tag contains the commit, no
-// ref is needed.
+// ration decides about the refs of held pull requests. A merged commit needs no ref.
 func (p *Purgatory) ration(ctx context.Context, g *refplan.Group, r *repository) error {
 	r.Merged = make(map[graspsync.EventID]struct{})
 	sizes := make(map[graspsync.EventID]int64)
@@ -249,8 +247,7 @@ func (p *Purgatory) ration(ctx context.Context, g *refplan.Group, r *repository)
 }
 
 // AdmitPullRefs returns the pull requests whose refs a push of bytes may not create, each with a
-// reason for the client, and makes room for the others. The caller holds the lock of the repository
-// in dir, and calls it before git creates the refs.
+// reason for the client, and makes room for the others. The caller holds the lock of the repository.
 func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -343,8 +340,6 @@ func (p *Purgatory) makeAllPrunesDue() {
 	}
 }
 
-// notePrune records a prune that began after came bytes, and left left bytes of unnamed objects. It
-// reports whether there is more room.
 func (p *Purgatory) notePrune(ref graspsync.RepoRef, began time.Time, came, left int64) (more bool) {
 	p.table.changeUsage(ref, func(u *prUsage) {
 		was := u.came
@@ -357,9 +352,8 @@ func (p *Purgatory) notePrune(ref graspsync.RepoRef, began time.Time, came, left
 	return more
 }
 
-// mostPullBytes returns the maximum bytes of pull requests in a repository. It shrinks with the share of
-// MaxOwnerPullBytes that other repositories use, because strangers must not keep pull requests out
-// of all of them.
+// mostPullBytes returns the maximum bytes of pull requests in a repository. It shrinks with the share
+// of MaxOwnerPullBytes that other repositories use, so that some room is left in each.
 func (p *Purgatory) mostPullBytes(ref graspsync.RepoRef) int64 {
 	most, all, u := p.cfg.Limits.MaxPullBytes, p.cfg.Limits.MaxOwnerPullBytes, p.table.usage(ref)
 	left := all - p.PullBytes(ref.Owner) + u.bytes + u.came

@@ -19,7 +19,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/refupdate"
 	"github.com/graspsync/graspsync/purgatory/internal/servers"
-	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -49,7 +48,6 @@ type Purgatory struct {
 	fetcher   safeFetcher
 	keep      state.Store // panics of a write are errors
 	step      func(name string)
-	ended     chan struct{}
 	releasing *keyed.Locks[graspsync.RepoRef]
 	engine    *engine
 
@@ -109,7 +107,7 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 	r, f := newReport(&cfg), newRepoTable()
 	p := &Purgatory{
 		cfg: &cfg, report: r, step: step,
-		relay: safeRelay{relay, r}, repos: safeRepositories{repos, r}, git: git, keep: safeStore{store, r}, ended: make(chan struct{}),
+		relay: safeRelay{relay, r}, repos: safeRepositories{repos, r}, git: git, keep: safeStore{store, r},
 		deleters:  make(chan graspsync.PubKey, maxLeaving),
 		releasing: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r, f), table: f, departures: new(departures), fetches: newFetches(), fetcher: safeFetcher{fetcher, r},
 		maintenance: newMaintenance(r, f),
@@ -127,9 +125,9 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 	return p
 }
 
-// Held returns the keys of the held events that match a filter, without pull requests that are
-// stored but still held for other repositories. An event is stored before its hold ends, so a
-// caller that needs all events calls Held before it reads the [Relay].
+// Held returns the keys of the held events that match a filter, without stored pull requests. An
+// event is stored before its hold ends, so a caller that needs all events calls Held before it reads
+// the [Relay].
 func (p *Purgatory) Held(filter nostr.Filter) []graspsync.EventKey { return p.pending.held(filter) }
 
 // Announcements returns the held announcements with an identifier that have not expired.
@@ -199,9 +197,8 @@ func (p *Purgatory) AllAnnouncements() (out []*nip34.Announcement) {
 	return out
 }
 
-// Lacking returns the repositories that lack git data. The value is true if a git server may still
-// have the data, or before the first release. It is false if each server failed or lacked the data
-// several times, the announcement expired softly, or no event names git data.
+// Lacking returns the repositories that lack git data. The value is false if each server failed or
+// lacked the data several times, the announcement expired softly, or no event names git data.
 func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 	out := make(map[graspsync.RepoRef]bool)
 	for _, e := range p.pending.all(ofClass(refplan.Announcement)) {
@@ -220,8 +217,7 @@ func (p *Purgatory) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 }
 
 // WaitServed waits until a repository was released for all earlier calls, such as
-// [Purgatory.Pushed], or ctx ends. The refs of other repositories follow later. A failed release
-// also ends the wait, and is repeated. The error wraps that of ctx.
+// [Purgatory.Pushed], or its release failed, or ctx ends. The error wraps that of ctx.
 func (p *Purgatory) WaitServed(ctx context.Context, ref graspsync.RepoRef) error {
 	return p.table.await(ctx, ref)
 }
@@ -240,9 +236,9 @@ func (p *Purgatory) ConfirmDepartures() int {
 	return len(refs)
 }
 
-// Maintain maintains a repository immediately, for a takedown after the events are deleted. It
-// deletes reflogs, and objects that neither a ref nor a held event names. The error wraps
-// [ErrNoRepository], or [ErrInUse] if the call should be repeated.
+// Maintain deletes the reflogs of a repository, and objects that neither a ref nor a held event
+// names, for a takedown after the events are deleted. The error wraps [ErrNoRepository], or
+// [ErrInUse] if the call should be repeated.
 func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
 	return p.maintain(ctx, ref, true)
 }
@@ -282,7 +278,6 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	e.loop(ctx)
 	e.wg.Wait()
 	end()
-	close(p.ended)
 	return context.Cause(ctx)
 }
 
@@ -295,33 +290,13 @@ func (p *Purgatory) Status() Status {
 	return st
 }
 
-var errNotRunning = errors.New("not running")
-
-// ask returns the state of a repository in the queue. It returns errNotRunning before and after
-// Run.
-func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef) (syncqueue.About, error) {
-	if !p.ran.Load() {
-		return syncqueue.About{}, errNotRunning
-	}
-	answer := make(chan syncqueue.About, 1)
-	p.inbox.put(queueInquiry{ref, answer})
-	select {
-	case about := <-answer:
-		return about, nil
-	case <-p.ended:
-		return syncqueue.About{}, errNotRunning
-	case <-ctx.Done():
-		return syncqueue.About{}, context.Cause(ctx)
-	}
-}
-
 // Collector returns the metrics of docs/metrics.md, which the caller registers. namespace is a
 // prefix of their names, without underscore.
 func (p *Purgatory) Collector(namespace string) prometheus.Collector {
 	return newCollector(p.Status, p.report, namespace)
 }
 
-// Refetch starts a fetch of the missing data of a repository. It skips waits, but not the limits of
+// Refetch starts a fetch of the missing data of a repository without waits, within the limits of
 // requests per minute. The error wraps [ErrNoRepository] if the repository is not announced.
 func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	about, _, err := p.Announced(ctx, ref)
@@ -335,10 +310,10 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
-// ForgetExpired deletes the records of expired events of a repository, and revives its softly
-// expired announcement. It returns the ids of the other events. Sync no longer ignores them, and
-// requests them after SyncManager.RulesChanged with [graspsync.OnOperatorRequest]. The error joins
-// those of the store. The other events were forgotten.
+// ForgetExpired deletes the records of expired events of a repository, returns their ids, and
+// revives its softly expired announcement. Sync requests the events after SyncManager.RulesChanged
+// with [graspsync.OnOperatorRequest]. The error joins those of the store. The other events were
+// forgotten.
 func (p *Purgatory) ForgetExpired(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {
 	var errs []error
 	for _, s := range p.pending.givenUp(ref) {
@@ -359,9 +334,8 @@ func (p *Purgatory) RemovePull(ctx context.Context, ref graspsync.RepoRef, id gr
 	return p.dropRefs(ctx, ref, id)
 }
 
-// Drop ends the holds of all events for which unwanted returns true, deletes their data, and
-// returns their number. They may be submitted again. The error joins those of single events. The
-// call may be repeated.
+// Drop ends the holds of all events for which unwanted returns true, and returns their number. The
+// error joins those of single events. The call may be repeated.
 func (p *Purgatory) Drop(ctx context.Context, unwanted func(graspsync.Event) bool) (n int, err error) {
 	var errs []error
 	for _, e := range p.pending.all(nil) {

@@ -212,8 +212,6 @@ func (p *Purgatory) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []n
 	return ids, nil
 }
 
-// lackRef reports whether a hosted repository that a pull request names lacks its ref and could
-// have it.
 func (p *Purgatory) lackRef(ctx context.Context, r *repository, h refplan.Entry, has map[graspsync.RepoRef]struct{}) (bool, error) {
 	for _, ref := range h.Repos {
 		if _, ok := has[ref]; ok {

@@ -24,15 +24,13 @@ const (
 	otherLockWait = 20 * time.Millisecond
 )
 
-// releaseTime returns the time limit of a release. It doubles with each failure, so that a
-// repository with a long history delays others for a short time, and is released in the end.
+// releaseTime returns the time limit of a release, which doubles with each failure.
 func (p *Purgatory) releaseTime(failures int) time.Duration {
 	return min(p.cfg.fixed.Timeout, p.cfg.fixed.Timeout/lockShare<<min(failures, 10))
 }
 
 // release moves the refs of a repository to the newest authorized state with complete objects,
-// stores the events that need nothing any more, and returns the missing data. It may be repeated at
-// any time, because it skips finished steps.
+// stores the events that need nothing any more, and returns the missing data. It may be repeated.
 func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (f releaseResult, err error) {
 	defer p.report.recovered(&err, ofGit)
 	ctx, cancel := context.WithTimeout(ctx, most)
@@ -299,7 +297,6 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 	return nil
 }
 
-// confirm asks the relay for deletions of the events that are about to move refs or to be stored.
 func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	deleted := func(e refplan.Entry) bool {
@@ -454,12 +451,10 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	return p.findObjects(ctx, r, sets)
 }
 
-// errLocked means that the lock of another repository is held, mostly by its own release. The
-// release is repeated.
+// errLocked means that the lock of another repository is held.
 var errLocked = errors.New("another repository is locked")
 
-// shareFrom copies the ids that another repository has and for which there is room. It hardly waits
-// for the other lock, because its holder may wait for this repository.
+// shareFrom copies the ids that another repository has and for which there is room.
 func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
 	lacks := setOf(p.table.lacked(from).IDs)
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
@@ -501,8 +496,6 @@ func (p *Purgatory) has(ctx context.Context, dir string, ids []nip34.ObjectID) (
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return kinds[id] == 0 }), err
 }
 
-// withRoom returns the ids that a state names, and those of pull requests if there is room for
-// them.
 func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
 	decided := setOf(refplan.IDsOf(g.Decided(r.Repository)))
 	ofPull := func(id nip34.ObjectID) bool { _, is := decided[id]; return !is }
@@ -534,8 +527,7 @@ func without(ids, others []nip34.ObjectID) []nip34.ObjectID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return slices.Contains(others, id) })
 }
 
-// takeStaged imports the data that was pushed for pull requests before their events. Of several
-// uploads the event decides.
+// takeStaged imports the data that was pushed for pull requests before their events.
 func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *repository) {
 	for _, h := range g.Pulls {
 		if !slices.Contains(h.Repos, r.Ref) {
@@ -712,8 +704,8 @@ func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repos
 	return errors.Join(errs...)
 }
 
-// releasePull stores a pull request when the first served repository has its ref. For the other
-// hosted repositories the hold goes on invisibly, until they have the ref or it expires.
+// releasePull stores a pull request when the first repository has its ref. The hold goes on until
+// the other hosted repositories have it.
 func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.Entry) (done bool, err error) {
 	_, merged := r.Merged[h.ID]
 	has := slices.Contains(h.Repos, r.Ref) && (merged || r.Refs.At[nip34.EventRef(h.ID)] == h.Pull.Tip)
@@ -773,8 +765,7 @@ func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	return n
 }
 
-// recoverAll repairs and then releases every repository with a journal of an earlier process. If that
-// fails, the repository keeps its journal and is repaired before its next use.
+// recoverAll repairs and then releases every repository with a journal of an earlier process.
 func (p *Purgatory) recoverAll(ctx context.Context) error {
 	refs, err := p.refUpdater.Load(ctx, func(key string, err error) {
 		p.report.unreadable.Add(1)
@@ -836,82 +827,10 @@ func setOf[K comparable](ids []K) map[K]struct{} {
 	return out
 }
 
-// survey finds the repositories with an identifier that must be released, and ends the holds of
-// deleted, replaced and expired events. It locks no repository.
-func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) (refs []graspsync.RepoRef, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
-	defer cancel()
-	lacking := p.table.lackingUnder(identifier) // before the events are read, because a later event causes a survey
-	g, err := p.announced(ctx, identifier, why)
-	if err != nil {
-		return nil, err
-	}
-	if err = p.sortAll(ctx, g, p.pending.named(identifier, ofClass(refplan.State))); err != nil {
-		return nil, err
-	}
-	var errs []error
-	for _, o := range g.Over {
-		if !g.Ends(o) {
-			errs = append(errs, p.pending.forget(ctx, o.Entry, o.Reason))
-		}
-	}
-	errs = append(errs, p.reviewRelatives(ctx, g))
-	refs, cut := g.Affected(lacking, p.cfg.fixed.MaxRepositories, rand.Shuffle)
-	if cut {
-		p.report.drop("repositories")
-	}
-	return refs, errors.Join(errs...)
-}
-
-// reviewRelatives stores the announcements of maintainers whom a served repository lists now, and
-// ends the holds of those whom no announcement lists.
-func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error {
-	if len(g.Relatives) == 0 {
-		return nil
-	}
-	w, err := p.listings(ctx, g.Identifier)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, h := range g.Relatives {
-		_, listed := w.payer(h.Announces)
-		_, is := w.served[h.Author]
-		switch {
-		case is:
-			errs = append(errs, p.releaseListed(ctx, h))
-		case !listed && h.For != h.Author: // else it stays held until it expires
-			errs = append(errs, p.pending.forget(ctx, h, Unwanted))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// releaseListed stores the announcement of a maintainer, unless it is deleted.
-func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
-	deleted, err := p.deleted(ctx, e)
-	switch {
-	case err != nil:
-		return err
-	case deleted:
-		return p.pending.forget(ctx, e, Deleted)
-	}
-	switch err := p.pending.save(ctx, e); {
-	case errors.Is(err, ErrRefused):
-		return p.pending.forget(ctx, e, NotStored)
-	case errors.Is(err, errOver):
-		return nil
-	default:
-		return err
-	}
-}
-
-// pullsShare is the maximum time of one release for pull requests. It is short, because anyone can
-// write them and the lock delays pushes.
+// pullsShare is the maximum time of one release for pull requests, because anyone can write them.
 const pullsShare = 5 * time.Second
 
-// findObjects finds out which objects are complete. It walks a history only if all objects of the
-// same state exist and git would accept the state.
+// findObjects finds out which objects are complete.
 func (p *Purgatory) findObjects(ctx context.Context, r *repository, sets []refplan.Objects) error {
 	named := refplan.IDsOf(sets)
 	if len(named) == 0 {

@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/outage"
 	"github.com/graspsync/graspsync/internal/seldom"
@@ -68,7 +66,8 @@ const (
 
 func newReport(cfg *Config) *report {
 	return &report{
-		cfg: cfg, endings: limit.NewTable[graspsync.EventID, EventState](maxEnded, 0), replies: limit.NewTable[replyKey, ServerState](maxReplies, 0),
+		cfg: cfg, dropped: make(map[string]uint64), panics: make(map[string]uint64), byDomain: make(map[string]*DomainStatus),
+		endings: limit.NewTable[graspsync.EventID, EventState](maxEnded, 0), replies: limit.NewTable[replyKey, ServerState](maxReplies, 0),
 	}
 }
 
@@ -105,7 +104,9 @@ var answersOfDependencies = []error{
 
 // panicked is called during the panic, so that the log has the stack.
 func (s *report) panicked(r any, whose string) {
-	s.countPanic(whose)
+	s.mu.Lock()
+	s.panics[whose]++
+	s.mu.Unlock()
 	s.cfg.Logger.Error("panic recovered", "component", whose, keyError, graspsync.Printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
 }
 
@@ -116,10 +117,6 @@ func (s *report) observe(o Observation) {
 		}
 	}()
 	s.cfg.Observe(o)
-}
-
-func (s *report) warn(l line, msg string, ref graspsync.RepoRef, from graspsync.CloneURL, err error) {
-	s.log(slog.LevelWarn, l, msg, ref, from, err)
 }
 
 func (s *report) log(level slog.Level, l line, msg string, ref graspsync.RepoRef, from graspsync.CloneURL, err error) {
@@ -136,18 +133,6 @@ func (s *report) fault(what, msg string, err error) {
 	}
 }
 
-// unusable counts unusable clone URLs. It logs once per minute for all events, because keys are
-// free.
-func (s *report) unusable(ev *nostr.Event, n int) {
-	if n == 0 {
-		return
-	}
-	s.dropSome("clones_unusable", n)
-	if s.lines.May(line{what: "unusable"}, time.Now()) {
-		s.cfg.Logger.Info("clone URLs of an event are unusable", keyEvent, ev.ID, "count", n)
-	}
-}
-
 func (s *report) drop(reason string) { s.dropSome(reason, 1) }
 
 func (s *report) dropSome(reason string, n int) {
@@ -156,13 +141,7 @@ func (s *report) dropSome(reason string, n int) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	increase(&s.dropped, reason, n)
-}
-
-func (s *report) countPanic(whose string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	increase(&s.panics, whose, 1)
+	s.dropped[reason] += uint64(n)
 }
 
 func (s *report) fetched(f FetchEnded) {
@@ -199,23 +178,11 @@ func (s *report) ended(e refplan.Entry, why EndReason) {
 	s.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why, Waited: time.Since(e.Seen)})
 }
 
-func (s *report) byName() (dropped, panics map[string]uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	dropped, panics = make(map[string]uint64, len(s.dropped)), make(map[string]uint64, len(s.panics))
-	maps.Copy(dropped, s.dropped)
-	maps.Copy(panics, s.panics)
-	return dropped, panics
-}
-
 // request counts a request. end counts its end, and returns the time since the last reply of the
 // server.
 func (s *report) request(domain string) (end func(err error) (failing time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.byDomain == nil {
-		s.byDomain = make(map[string]*DomainStatus)
-	}
 	d := s.byDomain[domain]
 	if d == nil && len(s.byDomain) >= maxDomains {
 		domain = otherDomains
@@ -261,23 +228,14 @@ func (s *report) domains() []DomainStatus {
 	for _, d := range s.byDomain {
 		out = append(out, *d)
 	}
-	slices.SortFunc(out, func(a, b DomainStatus) int {
-		if shared := a.Domain == otherDomains; shared != (b.Domain == otherDomains) {
-			if shared {
-				return 1
-			}
-			return -1
+	last := func(d DomainStatus) int {
+		if d.Domain == otherDomains {
+			return 1
 		}
-		return cmp.Compare(a.Domain, b.Domain)
-	})
-	return out
-}
-
-func increase(m *map[string]uint64, key string, n int) {
-	if *m == nil {
-		*m = make(map[string]uint64)
+		return 0
 	}
-	(*m)[key] += uint64(n)
+	slices.SortFunc(out, func(a, b DomainStatus) int { return cmp.Or(last(a)-last(b), cmp.Compare(a.Domain, b.Domain)) })
+	return out
 }
 
 // maxDomains is the maximum number of servers with a label of their own.
@@ -291,7 +249,9 @@ func (s *report) count(st *Status) {
 	st.Deleted, st.Refused = s.ends[Deleted].Load(), s.ends[NotStored].Load()
 	st.Displaced, st.Unwanted = s.ends[Displaced].Load(), s.ends[Unwanted].Load()
 	st.Fetches, st.Failed, st.Objects, st.Fetched = s.fetches.Load(), s.failed.Load(), s.objects.Load(), s.bytes.Load()
-	st.Dropped, st.Panics = s.byName()
+	s.mu.Lock()
+	st.Dropped, st.Panics = maps.Clone(s.dropped), maps.Clone(s.panics)
+	s.mu.Unlock()
 	st.Failures = s.failing.All()
 	st.Domains, st.Queue = s.domains(), int(s.queue.Load())
 }

@@ -2,8 +2,6 @@ package purgatory
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -213,7 +211,7 @@ func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (Event
 }
 
 // DataState returns the git data that a repository lacks, and the attempts to fetch it.
-func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataState, error) {
+func (p *Purgatory) DataState(_ context.Context, ref graspsync.RepoRef) (DataState, error) {
 	now := time.Now()
 	out := DataState{Now: now, Ref: ref}
 	need := p.table.lacked(ref)
@@ -230,15 +228,12 @@ func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataS
 	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
 	out.GivenUp = p.pending.givenUp(ref)
 	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
-	about, err := p.ask(ctx, ref)
-	if err != nil && !errors.Is(err, errNotRunning) {
-		return DataState{}, fmt.Errorf("explaining %s: %w", graspsync.Printable(ref.String()), err)
-	}
+	about := p.engine.about(now, ref)
 	out.Attempts, out.Running, out.Next = about.Attempts, about.Running, about.Due
 	if out.Running {
 		out.Next = time.Time{}
 	}
-	if patient := p.servers.Futile(ref); err == nil && !about.Waits && patient.Waits(now) && len(need.IDs) > 0 {
+	if patient := p.servers.Futile(ref); !about.Waits && patient.Waits(now) && len(need.IDs) > 0 {
 		out.Next = patient.Until
 	}
 	urls := need.URLs()
@@ -266,7 +261,6 @@ func (p *Purgatory) serverState(now time.Time, ref graspsync.RepoRef, u graspsyn
 	return s
 }
 
-// names returns up to maxFor names of each object: refs of held states and ids of pull requests.
 func (p *Purgatory) names(entries []refplan.Entry) map[string][]string {
 	out := make(map[string][]string)
 	add := func(id, name string) {
