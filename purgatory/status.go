@@ -173,8 +173,7 @@ func endingOf(e refplan.Entry, is EventCode, reason string) EventState {
 	}
 }
 
-// EventState returns the state of an event, and of the attempts to fetch its data. The error is
-// that of ctx.
+// EventState returns the state of an event, and of the attempts to fetch its data.
 func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	out := EventState{ID: id, Is: IsUnknown}
 	e, waits := p.pending.get(id)
