@@ -77,11 +77,11 @@ type lack struct {
 	halved, from int
 }
 
-func (h *repoFetches) lackOf(k lackKey) (l lack, known bool) {
+func (h *repoFetches) lackOf(k lackKey) (l lack) {
 	if h != nil {
-		l, known = h.lacks[k]
+		l = h.lacks[k]
 	}
-	return l, known
+	return l
 }
 
 func (h *repoFetches) put(k lackKey, l lack) {
@@ -97,12 +97,12 @@ func (h *repoFetches) put(k lackKey, l lack) {
 }
 
 func (h *repoFetches) lacking(now time.Time, q Request) bool {
-	l, _ := h.lackOf(q.key())
+	l := h.lackOf(q.key())
 	return l.Waits(now) && (l.hash == q.hash || l.whatever)
 }
 
 func (h *repoFetches) full(q Request) int64 {
-	if l, _ := h.lackOf(q.key()); l.hash == q.hash {
+	if l := h.lackOf(q.key()); l.hash == q.hash {
 		return l.full
 	}
 	return 0
@@ -117,7 +117,7 @@ func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.C
 			continue
 		}
 		if pulls {
-			if l, _ := h.lackOf(keyOfRoomless(from, id)); l.Waits(now) {
+			if l := h.lackOf(keyOfRoomless(from, id)); l.Waits(now) {
 				q.Roomless = true
 				continue
 			}
@@ -150,7 +150,7 @@ func (h *repoFetches) prefer(now time.Time, ref graspsync.RepoRef, from graspsyn
 
 func (h *repoFetches) choose(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	q := h.prefer(now, ref, from, n)
-	l, _ := h.lackOf(q.key())
+	l := h.lackOf(q.key())
 	all, at := q.IDs, 0
 	if l.halved > 0 {
 		at = l.from % max(1, len(all))
@@ -176,7 +176,7 @@ func (q Request) Beyond(asked Request) bool {
 // reply beyond a limit, half of the objects is requested. If it was one object, the wait is 24 h for
 // the server or, if its pull request has no room, for this object, or minutes after a time limit.
 func (h *repoFetches) learn(now time.Time, wait time.Duration, q Request, seen Reply) {
-	l, _ := h.lackOf(q.key())
+	l := h.lackOf(q.key())
 	if l.hash != q.hash || l.whatever {
 		l = lack{hash: q.hash, halved: l.halved, from: l.from}
 	}

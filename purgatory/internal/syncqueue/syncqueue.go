@@ -308,7 +308,7 @@ func (q *SyncQueue) serve(now time.Time, o *owner) bool {
 			continue
 		}
 		if !q.start(now, e, u) {
-			q.makeRoom(now, e, u, func(*request) bool { return true })
+			q.makeRoom(now, e, func(*request) bool { return true })
 			return false
 		}
 		o.entries.MoveToBack(el)
@@ -452,9 +452,9 @@ func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u grasp
 		case opens.After(now):
 			q.wakeAt(opens)
 		case pulls >= maxPulls && !slices.Contains(e.own, u):
-			q.makeRoom(now, e, u, func(r *request) bool { return r.entry.repo == e.repo && !r.own })
+			q.makeRoom(now, e, func(r *request) bool { return r.entry.repo == e.repo && !r.own })
 		case d.full():
-			q.makeRoom(now, e, u, func(r *request) bool { return r.domain == d })
+			q.makeRoom(now, e, func(r *request) bool { return r.domain == d })
 		default:
 			return u, true
 		}
@@ -527,9 +527,9 @@ func (q *SyncQueue) askSecond(now time.Time, r *request) {
 	}
 }
 
-// makeRoom stops a slow request of another owner or author, so that URL u can be asked. frees
+// makeRoom stops a slow request of another owner or pull request. frees
 // reports whether the end of a request makes room for it.
-func (q *SyncQueue) makeRoom(now time.Time, e *entry, u graspsync.CloneURL, frees func(*request) bool) {
+func (q *SyncQueue) makeRoom(now time.Time, e *entry, frees func(*request) bool) {
 	running := 0
 	for _, r := range q.requests {
 		if r.entry.owner.key == e.owner.key {
