@@ -237,7 +237,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what a push deletes is in no log", "purgatory/gitserve/push.go",
-		"if len(removed) > 0 {", "if len(removed) > 1<<20 {", "./purgatory/gitserve", "TestDeletionByAPushIsLogged",
+		"changes(moves, now), time.Now())", "nil, time.Now())", "./purgatory/gitserve", "TestDeletionByAPushIsLogged",
 		nil, "",
 	},
 
