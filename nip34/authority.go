@@ -69,6 +69,7 @@ func (f *AnnouncementSet) relation(key graspsync.PubKey) *relation {
 // LeadSearch is the result of the search for the root of a view, without which it has no members.
 type LeadSearch string
 
+// Results of the search.
 const (
 	Found       LeadSearch = "found"
 	Unannounced LeadSearch = "somebody on the way has no announcement here"

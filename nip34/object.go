@@ -17,6 +17,7 @@ var (
 // ObjectFormat is the hash function of a repository's objects.
 type ObjectFormat uint8
 
+// The object formats of git.
 const (
 	SHA1 ObjectFormat = iota
 	SHA256

@@ -17,6 +17,7 @@ var ErrSubject = errors.New("not an event, a repository or a relay")
 // SubjectKind is the kind of a [Subject].
 type SubjectKind string
 
+// The kinds of subjects.
 const (
 	SubjectEvent SubjectKind = "event"
 	SubjectRepo  SubjectKind = "repository"
