@@ -1,9 +1,7 @@
 package nip34
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/graspsync/graspsync"
 )
@@ -118,24 +116,6 @@ func (a *Authority) Members() map[graspsync.PubKey]struct{} { return a.members }
 func (a *Authority) Has(key graspsync.PubKey) bool {
 	_, ok := a.members[key]
 	return ok
-}
-
-func (a *Authority) String() string {
-	var out strings.Builder
-	if a.Walk != Found {
-		fmt.Fprintf(&out, "no members: %s\n", a.Walk)
-	}
-	for _, p := range a.People {
-		fmt.Fprintf(&out, "%s: %s", p.Key, p.Kind)
-		if p.ListedBy != (graspsync.PubKey{}) {
-			fmt.Fprintf(&out, ", listed by %s", p.ListedBy)
-		}
-		if p.Lists != (graspsync.PubKey{}) {
-			fmt.Fprintf(&out, ", lists %s", p.Lists)
-		}
-		out.WriteByte('\n')
-	}
-	return out.String()
 }
 
 // Authority returns the members and invited keys of a view.

@@ -4,7 +4,7 @@ package gitrun
 import "strconv"
 
 // Environment returns the whole environment of git children: no configuration files, passwords,
-// protocols, replace refs, grafts, or fetches of missing objects.
+// protocols, or replaced or fetched objects.
 func Environment() []string {
 	return []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin",
@@ -23,8 +23,8 @@ func Environment() []string {
 	}
 }
 
-// Settings returns arguments that disable hooks and automatic maintenance, sync all writes, log all
-// ref changes, hide our refs, and limit memory for crafted packs.
+// Settings returns arguments that disable hooks and maintenance, sync all writes, log ref changes,
+// hide our refs, and limit memory.
 func Settings() []string {
 	return []string{
 		"-c", "core.hooksPath=/dev/null",
@@ -47,8 +47,8 @@ func Settings() []string {
 // allocLimit returns the environment variable that limits a single allocation of git.
 func allocLimit(bytes int64) string { return "GIT_ALLOC_LIMIT=" + strconv.FormatInt(bytes, 10) }
 
-// Beside returns the environment in which git writes objects to a folder and also reads those of
-// the repository. folder is relative to the repository, because a colon would separate two paths.
+// Beside returns the environment in which git writes objects to a folder, relative to the repository,
+// and also reads those of the repository. A colon in the folder would separate two paths.
 func Beside(folder string) []string {
 	return []string{"GIT_OBJECT_DIRECTORY=" + folder, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects"}
 }
