@@ -160,8 +160,12 @@ func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 				return "", fmt.Errorf("saving a request: %w", err)
 			}
 			name.Reset()
+			var settings []string
+			if len(p.req.left(true)) == 0 { // nothing of this folder is kept
+				settings = []string{"-c", "core.fsync=none"}
+			}
 			err = h.aside(ctx, p, gitrun.Child{
-				Stdin: p.body.file, Stdout: &name,
+				Settings: settings, Stdin: p.body.file, Stdout: &name,
 				Args: append([]string{
 					"index-pack", "--stdin", "--fix-thin", "--threads=1", "--max-input-size=" + strconv.FormatInt(h.cfg.MaxPush, 10),
 				}, options...),

@@ -31,6 +31,7 @@ type Program struct {
 // Child is a run of git.
 type Child struct {
 	Dir            string   // folder of the repository, never an argument, because it may contain untrusted text
+	Settings       []string // in addition to those of the Program
 	Args           []string // constants only
 	Env            []string
 	Stdin          io.Reader
@@ -46,7 +47,7 @@ const maxErrors = 4 << 10
 // Run runs git. Its process group is killed if ctx ends. If git fails, the error is an [Error].
 func (p *Program) Run(ctx context.Context, c Child) error {
 	said := &tail{}
-	cmd := exec.CommandContext(ctx, p.Path, slices.Concat([]string{"--git-dir=."}, p.Settings, c.Args)...)
+	cmd := exec.CommandContext(ctx, p.Path, slices.Concat([]string{"--git-dir=."}, p.Settings, c.Settings, c.Args)...)
 	cmd.Dir, cmd.Env = c.Dir, slices.Concat([]string{allocLimit(c.Limits.Memory / 2)}, p.Environment, c.Env)
 	if cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, c.Stdout, said; c.Stderr != nil {
 		cmd.Stderr = io.MultiWriter(said, c.Stderr)
