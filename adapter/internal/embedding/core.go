@@ -195,6 +195,7 @@ func (c *Core) Broadcast(e graspsync.Event) {
 // Waiting returns the number of events that wait to be broadcast.
 func (c *Core) Waiting() int { return len(c.broadcasts) }
 
+// AddRemoved records a removed event for FollowRemovals.
 func (c *Core) AddRemoved(e graspsync.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
