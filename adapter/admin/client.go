@@ -40,7 +40,7 @@ var (
 
 const maxAnswer = 64 << 20
 
-// Do carries out a method and returns its result. The error wraps [ErrAnswer] or [ErrNoServer].
+// Do returns the result of a method. The error wraps [ErrAnswer] or [ErrNoServer].
 func (c Client) Do(ctx context.Context, method string, params ...string) (json.RawMessage, error) {
 	if params == nil {
 		params = []string{}

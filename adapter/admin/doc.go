@@ -1,5 +1,4 @@
-// Package admin lets the owners of a server send commands while it runs, by JSON-RPC over HTTP
-// (NIP-86), and keeps an audit log.
+// Package admin lets the owners of a server send commands by NIP-86, and keeps an audit log.
 //
 //	handler, err := admin.New(operator, admin.Config{Owners: owners, Identity: identity, State: records})
 //	front.Handler = handler.Before(front.Handler) // or at an address that only owners reach

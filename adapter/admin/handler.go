@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// ContentType is the media type of requests and answers (NIP-86).
+// ContentType is the media type of NIP-86.
 const ContentType = "application/nostr+json+rpc"
 
 const (
@@ -31,7 +31,7 @@ const (
 // ErrUsage means that a command is unknown or has wrong arguments.
 var ErrUsage = errors.New("invalid command")
 
-// Operator carries out commands. It must be safe for concurrent use.
+// Operator carries out commands, also concurrently.
 type Operator interface {
 	Commands() []string
 	// Do carries out and records a command. by is an npub or a name of the program. A nil result
@@ -47,8 +47,8 @@ type Config struct {
 	// URLs are other http and https URLs of the handler. Other servers at the same URL, such as on
 	// loopback, accept the signatures too.
 	URLs []string
-	// State keeps the ids of accepted requests for two minutes. Without it requests dated less than
-	// a minute after New are refused.
+	// State keeps the ids of accepted requests. Without it requests dated less than a minute after
+	// New are refused.
 	State state.Store
 	// Client returns the client of a request, by default the address. Clients take turns.
 	Client func(*http.Request) string
@@ -118,7 +118,7 @@ func clientOf(r *http.Request) string {
 	return limit.Client(at.Addr()).ID
 }
 
-// Before returns a handler that answers management requests and passes others to next.
+// Before returns a handler that passes other requests to next.
 func (h *Handler) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isManagement(r) {

@@ -75,8 +75,8 @@ func Join(name string, args []string) []string {
 	return args
 }
 
-// Do implements [admin.Operator]. by names the operator. [rules.ParseSubject] defines the spellings
-// of subjects. An invalid command changes nothing and is not recorded.
+// Do implements [admin.Operator]. [rules.ParseSubject] defines the spellings of subjects. An invalid
+// command is not recorded.
 //
 // block stops accepting, requesting and connecting to a subject. Stored events are served until
 // they are purged. allow exempts a subject from rules of the file and of wider scope; unset removes

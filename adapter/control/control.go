@@ -18,8 +18,8 @@ import (
 	"github.com/graspsync/graspsync/rules"
 )
 
-// Control executes the commands of an operator. Use [New]. It is safe for concurrent use. Commands
-// that change something are logged and audited. Commands that use the SyncManager wait for its Run.
+// Control executes the commands of an operator. It is safe for concurrent use. Commands that change
+// something are logged and audited. Commands that use the SyncManager wait for its Run.
 type Control struct {
 	cfg   Config
 	stale atomic.Bool // the last Reload failed
@@ -59,12 +59,11 @@ func (c *Control) Collector(namespace string) prometheus.Collector {
 // ErrNothingToPurge means that nothing is stored of a subject of purge or remove.
 var ErrNothingToPurge = errors.New("nothing is stored")
 
-// Rules returns the rules.
 func (c *Control) Rules() *rules.RuleSet { return c.cfg.Rules }
 
-// Reload replaces the rules of the file by the rules that read returns. If read fails, the rules
-// are unchanged. After another error they are in force, but an action such as disconnecting a relay
-// failed; the next Reload repeats it.
+// Reload replaces the rules of the file by those that read returns, unless it fails. After another
+// error they are in force, but an action such as disconnecting a relay failed; the next Reload
+// repeats it.
 func (c *Control) Reload(ctx context.Context, by string, read func() (rules.File, error)) error {
 	return c.recorded(by, "reload", nil, func() (err error) {
 		c.reloading.Lock() // a file that was read earlier could be outdated
@@ -148,22 +147,17 @@ func (c *Control) dismiss(ctx context.Context) (n int, err error) {
 	})
 }
 
-const manySubjects = 20
-
 // announce passes announcements to purgatory, because their repositories may go out of service or
 // return.
 func (c *Control) announce(ctx context.Context, subjects []rules.Subject) error {
 	filter := nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}
 	for _, s := range subjects {
-		if k, ok := s.PubKey(); ok && !slices.Contains(filter.Authors, k.String()) {
+		if k, ok := s.PubKey(); ok {
 			filter.Authors = append(filter.Authors, k.String())
 		}
 	}
-	switch n := len(filter.Authors); {
-	case n == 0:
+	if len(filter.Authors) == 0 {
 		return nil
-	case n > manySubjects:
-		filter.Authors = nil
 	}
 	for ev, err := range c.cfg.Store.Events(ctx, filter) {
 		if err != nil {
@@ -190,7 +184,7 @@ func (c *Control) follow(ctx context.Context, before []graspsync.RelayURL) error
 	return errors.Join(errs...)
 }
 
-// About overwrites name, description and icon with the values of the command describe.
+// About overwrites its arguments with the values of the command describe.
 func (c *Control) About(name, description, icon *string) {
 	about := c.cfg.Rules.About()
 	for _, t := range []struct{ from, to *string }{{about.Name, name}, {about.Description, description}, {about.Icon, icon}} {

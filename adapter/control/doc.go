@@ -2,7 +2,7 @@
 //
 //	server.Control().Do(ctx, "npub1...", "block", "author", "npub1...", "spam") // of adapter/grasp, or adapter/nostrlib/grasp
 //
-// A server that is made of single parts makes a [Control] of them:
+// A server of single parts:
 //
 //	cfg, network = control.Enforce(book, cfg, network) // before the parts are made of these
 //	...

@@ -19,7 +19,6 @@ import (
 
 // Purged is the result of purge and remove. For a repository they remove its git data and the
 // events that refer to no other hosted repository, for an author all events and repositories.
-// Without a block a purged subject can return.
 //
 // Deletions and requests to vanish stay stored, because their events would return; they are not
 // served while blocked. The error wraps [ErrStays] for one that is not blocked, and
@@ -198,7 +197,7 @@ func (p *purge) dismiss(ctx context.Context, which func(graspsync.Event) bool) {
 	p.fail(err)
 }
 
-// repository starts with announcement and states, which takes the repository out of service.
+// repository starts with announcement and states, which ends the service.
 func (p *purge) repository(ctx context.Context, ref graspsync.RepoRef) {
 	p.events(ctx, nostr.Filter{
 		Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}, Authors: []string{ref.Owner.String()},

@@ -11,9 +11,9 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/asker"
 )
 
-// Query answers a client with the newest matching events, each once, up to the limit of the backend
-// and 8 MiB, without those that Config.Hides hides. Searches (NIP-50) find nothing. Answers for
-// reconciliation (NIP-77) are complete, and contain only id and time.
+// Query answers a client with the newest matching events, up to the limit of the backend and 8 MiB.
+// Searches (NIP-50) find nothing. Answers for reconciliation (NIP-77) are complete, and contain only
+// id and time.
 //
 // A query that reads more than 500,000 events fails with ErrTooMuch. The whole answer is read
 // first. The next one waits while the client has 32 MiB unread, or all clients have 128 MiB.

@@ -116,8 +116,8 @@ func bestOf(tags nostr.TagMap) (best string) {
 	return best
 }
 
-// selectivity is higher for tags with fewer events per value, and negative for tags that badger and
-// lmdb look up after authors and kinds.
+// selectivity is higher for tags with fewer events per value, and negative for those that are looked
+// up after authors and kinds.
 func selectivity(name string) int {
 	switch name {
 	case "e", "E", "q":

@@ -48,7 +48,7 @@ func traitsOf(backend eventstore.Store) (t traits.Traits, err error) {
 // longestIndexed is the maximum length of a tag value in the indexes of badger and lmdb.
 const longestIndexed = 100
 
-// indexedCompactly reports whether badger and lmdb index a tag value. The name must have one byte.
+// indexedCompactly reports whether badger and lmdb index a tag value.
 func indexedCompactly(name, value string) bool {
 	return len(name) == 1 && value != "" && len(value) <= longestIndexed
 }
@@ -69,7 +69,7 @@ func timely(f nostr.Filter) (nostr.Filter, bool) {
 	return f, (f.Until == nil || *f.Until >= 0) && (f.Since == nil || *f.Since < latest)
 }
 
-// fixed reports whether all tag values of a filter have index keys of one length.
+// fixed reports whether all tag values have index keys of one length.
 func fixed(f nostr.Filter) bool {
 	for _, values := range f.Tags {
 		for _, v := range values {

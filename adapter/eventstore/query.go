@@ -44,7 +44,7 @@ type trouble struct {
 // because one may be due to an event of a stranger.
 const troubleLeast = 3
 
-// troublePeriod is the time after which a failure is ignored, because callers must try again.
+// troublePeriod is the time after which a failure is ignored.
 const troublePeriod = time.Minute
 
 func (g *guard) wrote(ctx context.Context, err error) {
@@ -91,40 +91,8 @@ func newGuard(backend eventstore.Store, t traits.Traits, lock *os.File) *guard {
 
 type reading struct{}
 
-// forClient returns a context whose queries take a place until the backend has finished.
+// forClient returns a context whose queries take a place.
 func forClient(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
-
-// enter waits for the turn of a call.
-func (g *guard) enter(ctx context.Context) (leave func(), err error) {
-	var slots []*limit.Slot
-	release := func() {
-		for _, slot := range slots {
-			slot.Release()
-		}
-	}
-	for _, of := range []*limit.Slots{g.places, g.turn} {
-		if of == nil || of == g.places && ctx.Value(reading{}) == nil {
-			continue
-		}
-		slot, err := of.Acquire(ctx, asker.Of(ctx), 1)
-		if err != nil {
-			release()
-			return nil, err
-		}
-		slots = append(slots, slot)
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err = ctx.Err(); err == nil && g.closed {
-		err = ErrClosed
-	}
-	if err != nil {
-		release()
-		return nil, err
-	}
-	g.calls.Add(1)
-	return func() { g.calls.Done(); release() }, nil
-}
 
 func (g *guard) close() error {
 	g.mu.Lock()
@@ -147,15 +115,42 @@ func (g *guard) close() error {
 }
 
 func (g *guard) call(ctx context.Context, what string, f func() error) (err error) {
-	leave, err := g.enter(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	var slots []*limit.Slot
+	defer func() {
+		for _, slot := range slots {
+			slot.Release()
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", what, err)
+		}
+	}()
+	for _, of := range []*limit.Slots{g.places, g.turn} {
+		if of == nil || of == g.places && ctx.Value(reading{}) == nil {
+			continue
+		}
+		slot, err := of.Acquire(ctx, asker.Of(ctx), 1)
+		if err != nil {
+			return err
+		}
+		slots = append(slots, slot)
 	}
-	defer leave()
-	if err := protect(f); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	if !g.begin() {
+		return ErrClosed
 	}
-	return nil
+	defer g.calls.Done()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return protect(f)
+}
+
+func (g *guard) begin() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		g.calls.Add(1)
+	}
+	return !g.closed
 }
 
 func protect(f func() error) (err error) {
@@ -169,8 +164,8 @@ func protect(f func() error) (err error) {
 
 const maxRecounts = 3
 
-// query returns the whole answer to one filter; exempt marks it as a reconciliation. A count
-// confirms an empty answer, because backends also close the channel when reading fails.
+// query returns the whole answer; exempt marks it as a reconciliation. A count confirms an empty
+// answer, because backends also close the channel when reading fails.
 func (g *guard) query(ctx context.Context, f nostr.Filter, exempt bool) (events []*nostr.Event, err error) {
 	for range maxRecounts {
 		events, err := g.once(ctx, f, exempt)

@@ -97,7 +97,7 @@ func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *
 	return ch
 }
 
-// PageSize returns the maximum number of events of one query of the backend, also for clients.
+// PageSize returns the maximum number of events of one query of the backend.
 func (s *Store) PageSize() int { return s.traits.Page }
 
 // Keys implements [relaysync.Store]. It costs as much as Events.
@@ -292,7 +292,7 @@ func isCompact(e *nostr.Event) bool {
 	})
 }
 
-// batch is the state of a Save, whose authors are locked.
+// batch is the state of a Save.
 type batch struct {
 	*Store
 	have  map[graspsync.EventID]bool // stored ids
@@ -368,7 +368,7 @@ func (s *Store) removeStored(ctx context.Context, e graspsync.Event) error {
 	return s.change(ctx, "removing an event", func(ctx context.Context) error { return s.backend.DeleteEvent(ctx, e.Event) })
 }
 
-// change calls a backend that writes. It is not canceled.
+// change calls a backend that writes, without the end of ctx.
 func (s *Store) change(ctx context.Context, what string, f func(context.Context) error) error {
 	err := s.call(ctx, what, func() error {
 		if err := f(context.WithoutCancel(ctx)); err != nil {
@@ -383,7 +383,7 @@ func (s *Store) change(ctx context.Context, what string, f func(context.Context)
 // Writable returns the error of the last write, within a minute, if three in a row failed.
 func (s *Store) Writable() error { return s.writable() }
 
-// replace saves a version if it is the newest, and then removes the older ones.
+// replace saves a version if it is the newest, before it removes the older ones.
 func (b *batch) replace(ctx context.Context, e graspsync.Event, addr graspsync.Address) (graspsync.Result, error) {
 	versions, err := b.versions(ctx, addr.Author, addr)
 	if err != nil {
@@ -491,8 +491,8 @@ func (s *Store) targets(ctx context.Context, e graspsync.Event) ([]graspsync.Eve
 
 const fewAddresses = 16
 
-// versions returns the stored events at addresses of one author. A stranger may name thousands, for
-// which the author's events are read once.
+// versions returns the stored events at addresses of one author. For many addresses, as a stranger
+// may name, the author's events are read once.
 func (s *Store) versions(ctx context.Context, author graspsync.PubKey, at ...graspsync.Address) ([]graspsync.Event, error) {
 	wanted := make(map[graspsync.Address]bool, len(at))
 	f := nostr.Filter{Authors: []string{author.String()}}

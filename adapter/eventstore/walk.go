@@ -18,7 +18,7 @@ import (
 var (
 	// errStop ends a walk whose consumer has stopped.
 	errStop = errors.New("stop")
-	// errAlike ends the look-up of a tag value if a page has only events with longer values.
+	// errAlike means that a page has only events with longer tag values.
 	errAlike = errors.New("answers do not match the query")
 )
 
@@ -31,14 +31,14 @@ const (
 	fewEvents = 32
 	// fewVersions is the size of the first page of a query with kindOfNone. Badger may crash above.
 	fewVersions = 24
-	// leastFirst is added to the size of the first query of each of several look-ups.
+	// leastFirst is added to the size of the first query of several look-ups.
 	leastFirst = 4
 	// larger is the factor by which a query without progress grows.
 	larger = 4
 	// maxSecond is the maximum number of events of one second, clientSecond for a client.
 	maxSecond, clientSecond = 1 << 18, 1 << 12
-	// kindOfNone is an unused kind, for queries that badger and lmdb would otherwise cut at the
-	// theoretical maximum of matching events.
+	// kindOfNone is an unused kind, because badger and lmdb cut a query without it at the theoretical
+	// maximum of events.
 	kindOfNone = math.MaxUint16
 )
 
@@ -144,8 +144,7 @@ func (w *walk) ids(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// pages reads one look-up back in time, until it is complete or no older event can be among the
-// newest.
+// pages reads one look-up back in time, until no older event is needed.
 func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp, size int) error {
 	if !w.traits.Memory && len(q.Tags) == 0 && nostr.GetTheoreticalLimit(q) >= 0 {
 		events, err := w.ask(ctx, q, w.since, until, min(size, fewVersions))

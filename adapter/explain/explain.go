@@ -26,9 +26,9 @@ type Explanation struct {
 	Subject nip34.SubjectKind `json:"subject"` // event, repository or relay
 	// Author is the author in the question, which may be wrong.
 	Author graspsync.PubKey `json:"author,omitzero"`
-	// Is is a word or two, as in [relaysync.EventState], [relaysync.RepoFollowState],
-	// [relaysync.RelayFollowState] or [purgatory.EventState], "blocked", or "withheld" for a
-	// deletion or request to vanish that is in force but not served.
+	// Is is as in [relaysync.EventState], [relaysync.RepoFollowState], [relaysync.RelayFollowState]
+	// or [purgatory.EventState], "blocked", or "withheld" for a deletion or request to vanish that
+	// is in force but not served.
 	Is string `json:"is"`
 	// Answer is sentences of printable text, the most important first.
 	Answer []string `json:"answer"`
@@ -43,7 +43,7 @@ type Explanation struct {
 	Blocked *Blocked              `json:"blocked,omitempty"`
 }
 
-// String returns the answer, a line for each sentence.
+// String returns the answer in lines.
 func (x Explanation) String() string { return strings.Join(x.Answer, "\n") }
 
 // Explainer asks the parts of a server. Sync is required, and Store with Rules.

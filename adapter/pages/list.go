@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -34,39 +35,28 @@ type row struct {
 
 // list is the hosted repositories at the last reading.
 type list struct {
-	cfg     Config      // set by newList, read-only
-	reading chan *state // holds the state while nobody reads or replaces it
-}
+	cfg Config
 
-type state struct {
-	rows []row
+	mu sync.Mutex // held while the list is read
+	// guarded by mu
+	last []row
 	next time.Time // of the next reading
-}
-
-func newList(cfg Config) *list {
-	l := &list{cfg, make(chan *state, 1)}
-	l.reading <- &state{}
-	return l
 }
 
 // rows returns the rows, the last changed first, with an error those of the last reading.
 func (l *list) rows(ctx context.Context) ([]row, error) {
-	select {
-	case s := <-l.reading:
-		defer func() { l.reading <- s }()
-		now := time.Now()
-		if now.Before(s.next) {
-			return s.rows, nil
-		}
-		rows, err := l.read(context.WithoutCancel(ctx), now)
-		if err == nil {
-			s.rows = rows
-		}
-		s.next = time.Now().Add(max(leastAge, timesRead*time.Since(now)))
-		return s.rows, err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Before(l.next) {
+		return l.last, nil
 	}
+	rows, err := l.read(context.WithoutCancel(ctx), now)
+	if err == nil {
+		l.last = rows
+	}
+	l.next = time.Now().Add(max(leastAge, timesRead*time.Since(now)))
+	return l.last, err
 }
 
 func (l *list) read(ctx context.Context, now time.Time) ([]row, error) {

@@ -68,7 +68,7 @@ func New(cfg Config) *Site {
 	if cfg.Blocks == nil {
 		cfg.Blocks = func(graspsync.RepoRef) bool { return false }
 	}
-	return &Site{cfg, newList(cfg)}
+	return &Site{cfg, &list{cfg: cfg}}
 }
 
 //go:embed templates

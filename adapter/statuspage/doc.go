@@ -3,8 +3,8 @@
 //	page, err := statuspage.New(statuspage.Config{Sync: server.Sync().Manager(), Purgatory: server.Purgatory(), Explain: server.Explain})
 //	mux.Handle("/", page)
 //
-// The page has no scripts and reloads itself every 10 s. It changes nothing and has no password, so
-// serve it only to operators. Below a path it needs an [http.StripPrefix] and a trailing slash.
+// The page has no scripts and no password, so serve it only to operators. Below a path it needs an
+// [http.StripPrefix] and a trailing slash.
 // Text of strangers is escaped, reduced to one line of printable characters, and isolated in
 // direction.
 package statuspage

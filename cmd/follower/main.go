@@ -3,8 +3,7 @@
 //
 //	go run ./cmd/follower -relay ws://127.0.0.1:7777 -domain grasp.example.com
 //
-// The relay must store published events and serve them without AUTH. Records about relays are kept
-// in a folder (-data).
+// The relay must store published events and serve them without AUTH.
 package main
 
 import (

@@ -39,8 +39,7 @@ func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collecto
 	return a, nil
 }
 
-// guarded protects a site from other sites in a browser of this machine: a request over loopback
-// must not name a foreign host, as after DNS rebinding.
+// guarded protects a site from other sites in a browser of this machine, also after DNS rebinding.
 func guarded(h http.Handler, ours []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -97,7 +96,7 @@ func ready(server *grasp.Server, why bool) http.HandlerFunc {
 	}
 }
 
-// adminAddress returns the address of the operator's pages, by default the port after -listen.
+// adminAddress returns the address of the operator's pages.
 func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
 	if opt.AdminListen != "" {
 		return opt.AdminListen, true
@@ -109,8 +108,7 @@ func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.Port+1)), false
 }
 
-// serveAdmin serves the operator's pages until stop is called, at their own address or in the
-// public site.
+// serveAdmin serves the operator's pages until stop is called.
 func serveAdmin(a http.Handler, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
 	address, chosen := adminAddress(opt, own)
 	site, stop := guarded(a, namesOf(opt)), func() {}

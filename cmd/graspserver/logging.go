@@ -49,7 +49,7 @@ func readable(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// adopt writes lines of libraries that use the standard logger to the log at level debug.
+// adopt writes lines of the standard logger, which libraries use, at level debug.
 func adopt(log *slog.Logger) {
 	standard.SetFlags(0)
 	standard.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer())
@@ -80,7 +80,7 @@ const progressEvery = 10 * time.Second
 
 const statusKey = "status"
 
-// report logs the progress while the server catches up, and summaries of what has changed.
+// report logs the progress while the server catches up, and changed summaries.
 func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(min(every, progressEvery))
 	defer tick.Stop()

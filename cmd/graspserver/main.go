@@ -6,15 +6,9 @@
 //	graspserver -domain grasp.example.com -data ./data -bootstrap wss://relay.ngit.dev
 //	graspserver check -domain grasp.example.com -data ./data
 //
-// The relay and a page for browsers are at /, the repositories at /<npub>/<identifier>.git. Git
-// 2.39 or later is required. /healthz and /readyz show the health. If -domain has a path,
-// everything is below that path, and a proxy must not remove it.
-//
-// The operator's pages have an address of their own (-admin-listen): a status page, /metrics
-// (Prometheus) and /status.json, which explains with ?event=, ?repo= or ?relay=.
-//
-// Settings are flags, environment variables (GRASPSERVER_ALLOW_NET) and lines of the file that
-// -config names (allow-net = 10.0.0.0/8), in this order. SIGTERM and SIGINT end the server.
+// The relay and a page for browsers are at /, the repositories at /<npub>/<identifier>.git, the
+// health at /healthz and /readyz. The operator's pages have an address of their own (-admin-listen):
+// a status page, /metrics and /status.json. Git 2.39 or later is required.
 package main
 
 import (
@@ -116,8 +110,7 @@ func parse(p *program, args, environ []string, out io.Writer) (*kong.Context, er
 	return command, err
 }
 
-// longFlags returns a command line with --domain for -domain, and with flags for the commands help
-// and version.
+// longFlags returns a command line with --domain for -domain, and flags for help and version.
 func longFlags(args []string) []string {
 	args = slices.Clone(args)
 	for i, a := range args {

@@ -108,8 +108,8 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	return gate.Serve(ctx, listener, server.Git(withDeadline(site)), server.Run)
 }
 
-// databaseRoom is the number of free bytes that are required to open the database. A write of
-// badger to a block of its sparse file that the disk cannot provide would end the process.
+// databaseRoom is the number of free bytes that the database requires. Badger would end the process
+// if the disk cannot provide a block of its sparse file.
 const databaseRoom = 128 << 20
 
 func openDatabase(opt options) (eventstore.Store, error) {
@@ -250,8 +250,7 @@ func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.C
 
 const answerBy = 30 * time.Second
 
-// withDeadline limits the time of an answer, because a client that does not read would keep its
-// connection.
+// withDeadline limits the time of an answer, because a client may not read.
 func withDeadline(h http.Handler) http.Handler { return deadlined(h, statusTime+answerBy) }
 
 func deadlined(h http.Handler, most time.Duration) http.Handler {

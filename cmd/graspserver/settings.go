@@ -28,7 +28,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// options are the settings of a server.
 type options struct {
 	Config kong.ConfigFlag `group:"What you must set:" env:"GRASPSERVER_CONFIG" placeholder:"FILE" help:"File of settings, one \"name = value\" per line."`
 
@@ -119,7 +118,7 @@ func parsers() []kong.Option {
 }
 
 // parsed makes a mapper of kong from a function, whose errors want replaces. A number may be 0 only
-// if 0 is its default.
+// by default.
 func parsed[T any](want string, parse func(string) (T, error)) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
 		token, err := ctx.Scan.PopValue("")
@@ -174,7 +173,7 @@ func variable(flag string) string {
 
 type setting struct{ value, source string }
 
-// settings are the values that are not flags, by variable or, in a file, by name of a flag.
+// settings are the values of the environment by variable, and of the file by flag.
 type settings map[string]setting
 
 func readEnvironment(environ []string) settings {
@@ -210,7 +209,7 @@ func (s settings) readFile(r io.Reader) (kong.Resolver, error) {
 	return s, lines.Err()
 }
 
-// of returns the setting of a flag. The environment precedes the file.
+// of returns the setting of a flag, of the environment before the file.
 func (s settings) of(flag string) (setting, bool) {
 	v, ok := s[variable(flag)]
 	if !ok {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	statusTime  = time.Minute // maximum time to compute an answer, including the wait for others
+	statusTime  = time.Minute // to compute an answer, with the wait for others
 	maxStatuses = 2           // answers that are computed concurrently
 )
 

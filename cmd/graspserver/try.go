@@ -71,8 +71,7 @@ git add README.md
 git commit -q -m 'Add a README'
 git rev-parse main`
 
-// publishSample publishes a repository, and prints its clone URL when it is served, and its secret
-// key.
+// publishSample publishes a repository, and prints its clone URL and secret key when it is served.
 func publishSample(ctx context.Context, addr, dir string, out io.Writer) error {
 	secret := nostr.GeneratePrivateKey()
 	pubkey, _ := nostr.GetPublicKey(secret) // a generated key is valid

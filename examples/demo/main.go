@@ -1,12 +1,11 @@
 // Command demo shows an empty GRASP server that syncs with four faulty relays and two git servers.
-// It ends with exactly the events that it must store, and with the git data of their repositories.
 //
 //	go run ./examples/demo
 //	go run ./examples/demo -keep
 //
 // Everything except git runs in this process and uses loopback. The demo prints PASS and exits with
 // 0 only if nothing is missing, nothing is foreign, and git clones match the events. With -keep the
-// server then runs until it is interrupted, so that its pages and repositories can be looked at.
+// server then runs until it is interrupted.
 package main
 
 import (
@@ -82,7 +81,6 @@ func main() {
 	w.end()
 }
 
-// faults are the faults of the relays, in the order of behaviors.
 var faults = [relays]string{
 	alpha:   "none; it is the only relay that our server knows at first",
 	bravo:   "no NIP-77, and at most 100 events per answer",
@@ -98,7 +96,7 @@ func (w *world) check(err error) {
 	}
 }
 
-// end stops our relay and removes its files. The other relays end with the process.
+// end stops our relay and removes its files.
 func (w *world) end() {
 	if w.cancel != nil {
 		w.watch.Close()
@@ -116,8 +114,7 @@ func (w *world) await(ctx context.Context, done func() bool) {
 	}
 }
 
-// catchUp waits until everything was fetched. The relay that is down returns after our relay
-// noticed it.
+// catchUp waits until everything was fetched, also from the relay that is down at first.
 func (w *world) catchUp(ctx context.Context) string {
 	w.await(ctx, func() bool {
 		s := w.server.Sync().Manager().Status()
@@ -159,8 +156,7 @@ func (w *world) live(ctx context.Context) string {
 	return fmt.Sprintf("%d comments, each published on one relay, reached a client of our server", comments)
 }
 
-// compare compares the events of our relay with the expected ones. It must serve nothing of the
-// repository whose git data does not exist.
+// compare compares the events of our relay with the expected ones.
 func (w *world) compare(ctx context.Context) string {
 	nowhere, waits := w.repos[never].owner.Ref(w.repos[never].name()).String(), 0
 	w.await(ctx, func() bool {
@@ -193,13 +189,11 @@ const (
 	branch, tag, pull                    = "refs/heads/main", "refs/tags/v1", "refs/pull/1/head"
 )
 
-// The relays differ: NIP-77, at most 100 events per answer, down at the start, and cut twice.
 var behaviors = [relays]relaytest.Behavior{
 	bravo: {Negentropy: relaytest.NegNotice, Cap: 100}, charlie: {Down: true},
 	delta: {Negentropy: relaytest.NegNotice, CutAfter: 400, Cuts: 2},
 }
 
-// world contains the other relays, the git servers, their content, and our relay.
 type world struct {
 	dir    string
 	stage  string
@@ -277,8 +271,7 @@ func (w *world) publish(ev *nostr.Event, wanted bool, at ...int) {
 	}
 }
 
-// fill publishes the events of a repository. Our relay knows only the first relay and discovers
-// each other relay through an earlier one.
+// fill publishes the events of a repository. Our relay discovers each relay through an earlier one.
 func (w *world) fill(r *repo) {
 	listed := [][]int{{alpha, bravo}, {bravo, charlie}, {charlie, delta}, {delta}}[max(0, r.n%10-6)]
 	some := func() []int { return listed[rand.IntN(len(listed)):] }
@@ -351,8 +344,7 @@ func (w *world) run(ctx context.Context) string {
 	return "ws://" + w.host() + ", empty, which knows relay 1; watch it in a browser: " + w.watch.URL
 }
 
-// clone clones all repositories that our relay must serve, and compares their refs with the newest
-// states and pull requests.
+// clone clones all repositories of our relay, and compares their refs with the events.
 func (w *world) clone(ctx context.Context) string {
 	for _, r := range w.repos[:never] {
 		dir, want := filepath.Join(w.dir, "clones", r.path()), maps.Clone(r.refs)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// OriginalPath returns the requested path, before an outer handler removed a prefix.
+// OriginalPath returns the requested path with the prefix that an outer handler removed.
 func OriginalPath(r *http.Request) string {
 	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		return strings.TrimSuffix(u.EscapedPath(), "/")
