@@ -84,11 +84,11 @@ func (r *telemetry) panickedIn(whose string, p any) {
 	r.log.Error("panic while processing an event", "component", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
 }
 
-// contained runs own code and recovers a panic.
-func (r *telemetry) contained(whose string, f func()) (ok bool) {
+// contained runs code of the pipeline and recovers a panic.
+func (r *telemetry) contained(f func()) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.panickedIn(whose, p)
+			r.panickedIn(whosePipeline, p)
 		}
 	}()
 	f()

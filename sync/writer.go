@@ -60,11 +60,11 @@ func (w *writer) run(ctx context.Context) {
 	for {
 		select {
 		case j := <-w.toSave:
-			w.telemetry.contained(whosePipeline, func() { w.process(ctx, more(w.toSave, []*job{j}, saveBatch)) })
+			w.telemetry.contained(func() { w.process(ctx, more(w.toSave, []*job{j}, saveBatch)) })
 		case <-w.reprocess.wake:
-			w.telemetry.contained(whosePipeline, func() { w.catchUp(ctx) })
+			w.telemetry.contained(func() { w.catchUp(ctx) })
 		case <-retry.C:
-			w.telemetry.contained(whosePipeline, func() { w.judgeAgain(ctx) })
+			w.telemetry.contained(func() { w.judgeAgain(ctx) })
 		case <-ctx.Done():
 			return
 		}
@@ -74,7 +74,7 @@ func (w *writer) run(ctx context.Context) {
 // contain runs a step of the work on one event. After a panic its id counts as known, because the
 // same step would panic again.
 func (w *writer) contain(j *job, step func()) {
-	if !w.telemetry.contained(whosePipeline, step) {
+	if !w.telemetry.contained(step) {
 		w.rejected.Forget(j.key.id)
 		w.known.Add(j.key.id)
 		w.end(j, true)
