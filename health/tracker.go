@@ -40,8 +40,8 @@ func NewTracker(c Config) (*RelayHealthTracker, error) {
 // Failed, Refused and Closed.
 func (t *RelayHealthTracker) Attempt(u graspsync.RelayURL) { t.apply(u, event{kind: attempt}) }
 
-// Connected records a successful dial. At the end of the connection the caller must report exactly
-// one of Lost, Hung, Hostile and Closed.
+// Connected records a successful dial. At its end the caller must report exactly one of Lost, Hung,
+// Hostile and Closed.
 func (t *RelayHealthTracker) Connected(u graspsync.RelayURL) { t.apply(u, event{kind: connected}) }
 
 // Failed records a failed dial. If an error in the chain of err has a method RetryAfter()
@@ -61,8 +61,8 @@ func (t *RelayHealthTracker) Refused(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: refused, text: text(err)})
 }
 
-// Lost records that a connection ended because of the relay or the network. It is a failure if the
-// connection had not held for a minute.
+// Lost records that a connection ended because of the relay or the network, a failure within its
+// first minute.
 func (t *RelayHealthTracker) Lost(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: lost, text: text(err)})
 }
@@ -80,19 +80,17 @@ func (t *RelayHealthTracker) Closed(u graspsync.RelayURL) { t.apply(u, event{kin
 func (t *RelayHealthTracker) Stopped(u graspsync.RelayURL) { t.apply(u, event{kind: stopped}) }
 
 // RateLimited records that the relay complained about too many requests. The pause lasts until the
-// given time, but at least [RateLimitPause] and at most an hour. The connection stays open.
+// given time, but at least [RateLimitPause] and at most an hour.
 func (t *RelayHealthTracker) RateLimited(u graspsync.RelayURL, until time.Time) {
 	t.apply(u, event{kind: rateLimited, until: until})
 }
 
-// Hostile records that the relay sent forged data. It is a failure with a wait of at least an hour,
-// and ends the connection.
+// Hostile records that the relay sent forged data, a failure with a wait of at least an hour.
 func (t *RelayHealthTracker) Hostile(u graspsync.RelayURL) {
 	t.apply(u, event{kind: hostile, text: "hostile"})
 }
 
-// Forgive allows an immediate attempt at a failing or pausing relay, for an operator. The relay
-// keeps its failures.
+// Forgive allows an immediate attempt at a failing or pausing relay, for an operator.
 func (t *RelayHealthTracker) Forgive(u graspsync.RelayURL) { t.apply(u, event{kind: forgiven}) }
 
 // Forget removes a relay that is no longer wanted. A failing relay keeps its place in the backoff

@@ -93,8 +93,7 @@ func (s *Slots) TryAcquire(who Stranger, units int64) *Slot {
 }
 
 // Queue is an Acquire that does not block. It calls granted when the units are in use, possibly
-// before Queue returns. granted must neither block nor use the slots. Queue does nothing if units
-// exceeds the part.
+// before Queue returns. granted must neither block nor use the slots.
 func (s *Slots) Queue(who Stranger, units int64, granted func(*Slot)) {
 	if who != (Stranger{}) && units > s.part || units > s.total {
 		return

@@ -104,8 +104,8 @@ func (t *Table[K, V]) PutKeeping(key K, who Stranger, bytes int64, value V, keep
 	return evicted, true
 }
 
-// Displace is Put for entries whose lifetime strangers control, such as connections. Instead of
-// refusing the new entry it evicts the oldest entry that is at least as large.
+// Displace is Put for entries whose lifetime strangers control, such as connections. It evicts the
+// oldest entry that is at least as large instead of refusing the new one.
 func (t *Table[K, V]) Displace(key K, who Stranger, bytes int64, value V) (evicted []Entry[K, V], ok bool) {
 	if evicted, ok = t.Put(key, who, bytes, value); ok {
 		return evicted, true

@@ -362,8 +362,7 @@ func (p *Plan) expire(r *relayState, now time.Time) {
 	}
 }
 
-// onSaving: when saving works again, the waiting items are requested immediately, because their
-// relays did not fail.
+// onSaving: when saving works again, the waiting items are requested immediately.
 func (p *Plan) onSaving(in Saving) {
 	if p.pending.unsaving = in.Nothing; p.pending.unsaving {
 		return
@@ -382,8 +381,8 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	}
 }
 
-// onClockJumped: after a step back, recorded times are later than the created_at of new events, so
-// requests must start earlier.
+// onClockJumped: after a step back, requests must start earlier, because recorded times are later
+// than the created_at of new events.
 func (p *Plan) onClockJumped(by time.Duration) {
 	back := max(0, -by)
 	p.checkpoints.jumped(back)

@@ -81,7 +81,7 @@ func (r *relayState) add(it Item) {
 }
 
 // remove removes an item from the targets. A batch continues without it, and its subscription stays
-// open until [liveState.tooIdle].
+// open.
 func (r *relayState) remove(it Item) {
 	was := r.history.remove(it)
 	switch was {

@@ -417,7 +417,7 @@ func (h *history) moreIDs(q *query) {
 	}
 }
 
-// endIDs ends a request by id. Some relays announce ids of events that they do not serve.
+// endIDs ends a request by id.
 func (h *history) endIDs(x *request) {
 	q := x.q
 	h.requests.drop(x, true)

@@ -147,8 +147,7 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 	}
 }
 
-// noNegentropy uses pages from now on. wrong reports that the relay offers NIP-77 and its answers
-// are wrong.
+// noNegentropy uses pages from now on. wrong reports that NIP-77 is offered with wrong answers.
 func (h *history) noNegentropy(reason string, wrong bool) {
 	if !h.reconciling.offered {
 		return

@@ -13,8 +13,7 @@ import (
 
 const sqlValues = 10
 
-// sinceBack is the time before now at which a live subscription without limit 0 begins, because
-// events may be published after their created_at.
+// sinceBack is the time before now at which a live subscription without limit 0 begins.
 const sinceBack = 15 * time.Minute
 
 // relayCaps contains the limits of the relay and makes filters that respect them.

@@ -20,7 +20,7 @@ type repair struct {
 	bisection *bisection // the latest
 }
 
-// refused handles a refusal. sendClose reports that the relay may still have the request open.
+// refused handles a refusal. With sendClose the relay may still have the request open.
 func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
 	first := p.requests.opening == x // no request was sent after x
 	p.requests.answered(x)
