@@ -59,6 +59,7 @@ func (c *Control) Collector(namespace string) prometheus.Collector {
 // ErrNothingToPurge means that nothing is stored of a subject of purge or remove.
 var ErrNothingToPurge = errors.New("nothing is stored")
 
+// Rules returns the rules.
 func (c *Control) Rules() *rules.RuleSet { return c.cfg.Rules }
 
 // Reload replaces the rules of the file by those that read returns, unless it fails. After another
