@@ -30,7 +30,10 @@ type relayStats struct {
 	host limit.Stranger // read-only
 
 	// owned by the loop
-	dead bool // that it is dead was logged
+	dead   bool // that it is dead was logged
+	warned bool // failingLong was logged
+	// failingSince is the first failure since the last successful batch.
+	failingSince time.Time
 
 	mu sync.Mutex
 	// guarded by mu
@@ -102,10 +105,26 @@ func (s *relayStats) fill(r *RelayStatus) {
 	r.Learned = s.observed.Known(time.Now())
 }
 
+// failingLong is the time of failures after which a warning is logged.
+const failingLong = time.Hour
+
+// logFailing warns once about a relay that has failed for failingLong.
+func (m *SyncManager) logFailing(c *relayConn, reason string) {
+	now := time.Now()
+	if c.stats.failingSince.IsZero() {
+		c.stats.failingSince = now
+	}
+	if !c.stats.warned && now.Sub(c.stats.failingSince) >= failingLong {
+		c.stats.warned = true
+		m.cfg.Logger.Warn("relay has failed for long", keyRelay, c.url.String(), "since", c.stats.failingSince, keyErr, reason)
+	}
+}
+
 // logFailure logs a failed attempt.
 func (m *SyncManager) logFailure(c *relayConn, err error) {
 	st := m.health.Status(c.url)
 	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
+	m.logFailing(c, graspsync.Printable(err.Error()))
 	m.telemetry.remote(slog.LevelInfo, c.url, "connection failed",
 		keyAttempt, st.Failures, keyBackoff, backoff, keyErr, graspsync.Printable(err.Error()))
 	if st.State != health.Dead {
@@ -125,8 +144,10 @@ func (m *SyncManager) logBatch(msg batchResult, result plan.Result) {
 		if reason == "" && result == plan.Failed {
 			reason = "some events could not be saved"
 		}
+		m.logFailing(msg.conn, reason)
 		m.telemetry.remote(slog.LevelInfo, u, "fetching history failed", keyItems, items, keyErr, reason)
 	} else {
+		msg.conn.stats.failingSince, msg.conn.stats.warned = time.Time{}, false
 		m.telemetry.observe(BatchConfirmed{
 			Relay: u, Kind: kindName(msg.batch.Kind), Items: items, Events: r.Events, Method: r.Method.String(),
 			Gaps: result == plan.Gaps, Duration: time.Since(msg.since),
