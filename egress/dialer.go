@@ -159,8 +159,9 @@ func inOrder(ctx context.Context, addrs []netip.Addr,
 	try func(context.Context, netip.Addr) (net.Conn, error),
 ) (net.Conn, error) {
 	var errs, refused []error
-	for _, a := range addrs {
-		share, cancel := context.WithTimeout(ctx, dialTimeout/time.Duration(len(addrs)))
+	end, _ := ctx.Deadline()
+	for i, a := range addrs {
+		share, cancel := context.WithTimeout(ctx, time.Until(end)/time.Duration(len(addrs)-i))
 		conn, err := try(share, a)
 		cancel()
 		if err == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/state"
 )
 
 // checkRetry is the wait after a failed listing, and between two searches for lost announcements.
@@ -100,7 +101,9 @@ func (p *Purgatory) guardDepartures(ctx context.Context, announced, there map[gr
 		_, known := announced[ref]
 		return known
 	})
-	many := func() bool { return len(missing) > least && 2*len(missing) > len(there) }
+	many := func() bool {
+		return len(missing) > least && 2*len(missing) > len(there) || len(missing) > 0 && p.departures.wereKept()
+	}
 	if many() { // the listing may be incomplete
 		for ref := range missing {
 			accepted, err := p.accepted(ctx, ref)
@@ -115,12 +118,19 @@ func (p *Purgatory) guardDepartures(ctx context.Context, announced, there map[gr
 	if !many() { // kept repositories stay kept, even if strangers announce more
 		maps.DeleteFunc(missing, func(ref graspsync.RepoRef, _ bool) bool { return !p.departures.keeps(ref) })
 	}
-	switch begins, ends := p.departures.keep(missing, len(there)); {
+	begins, ends := p.departures.keep(missing, len(there))
+	var err error
+	switch {
 	case begins:
 		p.cfg.Logger.Error("most repositories have no announcement, retirement waits for the operator, check the event store",
 			"count", len(missing), "total", len(there))
+		err = p.keep.Put(ctx, state.Record{Key: keyDepartures})
 	case ends:
 		p.cfg.Logger.Info("retirement of repositories without announcement resumed", "total", len(there))
+		err = p.keep.Delete(ctx, keyDepartures)
+	}
+	if err != nil && ctx.Err() == nil {
+		p.cfg.Logger.Warn("saving that repositories are kept failed", keyError, graspsync.Printable(err.Error()))
 	}
 	return nil
 }
@@ -191,14 +201,16 @@ func (p *Purgatory) inService(ctx context.Context) (map[graspsync.RepoRef]bool, 
 	return out, err
 }
 
-// departures are the repositories that stay until the operator confirms their removal. A restart
-// decides again.
+// departures are the repositories that stay until the operator confirms their removal. A record on
+// the disk says that there are any. After a restart with this record, all repositories without
+// announcement stay, because events of the others may have come back.
 type departures struct {
 	mu sync.Mutex
 	// guarded by mu
-	judged bool
-	kept   map[graspsync.RepoRef]bool
-	of     int // number of repositories in service
+	recorded bool // at the start, until keep or confirm ends it
+	judged   bool
+	kept     map[graspsync.RepoRef]bool
+	of       int // number of repositories in service
 }
 
 // departuresLeast is the number of repositories that may leave in one check, even if they are most
@@ -209,9 +221,15 @@ const departuresLeast = 1
 func (d *departures) keep(refs map[graspsync.RepoRef]bool, of int) (begins, ends bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	begins, ends = len(refs) > 0 && len(d.kept) == 0, len(refs) == 0 && len(d.kept) > 0
-	d.judged, d.kept, d.of = true, refs, of
+	begins, ends = len(refs) > 0 && len(d.kept) == 0, len(refs) == 0 && (len(d.kept) > 0 || d.recorded)
+	d.judged, d.kept, d.of, d.recorded = true, refs, of, d.recorded && !ends
 	return begins, ends
+}
+
+func (d *departures) wereKept() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.recorded
 }
 
 func (d *departures) keeps(ref graspsync.RepoRef) bool {
@@ -230,7 +248,7 @@ func (d *departures) confirm() []graspsync.RepoRef {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	refs := slices.Collect(maps.Keys(d.kept))
-	d.kept = nil
+	d.kept, d.recorded = nil, false
 	return refs
 }
 

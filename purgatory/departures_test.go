@@ -122,3 +122,27 @@ func TestCaseC6_FewLeave(t *testing.T) {
 		require.Equal(t, 20, countServed(w, owners))
 	})
 }
+
+// Most events come back after a loss, and the process restarts. The other repositories still stay
+// until the operator confirms their removal.
+func TestCaseC6_RestartAfterSomeEventsCameBack(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		owners := inService(w, 10)
+		w.stop()
+		lost := w.relay.lose(0)
+		w.start()
+		wait(time.Second)
+		require.ErrorIs(t, w.p.Ready(), purgatory.ErrLost)
+		w.relay.put(lost[:2*6]...)
+		wait(2 * time.Minute)
+		w.stop()
+		w.start()
+		wait(26 * time.Hour)
+		require.ErrorIs(t, w.p.Ready(), purgatory.ErrLost)
+		require.Equal(t, 10, countServed(w, owners))
+		require.Equal(t, 4, w.p.ConfirmDepartures())
+		wait(2 * time.Hour)
+		require.NoError(t, w.p.Ready())
+		require.Equal(t, 6, countServed(w, owners))
+	})
+}

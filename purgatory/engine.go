@@ -163,7 +163,10 @@ func (e *engine) nextWake(now time.Time) time.Time {
 
 func (msg surveyRequest) handle(_ context.Context, e *engine) { e.survey(msg.identifier, msg.why) }
 
-func (msg releaseRequest) handle(_ context.Context, e *engine) { e.releases.Want(msg.ref, msg.why) }
+func (msg releaseRequest) handle(_ context.Context, e *engine) {
+	e.p.table.touch(msg.ref)
+	e.releases.Want(msg.ref, msg.why)
+}
 
 // about returns the state of a repository in the queue.
 func (e *engine) about(now time.Time, ref graspsync.RepoRef) syncqueue.About {

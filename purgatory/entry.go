@@ -97,6 +97,8 @@ func sizeOf(ev *nostr.Event) int {
 const (
 	keyEntry   = "purgatory/entry/"
 	keyExpired = "purgatory/expired/"
+
+	keyDepartures = "purgatory/departures/kept"
 )
 
 // record is the stored form of an entry. A JSON field name never changes its meaning.

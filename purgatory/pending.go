@@ -434,7 +434,7 @@ func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (gone []string) 
 	if e.Soft {
 		most = p.cfg.fixed.SoftExpiry
 	} else if grace := now.Add(p.cfg.Times.Hold / restartShare); e.Deadline.Before(grace) {
-		e.Deadline = grace
+		e.Deadline = backoff.Later(grace, p.extended(now, &e)) // extensions are not saved
 	}
 	if latest := now.Add(most); e.Deadline.After(latest) {
 		e.Deadline = latest

@@ -97,6 +97,9 @@ func open(ctx context.Context, relay Relay, repos Repositories, git gitops.Opera
 	if err := p.pending.load(ctx); err != nil {
 		return nil, err
 	}
+	if err := readEach(ctx, p.keep, keyDepartures, func(string, []byte) error { p.departures.recorded = true; return nil }); err != nil {
+		return nil, err
+	}
 	if err := p.recoverAll(ctx); err != nil {
 		return nil, err
 	}

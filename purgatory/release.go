@@ -201,7 +201,7 @@ func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.
 func (p *Purgatory) dropOrphans(ctx context.Context, r *repository) error {
 	var ids []graspsync.EventID
 	for name := range r.Refs.At {
-		if id, ok := refplan.EventOf(name); ok {
+		if id, ok := refplan.EventOf(name); ok && !p.pending.waitsFor(id, r.Ref) { // before the relay is asked, because a release may store it
 			ids = append(ids, id)
 		}
 	}

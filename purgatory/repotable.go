@@ -181,7 +181,7 @@ func (t *repoTable) gone(ref graspsync.RepoRef, number uint64) (did bool) {
 	t.change(ref, func(s *repoState) {
 		s.untouch(number)
 		did = s.needsNothing()
-		s.pulls, s.pushes = nil, 0
+		s.pulls, s.pushed, s.pushes = nil, nil, 0
 	})
 	return did
 }

@@ -55,6 +55,22 @@ func TestHangingUpOverNegentropyIsARefusal(t *testing.T) {
 	})
 }
 
+// A single lost connection teaches no limit, because networks lose connections by chance.
+func TestOneLostConnectionTeachesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		var n atomic.Int64
+		b, times := hangsUp(func(req wire.Request) bool { return req.Type == wire.TypeNegOpen && n.Add(1) == 1 })
+		net.Add("wss://a.example", b)
+		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
+		defer r.end()
+		after(10 * time.Minute)
+		require.Equal(t, 1, times())
+		require.Empty(t, r.relay("wss://a.example").Learned)
+		require.Equal(t, "live", r.relay("wss://a.example").Phase)
+	})
+}
+
 // A relay that disconnects after every request does not count as one that refuses every form. It is
 // tried again, and used as soon as it answers.
 func TestHangingUpOverEverythingIsNoRefusal(t *testing.T) {

@@ -119,11 +119,12 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool, ids *wire.IDChe
 		return nil
 	}
 	j.key = copyKey{ev.ID, ev.Sig}
-	j.size = min(memorySize(ev, int(j.size)), hostShare(g.cfg.Limits.InFlight))
+	received := j.size
+	j.size = min(memorySize(ev, int(received)), hostShare(g.cfg.Limits.InFlight))
 	if j.from != nil {
 		if j.stats = j.from.stats; ev.Sig != "" && j.stats.badSig(ev.ID) == ev.Sig {
 			g.telemetry.duplicates.Add(1)
-			j.from.spend(j.size) // a repeated bad copy
+			j.from.spend(received) // a repeated bad copy
 			return nil
 		}
 	}

@@ -20,9 +20,8 @@ import (
 const (
 	statusLeast = 100 * time.Millisecond // between two snapshots
 	statusEvery = time.Second
-	statusMost  = time.Minute     // because the health of relays changes with time
-	statusShare = 20              // snapshots take at most 1/20 of the time
-	statusRest  = 5 * time.Second // maximum of that wait
+	statusMost  = time.Minute // because the health of relays changes with time
+	statusShare = 20          // snapshots take at most 1/20 of the time
 )
 
 // completeEvery is the minimum time between two plans of everything.

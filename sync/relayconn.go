@@ -562,12 +562,13 @@ func (c *relayConn) done(a session.Done) {
 	})
 }
 
-// lost learns from the request after which the relay disconnected.
+// lost learns from the request after which the relay disconnected, if that happened twice in a row,
+// because a connection may be lost by chance.
 func (c *relayConn) lost() {
 	if c.cut && c.ctx.Err() == nil {
 		_ = c.contain(func() { // the connection has ended, so the error does not matter
 			for _, a := range c.session.Cut() {
-				if a, ok := a.(session.Learned); ok {
+				if a, ok := a.(session.Learned); ok && c.stats.cutAgain(a.Kind) {
 					c.learn(a)
 				}
 			}

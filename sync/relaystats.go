@@ -42,6 +42,7 @@ type relayStats struct {
 	method   session.Method
 	software string
 	lastErr  string
+	cut      string                                  // the limit that may have ended the last connection
 	badSigs  *limit.Table[graspsync.EventID, string] // the last signature of each event; may be nil
 }
 
@@ -57,11 +58,21 @@ func (s *relayStats) failed(err string) {
 	s.lastErr = err
 }
 
+// cutAgain reports whether the same limit may have ended the connection before.
+func (s *relayStats) cutAgain(k relaylimits.Kind) (again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	again = s.cut == k.String()
+	s.cut = k.String()
+	return again
+}
+
 func (s *relayStats) batch(r session.Report, now time.Time) {
 	s.missing.Add(uint64(r.Missing))
 	s.seconds.Add(uint64(r.Seconds))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.cut = ""
 	s.method |= r.Method
 	s.observed.Page(r.PageSize, now)
 	if r.Err != "" {

@@ -222,7 +222,7 @@ func (o *statusBuilder) renew(now time.Time, p *plan.Plan, known bool) {
 	s := o.status(now, p, known)
 	o.m.snapshot.Store(s)
 	o.publishedAt = now
-	o.publishPause = max(statusLeast, min(statusShare*time.Since(began), statusRest))
+	o.publishPause = max(statusLeast, min(statusShare*time.Since(began), statusMost))
 }
 
 // status returns the status at now. known reports whether the index is complete.

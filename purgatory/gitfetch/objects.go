@@ -162,6 +162,9 @@ func (f *Fetcher) haves(ctx context.Context, dir string) ([]nip34.ObjectID, erro
 	}
 	names := slices.SortedFunc(maps.Keys(refs.At), func(a, b nip34.RefName) int { return strings.Compare(a.String(), b.String()) })
 	var tips []nip34.ObjectID
+	if tip, exists := refs.At[refs.Head]; exists {
+		tips = append(tips, tip) // first, because there may be more names than are sent
+	}
 	for _, ofEvents := range []bool{false, true} { // anyone can push refs of events
 		for _, name := range names {
 			if strings.HasPrefix(name.String(), "refs/nostr/") == ofEvents {

@@ -166,6 +166,7 @@ func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 			}
 			err = h.aside(ctx, p, gitrun.Child{
 				Settings: settings, Stdin: p.body.file, Stdout: &name,
+				Limits: gitrun.Limits{File: 2 * h.cfg.MaxPush}, // --max-input-size does not count bases of a thin pack
 				Args: append([]string{
 					"index-pack", "--stdin", "--fix-thin", "--threads=1", "--max-input-size=" + strconv.FormatInt(h.cfg.MaxPush, 10),
 				}, options...),

@@ -168,7 +168,11 @@ func (s *Staging) discard(uploads []*upload) {
 func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgatory.Upload) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for u := range s.uploads.All() {
+	owned := s.owners[ref.Owner]
+	if owned == nil {
+		return nil
+	}
+	for u := range owned.All() {
 		if tip, err := nip34.ParseObjectID(u.Tips[id]); err == nil && u.Repo == ref {
 			out = append(out, purgatory.Upload{
 				Tip: tip, Dir: filepath.Join(s.layout.dir, filepath.FromSlash(u.path)), Bytes: u.Bytes,

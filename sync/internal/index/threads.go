@@ -312,12 +312,15 @@ func (d *threads) reposBelow(at place) []graspsync.RepoRef {
 
 // take puts a node into a place and returns the nodes below evicted nodes. A full branch evicts its
 // oldest node, a full table the oldest node of the owner with the most. If that is the node itself,
-// fits is false.
+// fits is false. The nodes to which n replies stay.
 func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
+	above := func(o *node) bool {
+		return slices.ContainsFunc(o.keys(), func(k refKey) bool { return slices.Contains(n.refs, k) })
+	}
 	if b := d.branches[at.top]; len(b) >= d.mostOfBranch {
 		oldest := n
 		for o := range b {
-			if o.before(oldest) {
+			if o.before(oldest) && !above(o) {
 				oldest = o
 			}
 		}
@@ -329,7 +332,7 @@ func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 	owner, _, _ := d.top(at.top)
 	gone, fits := d.placed.PutKeeping(n, ownerStranger(owner), 0, owner, func(o *node) bool {
 		of, _ := d.placed.Get(o)
-		return of == owner && n.before(o)
+		return of == owner && n.before(o) || above(o)
 	})
 	for _, g := range gone {
 		hung = append(hung, d.giveUp(g.Key, c)...)

@@ -48,6 +48,10 @@ func TestBranchKeepsTheNewest(t *testing.T) {
 	for i := range maxOfBranch - len(honest) {
 		require.True(t, x.descends(testID(newest-i)))
 	}
+	oldest := newest - (maxOfBranch - len(honest) - 1)
+	reply := add(ann, oldest) // evicts another one, because it needs the oldest
+	require.True(t, x.descends(testID(oldest)))
+	require.True(t, x.descends(testID(reply)))
 	require.Equal(t, maxOfBranch, x.tables.threads.placed.Len())
 	x.tables.checkBelow(t)
 	require.LessOrEqual(t, len(x.tables.threads.nodes), maxOfBranch)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 )
 
@@ -151,7 +150,20 @@ func ask(w *writer, hi int, upper *bound) bool {
 // Need returns the ids that only the peer has, in order of arrival. They are claims until their
 // events are fetched.
 func (s *Session) Need() [][32]byte {
-	return slices.SortedFunc(maps.Keys(s.need), func(a, b [32]byte) int { return cmp.Compare(s.need[a], s.need[b]) })
+	type claim struct {
+		id [32]byte
+		at uint32
+	}
+	claims := make([]claim, 0, len(s.need))
+	for id, at := range s.need {
+		claims = append(claims, claim{id, at})
+	}
+	slices.SortFunc(claims, func(a, b claim) int { return cmp.Compare(a.at, b.at) })
+	ids := make([][32]byte, len(claims))
+	for i, c := range claims {
+		ids[i] = c.id
+	}
+	return ids
 }
 
 // Have returns the ids that only the set has, oldest first.

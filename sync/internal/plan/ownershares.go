@@ -22,25 +22,13 @@ type dialOwner struct {
 
 func (o *dialOwner) stranger() limit.Stranger { return limit.Stranger{ID: string(o.key[:])} }
 
-type listedState struct {
-	repos  int // number of repositories, at any level
-	owners map[*dialOwner]int
-	record *dialOwner // owner for whom it counts in the table, the one with the fewest records; nil: not in the table
-}
+const maxExamples = 3
 
-// examples returns up to three repositories.
-func (s *listedState) examples(rel *relayState) (out []graspsync.RepoRef) {
-	for o := range s.owners {
-		for r := range o.repos {
-			if len(out) == 3 {
-				return out
-			}
-			if slices.Contains(r.relays, rel) {
-				out = append(out, r.ref)
-			}
-		}
-	}
-	return out
+type listedState struct {
+	repos    int // number of repositories, at any level
+	owners   map[*dialOwner]int
+	examples []graspsync.RepoRef // at most maxExamples of these repositories
+	record   *dialOwner          // owner for whom it counts in the table, the one with the fewest records; nil: not in the table
 }
 
 // least returns the owner with the fewest records, or nil if no repository lists the relay.
@@ -113,6 +101,9 @@ func (s *ownerShares) list(r *repo, rel *relayState) *dialOwner {
 	o.repos[r] = struct{}{}
 	rel.listed.repos++
 	rel.listed.owners[o]++
+	if len(rel.listed.examples) < maxExamples {
+		rel.listed.examples = append(rel.listed.examples, r.ref)
+	}
 	if has := rel.listed.record; has != nil && o.records+1 < has.records {
 		s.count(rel, o)
 	}
@@ -123,6 +114,7 @@ func (s *ownerShares) list(r *repo, rel *relayState) *dialOwner {
 func (s *ownerShares) unlist(r *repo, rel *relayState) (o *dialOwner, last bool) {
 	o = s.of[r.ref.Owner]
 	rel.listed.repos--
+	rel.listed.examples = slices.DeleteFunc(rel.listed.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
 	if rel.listed.owners[o]--; rel.listed.owners[o] > 0 {
 		return o, false
 	}

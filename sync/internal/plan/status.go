@@ -75,7 +75,7 @@ func (p *Plan) status(r *relayState) RelayStatus {
 		Descendants: descendants,
 		Unfollowed:  r.live.unfollowed + r.live.tooLarge + len(r.live.resting) + len(r.live.lost),
 		LiveMethod:  r.live.method(),
-		Examples:    r.listed.examples(r),
+		Examples:    slices.Clone(r.listed.examples),
 		Gaps:        r.pending.gaps,
 		Parked:      len(r.history.parked) + len(r.catchUp.parked),
 		RetryAt:     r.dial.retryAt,

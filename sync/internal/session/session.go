@@ -87,14 +87,14 @@ func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
 	s.caps.set(t, aside)
 }
 
-// Cut returns the limits to learn after the relay disconnected instead of answering, because some
-// relays do so after a NEG-OPEN or after a message that is too large for them.
+// Cut returns the limits to learn if the relay disconnects repeatedly instead of answering, because
+// some relays do so after a NEG-OPEN or after a message that is too large for them.
 func (s *Session) Cut() []Action {
 	const reason = "disconnected instead of answering"
 	if s.requests.subs.unansweredNeg() != nil {
 		s.history.noNegentropy(reason, false)
-	} else if x := s.requests.opening; x != nil && x.size() > relaylimits.LeastMessage {
-		s.caps.learn(relaylimits.MaxMessage, max(relaylimits.LeastMessage, x.size()/2), reason)
+	} else if x := s.requests.opening; x != nil && x.size() > 4*relaylimits.LeastMessage {
+		s.caps.learn(relaylimits.MaxMessage, x.size()/2, reason)
 	}
 	return s.out.take()
 }

@@ -103,13 +103,16 @@ func sideband(r *reader, p *packReader) error {
 	}
 }
 
-// maxOverhead is the maximum number of bytes beside the pack that exceed its bytes.
-const maxOverhead = 1 << 20
+// The maximum number of bytes beside the pack is maxOverhead and 1/overheadShare of the pack.
+const (
+	maxOverhead   = 1 << 20
+	overheadShare = 16
+)
 
 // overhead counts a packet with n bytes beside the pack. Otherwise acknowledgments, messages and
 // empty packets would never reach a limit.
 func (p *packReader) overhead(n int) error {
-	if p.other += int64(n) + 4; p.other > maxOverhead+p.bytes {
+	if p.other += int64(n) + 4; p.other > maxOverhead+p.bytes/overheadShare {
 		return &LimitError{Limit: "bytes beside the pack", Most: maxOverhead}
 	}
 	return nil
