@@ -360,7 +360,17 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 	if room <= 0 {
 		return
 	}
-	for _, entry := range e.p.pending.due(now, room, e.held, e.owed) {
+	due, prolonged := e.p.pending.due(now, room, e.held, e.owed)
+	if len(prolonged) > 0 {
+		e.wg.Go(func() {
+			for _, entry := range prolonged { // if that fails, a restart shortens the hold
+				if err := e.p.pending.rewrite(ctx, entry.ID); ctx.Err() == nil {
+					e.p.pending.warn(&entry, "saving a deadline failed", err)
+				}
+			}
+		})
+	}
+	for _, entry := range due {
 		if e.expiring[entry.ID] {
 			continue
 		}

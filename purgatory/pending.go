@@ -434,7 +434,7 @@ func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (gone []string) 
 	if e.Soft {
 		most = p.cfg.fixed.SoftExpiry
 	} else if grace := now.Add(p.cfg.Times.Hold / restartShare); e.Deadline.Before(grace) {
-		e.Deadline = backoff.Later(grace, p.extended(now, &e)) // extensions are not saved
+		e.Deadline = grace
 	}
 	if latest := now.Add(most); e.Deadline.After(latest) {
 		e.Deadline = latest
@@ -570,12 +570,12 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 
 // due returns at most n overdue events. It extends the holds of events with a server that was not
 // asked yet (owed), because an owner of many repositories waits for turns, and of events that may be
-// complete while our store, git or disk fails (kept). A restart shortens these holds.
-func (p *pendingEvents) due(now time.Time, n int, kept, owed func(now time.Time, entry refplan.Entry) bool) (due []refplan.Entry) {
+// complete while our store, git or disk fails (kept). The caller saves these (prolonged).
+func (p *pendingEvents) due(now time.Time, n int, kept, owed func(now time.Time, entry refplan.Entry) bool) (due, prolonged []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next.IsZero() || now.Before(p.next) {
-		return nil
+		return nil, nil
 	}
 	var over []*pendingEvent
 	for _, h := range p.events.All() {
@@ -589,6 +589,7 @@ func (p *pendingEvents) due(now time.Time, n int, kept, owed func(now time.Time,
 			break
 		}
 		if kept(now, h.Entry) && p.await(now, h) || owed(now, h.Entry) && p.prolong(now, h) {
+			prolonged = append(prolonged, h.Entry)
 			continue
 		}
 		h.retry.Until = now.Add(time.Second / 4) // a release may use the event now
@@ -598,7 +599,7 @@ func (p *pendingEvents) due(now time.Time, n int, kept, owed func(now time.Time,
 	for _, h := range p.events.All() {
 		p.expect(h)
 	}
-	return due
+	return due, prolonged
 }
 
 // await extends a hold without maximum, because the cause is our own, unless the event has expired

@@ -182,7 +182,7 @@ func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 	for _, u := range slices.Concat(in.URLs, in.Strangers) {
 		names[u] = struct{}{}
 		if e.targets[u] == nil {
-			e.targets[u] = &target{turn: q.turn} // new URLs do not precede those that wait
+			e.targets[u] = new(target)
 		}
 		e.targets[u].stopped = backoff.Streak{}
 	}
