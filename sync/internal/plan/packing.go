@@ -85,15 +85,20 @@ const leastPart = 3
 // fill adds a filter to the requests, in parts if necessary, because a hub needs nearly every byte
 // that a relay accepts. It returns the parts without room.
 func (reqs requests) fill(f nostr.Filter, limits relaylimits.Requests) (left []nostr.Filter) {
-	size := filters.Size(f) + 1
+	size, room := filters.Size(f)+1, 0
 	for i := range reqs {
-		if one := &reqs[i]; len(one.filters) < limits.MaxFilters && one.size+size <= limits.MaxMessage {
+		one := &reqs[i]
+		if len(one.filters) == limits.MaxFilters {
+			continue
+		}
+		if one.size+size <= limits.MaxMessage {
 			one.filters, one.size = append(one.filters, f), one.size+size
 			return nil
 		}
+		room = max(room, limits.MaxMessage-one.size)
 	}
 	list, n := filters.Longest(f, false)
-	if n < 2*leastPart {
+	if n < 2*leastPart || room < filters.Size(filters.Part(f, list, 0, leastPart)) {
 		return []nostr.Filter{f}
 	}
 	left = reqs.fill(filters.Part(f, list, 0, n/2), limits)
