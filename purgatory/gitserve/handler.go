@@ -285,7 +285,8 @@ func (h *Handler) advertise(w http.ResponseWriter, dir string) error {
 	noCache(w.Header(), "application/x-git-receive-pack-advertisement")
 	out := bufio.NewWriter(w)
 	_, _ = out.WriteString(pktLine("# service=git-receive-pack\n") + flushPacket) // the writer keeps the error
-	can := "\x00report-status report-status-v2 delete-refs side-band-64k quiet atomic ofs-delta object-format=" + format.String() + "\n"
+	// libgit2 fails if object-format is the last capability.
+	can := "\x00report-status report-status-v2 delete-refs side-band-64k quiet atomic ofs-delta object-format=" + format.String() + " agent=graspsync\n"
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
 		writeLine(out, refs[name].String()+" "+name+can)
 		can = "\n"
