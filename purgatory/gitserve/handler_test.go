@@ -263,6 +263,13 @@ func TestRequests(t *testing.T) {
 	require.Empty(t, left)
 }
 
+// libgit2 fails if object-format is the last capability. Pushes of its clients were lost.
+func TestCapabilitiesDoNotEndWithTheObjectFormat(t *testing.T) {
+	r := newRig(t, gitserve.Config{})
+	_, text := r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service=git-receive-pack", "")
+	require.Regexp(t, "\x00report-status .* object-format=sha1 agent=graspsync\n", text)
+}
+
 // A browser at the URL of a repository got an error.
 func TestPageOfARepository(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
