@@ -41,6 +41,23 @@ func (s *listedState) least() (least *dialOwner) {
 	return least
 }
 
+// replaceExample replaces a repository that no longer lists the relay, if it is an example.
+func (s *listedState) replaceExample(gone *repo, rel *relayState) {
+	i := slices.Index(s.examples, gone.ref)
+	if i < 0 {
+		return
+	}
+	s.examples = slices.Delete(s.examples, i, i+1)
+	for o := range s.owners {
+		for r := range o.repos {
+			if r != gone && slices.Contains(r.relays, rel) && !slices.Contains(s.examples, r.ref) {
+				s.examples = append(s.examples, r.ref)
+				return
+			}
+		}
+	}
+}
+
 type ownerShares struct {
 	of    map[graspsync.PubKey]*dialOwner
 	table *limit.Table[graspsync.RelayURL, *relayState]
@@ -114,7 +131,7 @@ func (s *ownerShares) list(r *repo, rel *relayState) *dialOwner {
 func (s *ownerShares) unlist(r *repo, rel *relayState) (o *dialOwner, last bool) {
 	o = s.of[r.ref.Owner]
 	rel.listed.repos--
-	rel.listed.examples = slices.DeleteFunc(rel.listed.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
+	rel.listed.replaceExample(r, rel)
 	if rel.listed.owners[o]--; rel.listed.owners[o] > 0 {
 		return o, false
 	}
