@@ -290,7 +290,7 @@ func (e *engine) queueFetch(ctx context.Context, now time.Time, ref graspsync.Re
 	}
 	e.p.table.setHopeless(ref, false)
 	e.stepQueue(ctx, now, syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: by})
-	e.p.cfg.Logger.Debug("git fetch queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
+	e.p.cfg.Logger.Debug("git fetch queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.Own), "at", e.queue.Due(ref))
 }
 
 func (e *engine) stepQueue(ctx context.Context, now time.Time, in syncqueue.Input) {

@@ -84,3 +84,38 @@ func TestSlowPullRequestsDoNotHoldUpOthers(t *testing.T) {
 		})
 	}
 }
+
+// Pull requests that name a new silent server every 8 s, of one author or of many, leave the server of
+// another pull request its turns. Before, it was asked once an hour, because servers that were never
+// asked came first.
+func TestPullRequestsOfNewServersTakeTurns(t *testing.T) {
+	for name, author := range map[string]func(n int) string{
+		"one author":   func(int) string { return "eve" },
+		"many authors": func(n int) string { return fmt.Sprint("eve", n) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				asked := 0
+				w.observe = func(o purgatory.Observation) {
+					if f, is := o.(purgatory.FetchEnded); is && f.URL == clone("bob.example/r.git") {
+						asked++
+					}
+				}
+				w.held(announce(alice, now(), "good.example/r.git"))
+				w.git.Serve(clone("bob.example/r.git"), fetchtest.Server{Delay: time.Second})
+				proposal := func(k *relaytest.Key, tip int, at string) *nostr.Event {
+					return k.Event(now(), graspsync.KindPullRequest, "x", nostr.Tag{"a", alice.Ref("r").String()},
+						nostr.Tag{"c", object(tip).String()}, nostr.Tag{"clone", "https://" + at})
+				}
+				w.held(proposal(bob, 2, "bob.example/r.git"))
+				for n := range 450 {
+					silent := fmt.Sprintf("silent%d.example/r.git", n)
+					w.git.Serve(clone(silent), fetchtest.Server{Err: errTooSlow, Delay: 10 * time.Minute})
+					w.held(proposal(relaytest.NewCheapKey(author(n)), 5000+n, silent))
+					wait(8 * time.Second)
+				}
+				require.GreaterOrEqual(t, asked, 6)
+			})
+		})
+	}
+}

@@ -13,16 +13,24 @@ import (
 type Need struct {
 	IDs    []nip34.ObjectID
 	States []nip34.ObjectID // those of IDs that states name; sorted
-	// Own are the clone URLs of members, Strangers the others of pull requests.
+	// Own are the clone URLs of members, Strangers the others in the pull requests of each author.
+	// Several authors may name one URL.
 	Own       []graspsync.CloneURL
-	Strangers []graspsync.CloneURL
+	Strangers [][]graspsync.CloneURL
 	Left      int                 // number of URLs over the limits, which get their turn later
 	Entries   []graspsync.EventID // events that wait for the objects
 	Members   map[graspsync.PubKey]struct{}
 }
 
-// URLs returns all clone URLs.
-func (n Need) URLs() []graspsync.CloneURL { return slices.Concat(n.Own, n.Strangers) }
+// URLs returns the distinct clone URLs.
+func (n Need) URLs() (all []graspsync.CloneURL) {
+	for _, u := range slices.Concat(n.Own, slices.Concat(n.Strangers...)) {
+		if !slices.Contains(all, u) {
+			all = append(all, u)
+		}
+	}
+	return all
+}
 
 // Clones are the limits of clone URLs.
 type Clones struct {
@@ -70,12 +78,12 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 // urls returns the clone URLs of a repository, and the number of those over the limits. Over the
 // limit, members take turns with one URL each, and so do authors of pull requests. The owner and
 // authors of held states come first. The order of the others rotates each hour.
-func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.CloneURL, dropped int) {
+func (g *Group) urls(r *Repository, clones Clones) (own []graspsync.CloneURL, strangers [][]graspsync.CloneURL, dropped int) {
 	usable := func(us []graspsync.CloneURL) []graspsync.CloneURL {
 		us = slices.DeleteFunc(slices.Clone(us), func(u graspsync.CloneURL) bool { return !u.HostPort().Resolvable() })
 		return slices.DeleteFunc(us[:min(len(us), clones.Most)], clones.IsOurs)
 	}
-	seen := make(map[graspsync.CloneURL]struct{})
+	used := make(map[graspsync.CloneURL]bool)
 	of := make(map[graspsync.PubKey][]graspsync.CloneURL)
 	for _, a := range g.All {
 		if r.IsMember(a.Ref.Owner) {
@@ -89,16 +97,20 @@ func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.C
 		}
 	}
 	most := mostOwn * clones.Most
-	own, left := inTurn(of, g.inOrder(r, members, most, clones.Now), most, seen)
+	own, left := inTurn(of, g.inOrder(r, members, most, clones.Now), most, used)
 	by := make(map[graspsync.PubKey][]graspsync.CloneURL)
 	for _, h := range g.Pulls {
 		if slices.Contains(h.Repos, r.Ref) {
-			by[h.Pull.Author] = append(by[h.Pull.Author], usable(h.Pull.Clones)...)
+			us := slices.DeleteFunc(usable(h.Pull.Clones), func(u graspsync.CloneURL) bool { _, is := used[u]; return is })
+			by[h.Pull.Author] = append(by[h.Pull.Author], us...)
 		}
 	}
 	authors := slices.SortedFunc(maps.Keys(by), graspsync.PubKey.Compare)
 	most = mostStrangers * clones.Most
-	strangers, more := inTurn(by, turned(authors, most, clones.Now), most, seen)
+	_, more := inTurn(by, turned(authors, most, clones.Now), most, used)
+	for _, author := range authors {
+		strangers = append(strangers, slices.DeleteFunc(by[author], func(u graspsync.CloneURL) bool { return !used[u] }))
+	}
 	return own, strangers, left + more
 }
 
@@ -126,21 +138,26 @@ func (g *Group) inOrder(r *Repository, members []graspsync.PubKey, most int, now
 	return out
 }
 
-// inTurn returns at most most URLs that are not in seen, one of each key in turn, and the number of
-// the others.
-func inTurn(of map[graspsync.PubKey][]graspsync.CloneURL, order []graspsync.PubKey, most int, seen map[graspsync.CloneURL]struct{}) (out []graspsync.CloneURL, left int) {
+// inTurn returns at most most URLs that are not in used, one of each key in turn, and the number of
+// the others. It adds all URLs to used, those that it returns with true.
+func inTurn(of map[graspsync.PubKey][]graspsync.CloneURL, order []graspsync.PubKey, most int, used map[graspsync.CloneURL]bool) (out []graspsync.CloneURL, left int) {
 	for round, more := 0, true; more; round++ {
 		more = false
 		for _, who := range order {
-			if us := of[who]; round < len(us) {
-				if _, again := seen[us[round]]; !again {
-					seen[us[round]] = struct{}{}
-					out = append(out, us[round])
-				}
-				more = true
+			us := of[who]
+			if round >= len(us) {
+				continue
+			}
+			more = true
+			if _, again := used[us[round]]; again {
+				continue
+			}
+			if used[us[round]] = len(out) < most; used[us[round]] {
+				out = append(out, us[round])
+			} else {
+				left++
 			}
 		}
 	}
-	kept := min(len(out), most)
-	return out[:kept], len(out) - kept
+	return out, left
 }

@@ -33,12 +33,12 @@ type Input interface{ input() }
 // The inputs of a SyncQueue.
 type (
 	// Wanted adds a repository or resets its attempt count. URLs are the clone URLs of its members.
-	// Strangers are those that only pull requests name, one of each author in turn.
+	// Strangers are the others in the pull requests of each author.
 	Wanted struct {
 		Repo      graspsync.RepoRef
 		URLs      []graspsync.CloneURL
 		Origin    Origin
-		Strangers []graspsync.CloneURL
+		Strangers [][]graspsync.CloneURL
 	}
 	// Renew makes the attempt due now, and ends the pauses of its servers and of URLs.
 	Renew struct {

@@ -78,8 +78,8 @@ type entry struct {
 	repo    graspsync.RepoRef
 	owner   *owner
 	place   *list.Element
-	own     []graspsync.CloneURL // from the announcements of its members
-	pulls   []graspsync.CloneURL // named only by pull requests, one of each author in turn
+	own     []graspsync.CloneURL   // from the announcements of its members
+	pulls   [][]graspsync.CloneURL // named only by pull requests, by author
 	targets map[graspsync.CloneURL]*target
 	queued  []graspsync.CloneURL // URLs that wait for their turn, the oldest first
 	version uint64               // number of Wanted inputs
@@ -93,7 +93,7 @@ type entry struct {
 type target struct {
 	tried   bool      // by the current attempt
 	asked   time.Time // last request
-	turn    uint64    // of the last request
+	turn    uint64    // of the last request or, before it, of the arrival
 	further int       // extra requests of the current attempt
 	stopped backoff.Streak
 }
@@ -179,10 +179,13 @@ func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 	}
 	e.own, e.pulls = in.URLs, in.Strangers
 	names := make(map[graspsync.CloneURL]struct{})
-	for _, u := range slices.Concat(in.URLs, in.Strangers) {
+	for _, u := range e.all() {
 		names[u] = struct{}{}
 		if e.targets[u] == nil {
 			e.targets[u] = new(target)
+			if !slices.Contains(e.own, u) {
+				e.targets[u].turn = q.turn
+			}
 		}
 		e.targets[u].stopped = backoff.Streak{}
 	}
@@ -238,7 +241,7 @@ func (q *SyncQueue) renew(now time.Time, in Renew) {
 		for _, t := range e.targets {
 			t.asked, t.stopped = time.Time{}, backoff.Streak{}
 		}
-		urls = slices.Concat(urls, e.own, e.pulls)
+		urls = append(e.all(), urls...)
 	}
 	for _, u := range urls {
 		if d := q.throttle.domains[u.HostPort()]; d != nil {
@@ -350,11 +353,15 @@ func (q *SyncQueue) askAll(now time.Time, e *entry) {
 	for _, t := range e.targets {
 		t.tried, t.further = false, 0
 	}
-	for _, u := range e.pulls {
+	for _, u := range slices.Concat(e.pulls...) {
 		if !q.throttle.of(u.HostPort()).broken.Waits(now) && !e.targets[u].stopped.Waits(now) && !q.isAsking(e, u) {
 			e.enqueue(u)
 		}
 	}
+}
+
+func (e *entry) all() []graspsync.CloneURL {
+	return slices.Concat(slices.Concat(e.pulls...), e.own)
 }
 
 func (e *entry) enqueue(u graspsync.CloneURL) {
@@ -413,29 +420,28 @@ func (q *SyncQueue) compare(e *entry, a, b graspsync.CloneURL) int {
 	return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(first(a), first(b)))
 }
 
-// sortQueued sorts by the last request. URLs that were not requested yet are sorted as in pulls, and
-// those of members come first.
+// sortQueued sorts by the last turn of the author, those of members first. A URL of several authors
+// has the turns of each.
 func (e *entry) sortQueued() {
 	if len(e.queued) < 2 {
 		return
 	}
-	place := make(map[graspsync.CloneURL]int)
-	for i, u := range slices.Backward(e.pulls) {
-		place[u] = i + 1
-	}
-	turn := func(u graspsync.CloneURL) uint64 {
-		if place[u] == 0 {
-			return 0
+	turns := make(map[graspsync.CloneURL]uint64)
+	for _, us := range e.pulls {
+		last := uint64(0)
+		for _, u := range us {
+			last = max(last, e.targets[u].turn)
 		}
-		return e.targets[u].turn
+		for _, u := range us {
+			if turn, known := turns[u]; !known || last < turn {
+				turns[u] = last
+			}
+		}
 	}
-	slices.SortStableFunc(e.queued, func(a, b graspsync.CloneURL) int {
-		return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(place[a], place[b]))
-	})
+	slices.SortStableFunc(e.queued, func(a, b graspsync.CloneURL) int { return cmp.Compare(turns[a], turns[b]) })
 }
 
-// nextQueued returns the next queued URL that may be asked now, those not asked for the longest time
-// first.
+// nextQueued returns the next queued URL that may be asked now.
 func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u graspsync.CloneURL, found bool) {
 	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool {
 		return q.throttle.of(u.HostPort()).broken.Waits(now) || e.targets[u].stopped.Waits(now)
