@@ -3,7 +3,6 @@ package explain
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -56,23 +55,7 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(graspsync.Printable(text), "'", `'\''`) + "'"
 }
 
-func (b *Blocked) sentence(now time.Time) string {
-	said := "Blocked: " + b.Rule
-	if b.By != "" {
-		said += ", by " + b.By
-	}
-	if !b.Since.IsZero() {
-		said += ", since " + graspsync.TimeText(b.Since, now)
-	}
-	if b.Reason != "" {
-		said += ": " + strconv.Quote(b.Reason)
-	}
-	said += ". To lift it, "
-	if b.By == byFile {
-		said += "change the file, or "
-	}
-	return said + "use the command: " + b.Lift // no full stop, because the command is copied
-}
+func (b *Blocked) sentence(now time.Time) string { return sentencesOf(now, "blocked", b)[0] }
 
 // blocked adds the rule that blocks the subject, if any.
 func (e Explainer) blocked(ctx context.Context, x *Explanation) error {

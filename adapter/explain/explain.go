@@ -85,7 +85,6 @@ func (e Explainer) event(ctx context.Context, x *Explanation, id graspsync.Event
 	if err != nil {
 		return err
 	}
-	t := text{now: x.Now}
 	x.Event, x.Is = &s, string(s.Is)
 	if e.Purgatory != nil {
 		w, err := e.Purgatory.EventState(ctx, id)
@@ -96,17 +95,19 @@ func (e Explainer) event(ctx context.Context, x *Explanation, id graspsync.Event
 			x.Waiting = &w
 		}
 	}
+	name := "event"
 	if x.Waiting != nil && knowsBetter(x.Waiting, &s) {
-		x.Is = string(x.Waiting.Is)
-		t.add("Event %s is not stored.", id)
-	} else {
-		t.event(s, e.Sync.Status())
+		name, x.Is = "not stored", string(x.Waiting.Is)
 	}
+	x.Answer = e.sentences(name, x)
 	if x.Waiting != nil {
-		t.held(*x.Waiting)
+		x.Answer = append(x.Answer, sentencesOf(x.Now, "held", x.Waiting)...)
 	}
-	x.Answer = t.lines
 	return nil
+}
+
+func (e Explainer) sentences(name string, x *Explanation) []string {
+	return sentencesOf(x.Now, name, view{x, e.Sync.Status()})
 }
 
 // knowsBetter reports whether purgatory has the reason why an event is missing.
@@ -126,15 +127,12 @@ func (e Explainer) repository(ctx context.Context, x *Explanation, ref graspsync
 		return err
 	}
 	x.Repository, x.Is = &r, string(r.Is)
-	t := text{now: x.Now}
-	t.repo(r, e.Sync.Status())
 	if e.Repositories != nil {
 		git, err := e.Repositories.About(ref)
 		if err != nil {
 			return err
 		}
 		x.Git = &git
-		t.git(git)
 	}
 	if e.Purgatory != nil {
 		data, err := e.Purgatory.DataState(ctx, ref)
@@ -142,11 +140,8 @@ func (e Explainer) repository(ctx context.Context, x *Explanation, ref graspsync
 			return err
 		}
 		x.Data = &data
-		if r.Is == relaysync.RepoFollowed || r.Is == relaysync.RepoHeld || len(data.Waiting)+len(data.Ended) > 0 {
-			t.repoData(data, r.Status)
-		}
 	}
-	x.Answer = t.lines
+	x.Answer = e.sentences("repository", x)
 	return nil
 }
 
@@ -155,8 +150,7 @@ func (e Explainer) relay(ctx context.Context, x *Explanation, u graspsync.RelayU
 	if err != nil {
 		return err
 	}
-	t := text{now: x.Now}
-	t.relay(r, e.Sync.Status())
-	x.Relay, x.Is, x.Answer = &r, string(r.Is), t.lines
+	x.Relay, x.Is = &r, string(r.Is)
+	x.Answer = e.sentences("relay", x)
 	return nil
 }

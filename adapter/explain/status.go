@@ -3,10 +3,7 @@ package explain
 import (
 	"fmt"
 	"strings"
-	"time"
 
-	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -80,53 +77,6 @@ func Trouble(r relaysync.RelayStatus) string {
 	return ""
 }
 
-// maintainers returns the maintainers of a repository with the reasons.
-func maintainers(r relaysync.RepoStatus) (lines []string) {
-	if r.Unled != "" {
-		lines = append(lines, "nobody: "+string(r.Unled))
-	}
-	for _, m := range r.Maintainers {
-		line := nip34.NPub(m.Key) + ": " + string(m.Kind)
-		if m.ListedBy != (graspsync.PubKey{}) {
-			line += ", listed by " + nip34.NPub(m.ListedBy)
-		}
-		if m.Lists != (graspsync.PubKey{}) {
-			line += ", lists " + nip34.NPub(m.Lists)
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-// Pace estimates when a number of missing things is 0. It is not safe for concurrent use.
-type Pace struct{ from, next count }
-
-type count struct {
-	at      time.Time
-	missing int
-}
-
-const (
-	paceWindow = 5 * time.Minute  // estimates use the numbers of one to two windows
-	paceLeast  = 30 * time.Second // time before the first estimate
-)
-
-// Left returns the remaining time at the pace of the last minutes, or 0 if unknown.
-func (p *Pace) Left(now time.Time, missing int) time.Duration {
-	c := count{now, missing}
-	switch {
-	case p.from.at.IsZero() || missing > p.from.missing: // there is more to do
-		p.from, p.next = c, c
-	case now.Sub(p.next.at) > paceWindow:
-		p.from, p.next = p.next, c
-	}
-	done, took := p.from.missing-missing, now.Sub(p.from.at)
-	if done == 0 || took < paceLeast {
-		return 0
-	}
-	return took / time.Duration(done) * time.Duration(missing)
-}
-
 // answers are the color, the verdict and the first sentence, with subject [1] and reason [2].
 var answers = map[string][3]string{
 	"event stored":         {"live", "Stored and served", "%[1]s is stored and served."},
@@ -154,7 +104,7 @@ var answers = map[string][3]string{
 	"repository unknown":   {"disconnected", "Not hosted", "%[1]s is not hosted here: no announcement of it arrived."},
 	"repository blocked":   {"dead", "Blocked by the operator", "%[1]s is not hosted here because the operator has blocked it or its owner."},
 	"repository not read":  {"connecting", "Unknown: the store was not read yet", "Whether %[1]s is hosted here is unknown because the store was not read yet%[2]s."},
-	"relay followed":       {"live", "Followed", "%[1]s is followed%[2]s."},
+	"relay followed":       {"live", "Followed"},
 	"relay ours":           {"live", "This server", "%[1]s is this server."},
 	"relay unresolvable":   {"disconnected", "Not followed", "%[1]s is not followed: public DNS has no such name."},
 	"relay plaintext":      {"disconnected", "Not followed", "%[1]s is not followed: it is not encrypted (ws://), and plaintext is not allowed."},

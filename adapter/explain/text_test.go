@@ -10,16 +10,13 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
 var now = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 
-func told(explain func(t *text)) string {
-	t := &text{now: now}
-	explain(t)
-	return strings.Join(t.lines, "\n")
-}
+func told(name string, data any) string { return strings.Join(sentencesOf(now, name, data), "\n") }
 
 // The verdict on an event comes first, then its reason and what happens next.
 func TestEvents(t *testing.T) {
@@ -44,14 +41,13 @@ func TestEvents(t *testing.T) {
 		{relaysync.EventState{Is: relaysync.IsUnknown}, []string{"because older records were evicted"}},
 		{relaysync.EventState{Is: relaysync.IsDeleted}, []string{"is deleted, as its author asked"}},
 	} {
-		said := told(func(x *text) { x.event(c.state, status) })
+		said := told("event", view{&Explanation{Event: &c.state}, status})
 		for _, want := range c.want {
 			require.Contains(t, said, want)
 		}
 	}
-	unread := told(func(x *text) {
-		x.event(relaysync.EventState{Is: relaysync.IsUnknown, Reason: "disk"}, relaysync.Status{Unread: true, StoreError: "disk"})
-	})
+	unknown := &relaysync.EventState{Is: relaysync.IsUnknown, Reason: "disk"}
+	unread := told("event", view{&Explanation{Event: unknown}, relaysync.Status{Unread: true, StoreError: "disk"}})
 	require.Contains(t, unread, "The store was not read yet (the last attempt failed: disk).")
 }
 
@@ -73,23 +69,49 @@ func TestGitData(t *testing.T) {
 		{purgatory.DataState{
 			Missing: []purgatory.MissingObject{{ID: "abc", For: []string{"refs/heads/main"}}}, Attempts: 1, Next: now.Add(time.Minute),
 			Servers: []purgatory.ServerState{{Asked: now, Wanted: 2, Missing: 1, Skipped: "server_lacks", Until: now.Add(time.Minute)}},
-		}, "it had 1 of 2 objects; not asked after that: it had none of these objects the last time, and the request is repeated later; not asked again before 12:01:00 UTC."},
+		}, "it lacked 1 of 2 objects; not asked after that: it had none of these objects the last time, and the request is repeated later; not asked again before 12:01:00 UTC."},
 	} {
-		said := told(func(x *text) { x.repoData(c.state, nil) })
+		said := told("git data", &Explanation{Data: &c.state, Repository: &relaysync.RepoFollowState{}})
 		require.Contains(t, said, c.want)
 		require.Equal(t, c.want == complete, strings.Contains(said, complete), said)
 	}
-	require.Empty(t, told(func(x *text) { x.held(purgatory.EventState{Is: purgatory.IsUnknown}) }))
-	require.Contains(t, told(func(x *text) { x.held(purgatory.EventState{Is: "refused", Class: "state"}) }), "The state was refused by the relay")
+	require.Contains(t, told("held", purgatory.EventState{Is: "refused", Class: "state"}), "The state was refused by the relay")
 }
 
 // States of strangers came first and hid the state that is wanted.
 func TestMaintainersComeFirst(t *testing.T) {
 	member, stranger := graspsync.PubKey{1}, graspsync.PubKey{2}
-	said := told(func(x *text) {
-		x.repoData(purgatory.DataState{Waiting: []purgatory.EntryStatus{
+	said := told("git data", &Explanation{
+		Data: &purgatory.DataState{Waiting: []purgatory.EntryStatus{
 			{Class: "state", ID: "theirs", Author: stranger.String()}, {Class: "state", ID: "ours", Author: member.String()},
-		}}, &relaysync.RepoStatus{Maintainers: []nip34.Person{{Key: member, Kind: nip34.Root}}})
+		}},
+		Repository: &relaysync.RepoFollowState{Status: &relaysync.RepoStatus{Maintainers: []nip34.Person{{Key: member, Kind: nip34.Root}}}},
 	})
 	require.Less(t, strings.Index(said, "ours"), strings.Index(said, "theirs"), said)
+}
+
+// Every code of a state has a sentence, and every sentence can be written.
+func TestEveryCode(t *testing.T) {
+	for key := range answers {
+		subject, is, _ := strings.Cut(key, " ")
+		x := &Explanation{
+			Event:      &relaysync.EventState{Is: relaysync.StateCode(is), Event: &relaysync.EventHead{Kind: 1}},
+			Repository: &relaysync.RepoFollowState{Is: relaysync.StateCode(is), Announcement: &relaysync.EventState{}, Waiting: 1},
+			Relay:      &relaysync.RelayFollowState{Is: relaysync.StateCode(is), Listed: 2},
+			Git:        &gitserve.About{Here: true}, Data: &purgatory.DataState{},
+		}
+		switch {
+		case subject == "event" && answers[key][2] == "" && is != "unknown":
+			subject = "held"
+			require.Contains(t, told(subject, purgatory.EventState{Is: purgatory.EventCode(is), Data: make([]purgatory.DataState, 1)}), "It ")
+			continue
+		case is == "followed":
+			x.Relay.Status = &relaysync.RelayStatus{Bootstrap: true, Repos: 1, Examples: make([]graspsync.RepoRef, 1), LastError: "x"}
+			x.Repository.Status = &relaysync.RepoStatus{Maintainers: make([]nip34.Person, 1), Relays: make([]relaysync.RepoRelay, 1)}
+		}
+		said := told(subject, view{x, relaysync.Status{}})
+		require.NotContains(t, said, "could not be written", key)
+		require.NotContains(t, said, "%!", key)
+		require.NotEmpty(t, said, key)
+	}
 }

@@ -201,7 +201,7 @@ func status(t *testing.T, s *state) string {
 					"Repository " + npub + "/project-000 is hosted here.", "Its announcement is " + id + ", stored.", "It came from wss://relay.ngit.dev, and was judged at 10:36:22.",
 					"Stored: 120 events of it and of its 7 patches, pull requests and issues, besides announcements and states.", "wss://relay.ngit.dev is live: 29 of 30 items are complete, and all are followed live.",
 					"Maintainers: " + npub + ": is the root", "Its git repository has 2 branches, 1 tag, HEAD is main (ab/cd.git).", "It waits for git object " + id[:40] + " of refs/heads/next.",
-					"  asked https://git.example.com/" + npub + "/project-000.git at 10:35:00: it had 3 of 5 objects.", "The next attempt to get it is at 10:37:00; 2 in a row did not get everything.",
+					"  asked https://git.example.com/" + npub + "/project-000.git at 10:35:00: it lacked 2 of 5 objects.", "The next attempt to get it is at 10:37:00; 2 in a row did not get everything.",
 				},
 			}, nil
 		},
