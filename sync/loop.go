@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -51,10 +50,6 @@ type loop struct {
 
 	savesNothing bool      // the last plan.Saving
 	resumedAt    time.Time // the last plan.Saving that reported a recovery
-
-	searching bool                           // for stored replies (layer 4)
-	toSearch  map[graspsync.RepoRef]struct{} // repositories
-	searchAt  time.Time                      // not before
 
 	settledAt time.Time   // the last plan.Settled
 	settling  settleRound // the next plan.Settled
@@ -118,7 +113,6 @@ func (l *loop) run(ctx context.Context) {
 			l.watchClock(ctx, time.Now())
 			l.settle(ctx, time.Now())
 			l.saving(ctx, now)
-			l.searchReplies(ctx)
 			l.complete(now)
 			l.status.publish(now, l.plan, l.known())
 		}
@@ -183,8 +177,6 @@ func (l *loop) closeWindow(ctx context.Context) {
 	} else {
 		l.step(ctx, changes)
 	}
-	l.searchLater(slices.Collect(maps.Keys(change.Fresh))...)
-	l.searchReplies(ctx)
 }
 
 // complete plans everything again if there may be room for items left out.
@@ -555,11 +547,6 @@ type (
 type (
 	planInput  struct{ in plan.Input }
 	scanResult struct{ err error }
-	// searchResult: the search for replies in these repositories has ended.
-	searchResult struct {
-		of  map[graspsync.RepoRef]struct{}
-		err error
-	}
 	// exportResult: the rejections on which the confirmed state depends are durable, unless err is
 	// set.
 	exportResult struct{ err error }

@@ -2,125 +2,31 @@ package sync
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // maintainersChanged returns the events to judge again after announcements were added or removed.
-// It removes announcements that were stored only because a list that is gone named their authors.
 func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
 	changed, all := w.index.TakeNews()
 	if all {
-		woken = append(woken, w.rejected.Anything()...)
-		for _, identifier := range w.index.Related() {
-			lazy.Put(&changed, identifier, struct{}{})
-		}
+		return w.rejected.Anything()
+	}
+	if w.rejected.Idle() {
+		return nil
 	}
 	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
-		var relatives []*nip34.Announcement
-		if !w.stays {
-			relatives = w.index.Relatives(identifier)
-		}
-		if w.rejected.Idle() && len(relatives) == 0 {
-			continue
-		}
-		recognized := w.recognized(identifier)
-		if recognized != nil {
-			w.retire(ctx, w.unlisted(identifier, relatives, recognized))
-		}
-		keys := slices.DeleteFunc(w.fulfilled(identifier, recognized), func(k pending.Key) bool { return !w.rejected.Awaits(k) })
+		keys := slices.DeleteFunc(w.fulfilled(identifier), func(k pending.Key) bool { return !w.rejected.Awaits(k) })
 		woken = append(woken, w.arrived(ctx, keys)...)
 	}
 	return woken
-}
-
-// spared is the number of unlisted announcements per identifier that stay stored, the newest.
-const spared = 32
-
-func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, recognized map[graspsync.PubKey]bool) []*nip34.Announcement {
-	out := slices.DeleteFunc(relatives, func(a *nip34.Announcement) bool {
-		_, is := recognized[a.Ref.Owner]
-		return is
-	})
-	if len(w.view.Announcements(identifier)) == 0 { // no hosted repository is left
-		return out
-	}
-	slices.SortFunc(out, func(a, b *nip34.Announcement) int {
-		if a.Key().Newer(b.Key()) {
-			return -1
-		}
-		return 1
-	})
-	return out[min(spared, len(out)):]
-}
-
-// retiredAtOnce is the number of announcements that are read together.
-const retiredAtOnce = 16
-
-// retire removes announcements of authors that no list names. A failed removal is retried after the
-// next change of the identifier, unless the Store cannot remove events.
-func (w *writer) retire(ctx context.Context, all []*nip34.Announcement) {
-	for some := range slices.Chunk(all, retiredAtOnce) {
-		ids := make([]graspsync.EventID, len(some))
-		for i, a := range some {
-			ids[i] = a.ID
-		}
-		events, err := w.readEvents(ctx, ids)
-		for i := 0; i < len(some) && err == nil; i++ {
-			err = w.remove(ctx, some[i], events[some[i].ID])
-		}
-		if w.stays = w.stays || errors.Is(err, ErrCannotRemove); w.stays {
-			return
-		}
-		if err != nil {
-			w.cfg.Logger.Warn("removing unlisted announcements failed", "remaining", len(some), keyErr, err)
-			return
-		}
-	}
-}
-
-// remove removes an announcement. ev is zero if it is not stored.
-func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync.Event) error {
-	if ev.IsZero() {
-		w.self.removed(graspsync.Event{Event: &nostr.Event{Kind: graspsync.KindAnnouncement}, ID: a.ID, PubKey: a.Ref.Owner})
-		return nil
-	}
-	if err := w.removeEvent(ctx, ev); err != nil {
-		return err
-	}
-	w.note(pending.Note{
-		Incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}, ID: a.ID,
-		Deps: pending.KeysOf([]graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}),
-	})
-	w.known.Forget(a.ID)
-	w.telemetry.drop("unlisted", 1)
-	w.cfg.Logger.Debug("unlisted announcement removed", keyEvent, a.ID.String())
-	w.self.removed(ev)
-	w.withdrawn(ev)
-	return nil
-}
-
-func (w *writer) readEvents(ctx context.Context, ids []graspsync.EventID) (_ map[graspsync.EventID]graspsync.Event, err error) {
-	defer w.telemetry.recovered(&err, whoseStore)
-	return w.view.Events(ctx, ids)
-}
-
-func (w *writer) removeEvent(ctx context.Context, ev graspsync.Event) (err error) {
-	defer w.telemetry.recovered(&err, "store remove")
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.constants.StoreTimeout)
-	defer cancel()
-	return w.store.Remove(ctx, ev)
 }
 
 func (g *ingest) recognized(identifier string) (authors map[graspsync.PubKey]bool) {
@@ -137,7 +43,8 @@ func (g *ingest) authority(ref graspsync.RepoRef) *nip34.Authority {
 
 // fulfilled returns the dependencies that recognized authors fulfill. If the Policy cannot tell, it
 // returns those of all known people.
-func (w *writer) fulfilled(identifier string, recognized map[graspsync.PubKey]bool) (keys []pending.Key) {
+func (w *writer) fulfilled(identifier string) (keys []pending.Key) {
+	recognized := w.recognized(identifier)
 	if recognized == nil {
 		for _, a := range w.view.Family(identifier) {
 			keys = append(keys, onRecognized(a)...)

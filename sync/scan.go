@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/index"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
@@ -69,8 +67,6 @@ func (msg scanResult) handle(ctx context.Context, l *loop) {
 	}
 	l.window = nil
 	l.closeWindow(ctx)
-	l.searchLater(l.plan.Refs()...)
-	l.searchReplies(ctx)
 	if l.scanAgain {
 		l.scanAgain = false
 		l.scan(ctx)
@@ -122,7 +118,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 		m.cfg.Logger.Warn("reading the store ended early", keyErr, missed)
 	}
 	m.inbox.put(planInput{news})
-	s.End(missed != nil)
+	s.End()
 	if first {
 		close(m.ready)
 		if announcements > 0 && m.index.Hosted() == 0 {
@@ -136,7 +132,20 @@ func (m *SyncManager) scan(ctx context.Context) {
 		m.ingest.recalled(waited)
 	}
 	m.ingest.reprocess.poke()
+	for n := 1; n <= replyTries; n++ {
+		if err := m.findReplies(ctx); err == nil || errors.Is(err, ErrIncomplete) || ctx.Err() != nil {
+			return
+		}
+		m.cfg.Logger.Warn("reading the store failed", keyErr, err)
+		select {
+		case <-time.After(backoff.Doubled(rescanFirst, rescanMost, n)):
+		case <-ctx.Done():
+		}
+	}
 }
+
+// replyTries is the number of searches for replies after a scan. The last wait is 43 minutes.
+const replyTries = 10
 
 // scanStore calls show with each stored event, and removes the other known events from the index.
 // missed is the error of a Store that may have more events.
@@ -166,63 +175,43 @@ func (m *SyncManager) scanStore(ctx context.Context, s index.Scan, show func(gra
 	return missed, nil
 }
 
-// searchLater adds repositories in which stored replies are searched (layer 4).
-func (l *loop) searchLater(refs ...graspsync.RepoRef) {
-	for _, ref := range refs {
-		lazy.Put(&l.toSearch, ref, struct{}{})
-	}
-}
-
-// searchReplies starts the search for stored replies, one search at a time.
-func (l *loop) searchReplies(ctx context.Context) {
-	if l.searching || len(l.toSearch) == 0 || time.Now().Before(l.searchAt) {
-		return
-	}
-	of := l.toSearch
-	l.searching, l.toSearch = true, nil
-	l.m.wg.Go(func() { l.m.inbox.put(searchResult{of, l.m.findReplies(ctx, of)}) })
-}
-
-func (msg searchResult) handle(ctx context.Context, l *loop) {
-	l.searching = false
-	// If the Store is incomplete, the found replies count, and a scan reports the error.
-	if msg.err != nil && !errors.Is(msg.err, ErrIncomplete) && ctx.Err() == nil {
-		l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
-		l.searchAt = time.Now().Add(rescanMostFirst)
-		l.searchLater(slices.Collect(maps.Keys(msg.of))...)
-	}
-	l.searchReplies(ctx)
-}
-
-// findReplies searches the Store for replies in repositories.
-func (m *SyncManager) findReplies(ctx context.Context, of map[graspsync.RepoRef]struct{}) (err error) {
+// findReplies searches the Store for replies in hosted repositories (layer 4), one level of
+// references after another.
+func (m *SyncManager) findReplies(ctx context.Context) (err error) {
 	defer m.telemetry.recovered(&err, whoseStore)
 	var missed error
-	ask := func(values []string, names ...string) error {
-		for some := range slices.Chunk(values, tagsAtOnce) {
-			for _, name := range names {
-				for ev, err := range m.store.Events(ctx, nostr.Filter{Tags: nostr.TagMap{name: some}}) {
-					if errors.Is(err, ErrIncomplete) {
-						missed = err
-						break
-					}
-					if err != nil {
-						return fmt.Errorf("looking for replies: %w", err)
-					}
-					m.self.apply(func() index.Change { return m.index.Reply(ev) })
-				}
+	seen := make(map[graspsync.EventID]struct{})
+	ids, addresses := m.index.Tops()
+	for len(ids)+len(addresses) > 0 {
+		var nextIDs, nextAddresses []string
+		apply := func(ev graspsync.Event) {
+			is := false
+			m.self.apply(func() (c index.Change) {
+				c, is = m.index.Reply(ev)
+				return c
+			})
+			if _, known := seen[ev.ID]; known || !is {
+				return
+			}
+			seen[ev.ID] = struct{}{}
+			nextIDs = append(nextIDs, ev.ID.String())
+			if a, ok := ev.Address(); ok {
+				nextAddresses = append(nextAddresses, a.String())
 			}
 		}
-		return nil
-	}
-	for depth := range uint8(index.MaxDepth) {
-		ids, addresses := m.index.AtDepth(depth, of)
-		if err := ask(texts(ids), "e", "E", "q"); err != nil {
-			return err
+		for _, f := range append(tagFilters(ids, "e", "E", "q"), tagFilters(addresses, "a", "A", "q")...) {
+			for ev, err := range m.store.Events(ctx, f) {
+				if errors.Is(err, ErrIncomplete) {
+					missed = err
+					break
+				}
+				if err != nil {
+					return fmt.Errorf("looking for replies: %w", err)
+				}
+				apply(ev)
+			}
 		}
-		if err := ask(addresses, "a", "A", "q"); err != nil {
-			return err
-		}
+		ids, addresses = nextIDs, nextAddresses
 	}
 	return missed
 }

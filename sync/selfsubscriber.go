@@ -129,7 +129,7 @@ func (f *selfSubscriber) pending() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.change
-	c.Descendants, c.LeftOut, c.Fresh = nil, 0, nil
+	c.Descendants, c.LeftOut = nil, 0
 	return !c.Empty() || len(f.authors) > 0 || f.all
 }
 

@@ -67,8 +67,7 @@ type Store interface {
 	// Remove removes an event durably, without a deletion, so the event may be stored again.
 	// Removing an event that is not stored is no error.
 	//
-	// A Store that cannot remove returns an error that wraps [ErrCannotRemove], and Remove is not
-	// called again. Then announcements that were stored because another announcement listed their
-	// author stay stored, and their number is not bounded.
+	// A Store that cannot remove returns an error that wraps [ErrCannotRemove]. Remove is for
+	// moderation. The manager does not call it.
 	Remove(ctx context.Context, event graspsync.Event) error
 }

@@ -167,7 +167,7 @@ func (r *telemetry) recovered(err *error, whose string) {
 func (r *telemetry) depends(whose string, err error) {
 	switch {
 	case r == nil, errors.Is(err, context.Canceled):
-	case errors.Is(err, ErrIncomplete), errors.Is(err, ErrCannotRemove), errors.Is(err, errSetTooLarge):
+	case errors.Is(err, ErrIncomplete), errors.Is(err, errSetTooLarge):
 		r.failing.Note(whose, nil)
 	default:
 		r.failing.Note(whose, err)

@@ -93,25 +93,10 @@ func (v storeView) Near(ctx context.Context, ids []graspsync.EventID, at []grasp
 		return nil
 	}
 	undeleting := func(ev graspsync.Event) bool { return ev.Kind != graspsync.KindDeletion }
-	tagging := func(values []string, names ...string) error {
-		for some := range slices.Chunk(values, tagsAtOnce) {
-			for _, name := range names {
-				if err := ask(nostr.Filter{Tags: nostr.TagMap{name: some}}, undeleting); err != nil {
-					return err
-				}
-			}
+	for _, f := range append(tagFilters(texts(ids), "e", "E", "q"), tagFilters(texts(at), "a", "A", "q")...) {
+		if err := ask(f, undeleting); err != nil {
+			return nil, err
 		}
-		return nil
-	}
-	if err := tagging(texts(ids), "e", "E", "q"); err != nil {
-		return nil, err
-	}
-	addresses := make([]string, len(at))
-	for i, c := range at {
-		addresses[i] = c.String()
-	}
-	if err := tagging(addresses, "a", "A", "q"); err != nil {
-		return nil, err
 	}
 	for some := range slices.Chunk(at, tagsAtOnce) {
 		f, wanted := versions(some)
@@ -125,10 +110,20 @@ func (v storeView) Near(ctx context.Context, ids []graspsync.EventID, at []grasp
 	return near, nil
 }
 
-func texts(ids []graspsync.EventID) []string {
-	out := make([]string, len(ids))
-	for i, id := range ids {
-		out[i] = id.String()
+// tagFilters returns filters for values of any of the tags.
+func tagFilters(values []string, names ...string) (all []nostr.Filter) {
+	for some := range slices.Chunk(values, tagsAtOnce) {
+		for _, name := range names {
+			all = append(all, nostr.Filter{Tags: nostr.TagMap{name: some}})
+		}
+	}
+	return all
+}
+
+func texts[T fmt.Stringer](all []T) []string {
+	out := make([]string, len(all))
+	for i, v := range all {
+		out[i] = v.String()
 	}
 	return out
 }

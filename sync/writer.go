@@ -51,7 +51,6 @@ type writer struct {
 	pause    backoff.Streak // while nothing can be saved
 	turnAt   time.Time      // not before this time are unsaved events retried
 	askAt    time.Time      // the next request of ids
-	stays    bool           // the Store cannot remove events
 }
 
 func (w *writer) run(ctx context.Context) {

@@ -27,10 +27,9 @@ type Index struct {
 	mu     sync.RWMutex
 	tables *tables
 	// guarded by mu
-	scanned  bool
-	complete bool                // the last scan has read all events without an error or a panic
-	news     map[string]struct{} // identifiers whose announcements have changed since TakeNews
-	tooMany  bool                // news exceeded maxNews and was dropped
+	scanned bool                // a scan has ended
+	news    map[string]struct{} // identifiers whose announcements have changed since TakeNews
+	tooMany bool                // news exceeded maxNews and was dropped
 }
 
 // New returns an empty index. lists reports whether an announcement makes its repository hosted.
@@ -67,33 +66,6 @@ func (x *Index) Family(identifier string) []*nip34.Announcement {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return slices.Clip(x.tables.family[identifier])
-}
-
-// Relatives returns the announcements that are stored because a maintainer list names their
-// authors, or none before a complete scan.
-func (x *Index) Relatives(identifier string) (out []*nip34.Announcement) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if !x.complete {
-		return nil
-	}
-	for _, a := range x.tables.family[identifier] {
-		if r := x.tables.repos[a.Ref]; r != nil && r.relative {
-			out = append(out, a)
-		}
-	}
-	return out
-}
-
-// Related returns the identifiers with relatives.
-func (x *Index) Related() (out []string) {
-	each(x, maps.All(x.tables.repos), func(ref graspsync.RepoRef, r *repoEntry) {
-		if r.relative {
-			out = append(out, ref.Identifier)
-		}
-	})
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // Revision returns a value that changes with Family and Announcements.
@@ -165,9 +137,14 @@ func (x *Index) Removed(ev graspsync.Event) Change {
 	})
 }
 
-// Reply applies a stored event that may be a reply.
-func (x *Index) Reply(ev graspsync.Event) Change {
-	return x.change(func() Change { return x.apply(storingNode(ev), false) })
+// Reply applies a stored event that may be a reply. is reports whether it is one in a hosted
+// repository.
+func (x *Index) Reply(ev graspsync.Event) (c Change, is bool) {
+	c = x.change(func() Change { return x.apply(storingNode(ev), false) })
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	n := x.tables.threads.nodes[refKey(ev.ID)]
+	return c, n != nil && n.place.depth > 0
 }
 
 // update is a change of the tables, made without a lock and applied with it.
@@ -289,7 +266,7 @@ func (x *Index) ListedBy(ev graspsync.Event) *nip34.Announcement {
 // asBefore keeps the known state of a repository after a panic of the Policy until the next scan.
 func asBefore(ref graspsync.RepoRef) update {
 	return func(t *tables, c *Change) {
-		t.doubted, c.Broken = true, true
+		c.Broken = true
 		if r := t.repos[ref]; r != nil {
 			r.seen = t.scan
 		}
@@ -430,36 +407,16 @@ func (x *Index) RootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	return ids
 }
 
-// AtDepth returns the ids and addresses at a number of references from the hosted repositories in of
-// and their root events. Depth 0 returns these themselves.
-func (x *Index) AtDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []graspsync.EventID, addresses []string) {
-	t := x.tables
-	each(x, maps.All(of), func(ref graspsync.RepoRef, _ struct{}) {
-		r := t.repos[ref]
-		if r == nil || r.ann == nil {
+// Tops returns the hosted repositories and their root events, as tag values.
+func (x *Index) Tops() (ids, addresses []string) {
+	each(x, maps.All(x.tables.repos), func(ref graspsync.RepoRef, r *repoEntry) {
+		if r.ann == nil {
 			return
 		}
-		tops := []refKey{addressRef(ref.String())}
-		if depth == 0 {
-			addresses = append(addresses, ref.String())
-		}
+		addresses = append(addresses, ref.String())
 		for root := range r.roots {
-			if tops = append(tops, refKey(root.id)); depth == 0 {
-				ids = append(ids, root.id)
-			}
-		}
-		for _, top := range tops {
-			for n := range t.threads.branches[top] {
-				if n.place.depth != depth {
-					continue
-				}
-				if ids = append(ids, n.id); n.address != "" {
-					addresses = append(addresses, n.address)
-				}
-			}
+			ids = append(ids, root.id.String())
 		}
 	})
-	slices.SortFunc(ids, graspsync.EventID.Compare)
-	slices.Sort(addresses)
-	return slices.Compact(ids), slices.Compact(addresses)
+	return ids, addresses
 }

@@ -21,7 +21,7 @@ func (x *Index) Begin() Scan {
 	defer x.mu.Unlock()
 	t := x.tables
 	t.scan++
-	t.doubted, t.reported = false, limit.NewTable[refKey, struct{}](maxReported, 0)
+	t.reported = limit.NewTable[refKey, struct{}](maxReported, 0)
 	return Scan{x, t.scan, !x.scanned}
 }
 
@@ -78,10 +78,9 @@ func (s Scan) Missing(id graspsync.EventID) Change {
 	})
 }
 
-// End ends a scan. partial means that the Store may have more events.
-func (s Scan) End(partial bool) {
-	x := s.index
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.scanned, x.complete = true, !partial && !x.tables.doubted
+// End ends a scan.
+func (s Scan) End() {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	s.index.scanned = true
 }

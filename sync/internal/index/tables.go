@@ -26,9 +26,7 @@ type Change struct {
 	// The repositories of a reply; nil if it was removed.
 	Descendants map[filters.Descendant][]graspsync.RepoRef
 	LeftOut     int // replies without room
-	// Repositories that have become hosted. The Store may have unknown replies in them.
-	Fresh map[graspsync.RepoRef]struct{}
-	Names map[string]struct{}
+	Names       map[string]struct{}
 	// A panic has made the index incomplete. Only a scan can repair it.
 	Broken bool
 }
@@ -40,12 +38,12 @@ func (c *Change) Size() int {
 
 // Empty reports whether nothing has changed.
 func (c *Change) Empty() bool {
-	return c.Size() == 0 && c.LeftOut == 0 && len(c.Fresh) == 0 && !c.Broken
+	return c.Size() == 0 && c.LeftOut == 0 && !c.Broken
 }
 
 // Beside returns the part that does not name entries.
 func (c *Change) Beside() Change {
-	return Change{LeftOut: c.LeftOut, Fresh: c.Fresh, Broken: c.Broken}
+	return Change{LeftOut: c.LeftOut, Broken: c.Broken}
 }
 
 // Merge adds a later change.
@@ -64,9 +62,6 @@ func (c *Change) Merge(later Change) {
 	}
 	c.LeftOut += later.LeftOut
 	c.Broken = c.Broken || later.Broken
-	for ref := range later.Fresh {
-		lazy.Put(&c.Fresh, ref, struct{}{})
-	}
 }
 
 // SetRepo sets an announcement.
@@ -100,8 +95,6 @@ type tables struct {
 	// The repositories in which an author has events, for requests to vanish.
 	wrote  map[unique.Handle[graspsync.PubKey]]map[*repoEntry]int
 	hosted int
-	// the Policy panicked over an announcement since the start of the last scan
-	doubted bool
 }
 
 type repoEntry struct {
@@ -109,11 +102,8 @@ type repoEntry struct {
 	newest graspsync.EventKey // of its newest announcement; zero: none
 	stored *nip34.Announcement
 	ann    *nip34.Announcement // nil: not hosted
-	// stored only because a maintainer list names its author; false for announcements that were
-	// stored before the first scan, and after the owner moved the repository away
-	relative bool
-	roots    map[*rootEntry]struct{}
-	seen     uint32 // the last scan that has shown it
+	roots  map[*rootEntry]struct{}
+	seen   uint32 // the last scan that has shown it
 	// The repository itself, which most root events tag. Immutable.
 	alone  []*repoEntry
 	itself []graspsync.RepoRef
@@ -230,17 +220,10 @@ func (t *tables) set(r *repoEntry, stored *nip34.Announcement, ours bool, c *Cha
 	if !ours {
 		a = nil
 	}
-	listed := t.known.Has(r.ref.Identifier, r.ref.Owner)
 	t.replaceInFamily(r.ref.Identifier, r.stored, stored)
 	t.known.Remove(r.stored)
 	t.known.Add(stored)
 	c.SetName(r.ref.Identifier)
-	switch {
-	case stored == nil, ours, r.ann != nil: // the last case: the owner moved the repository away
-		r.relative = false
-	case r.stored == nil:
-		r.relative = listed
-	}
 	r.stored, r.seen = stored, t.scan
 	owner := unique.Make(r.ref.Owner)
 	if r.newest != (graspsync.EventKey{}) {

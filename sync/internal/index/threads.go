@@ -14,7 +14,6 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // Limits of layer 4.
@@ -384,15 +383,13 @@ func (n *node) before(other *node) bool {
 	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id)) < 0
 }
 
-// stands updates the threads when a repository becomes hosted or is no longer hosted. Unknown
-// replies are read from the Store later.
+// stands updates the threads when a repository becomes hosted or is no longer hosted.
 func (d *threads) stands(r *repoEntry, c *Change) {
 	key := addressRef(r.ref.String())
 	if r.ann == nil {
 		delete(d.ours, key)
 	} else {
 		d.ours[key] = r
-		lazy.Put(&c.Fresh, r.ref, struct{}{})
 	}
 	keys := []refKey{key}
 	for root := range r.roots {
