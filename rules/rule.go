@@ -51,8 +51,6 @@ const (
 	MaxRules = 10_000
 	// MaxReason is the maximum length of a reason, in bytes. Longer ones are clipped.
 	MaxReason = 300
-	// MaxText is the same for a description, name or URL.
-	MaxText = 4_000
 )
 
 // Subject is the relay, author, repository or event of a rule. It is comparable. The zero value

@@ -20,10 +20,8 @@ import (
 
 // Keys of the store.
 const (
-	prefix       = "rules/"
-	prefixRule   = prefix + "rule/"
-	keyAbout     = prefix + "about"
-	keyBootstrap = prefix + "bootstrap"
+	prefix     = "rules/"
+	prefixRule = prefix + "rule/"
 )
 
 // Messages to clients. They are metric labels too.
@@ -50,24 +48,9 @@ type RuleSet struct {
 
 // page is an immutable snapshot of all rules.
 type page struct {
-	rules     map[Subject]Rule // saved in the store
-	ofFile    map[Subject]Rule
-	followed  []graspsync.RelayURL // Bootstrap of the file
-	about     ServerInfo
-	bootstrap bootstrap
-}
-
-// ServerInfo is the server's description of itself. A nil field was not changed.
-type ServerInfo struct {
-	Name        *string `json:"name,omitempty"`
-	Description *string `json:"description,omitempty"`
-	Icon        *string `json:"icon,omitempty"` // URL
-}
-
-// bootstrap contains changes to the list of bootstrap relays.
-type bootstrap struct {
-	Added   []graspsync.RelayURL `json:"added,omitempty"`
-	Removed []graspsync.RelayURL `json:"removed,omitempty"`
+	rules    map[Subject]Rule // saved in the store
+	ofFile   map[Subject]Rule
+	followed []graspsync.RelayURL // Bootstrap of the file
 }
 
 // Open reads the rules from a store, in which only the RuleSet may write keys that begin with
@@ -90,18 +73,6 @@ func Open(ctx context.Context, store state.Store, cfg Config) (*RuleSet, error) 
 			return nil, fmt.Errorf("reading the rules: %q: %w", record.Key, err)
 		}
 		p.rules[r.Subject] = r
-	}
-	for key, to := range map[string]any{keyAbout: &p.about, keyBootstrap: &p.bootstrap} {
-		value, err := store.Get(ctx, key)
-		if errors.Is(err, state.ErrNotFound) {
-			continue
-		}
-		if err == nil {
-			err = json.Unmarshal(value, to)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading the rules: %q: %w", key, err)
-		}
 	}
 	b.now.Store(p.withFile(cfg.File))
 	return b, nil
@@ -161,48 +132,6 @@ func (b *RuleSet) Unset(ctx context.Context, s Subject) error {
 	})
 }
 
-// Describe saves the non-nil fields of a.
-func (b *RuleSet) Describe(ctx context.Context, a ServerInfo) error {
-	return b.replace(func(p *page) (*page, error) {
-		next := *p
-		for _, t := range []struct {
-			from *string
-			to   **string
-		}{{a.Name, &next.about.Name}, {a.Description, &next.about.Description}, {a.Icon, &next.about.Icon}} {
-			if t.from != nil {
-				text := clean(*t.from, MaxText)
-				*t.to = &text
-			}
-		}
-		return &next, b.save(ctx, keyAbout, next.about)
-	})
-}
-
-// AddBootstrap adds a relay to the relays that are always followed.
-func (b *RuleSet) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error {
-	return b.changeBootstrap(ctx, func(is *bootstrap) { is.Added = append(is.Added, u) }, u)
-}
-
-// RemoveBootstrap removes a bootstrap relay, even one of the configuration or the file.
-func (b *RuleSet) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) error {
-	return b.changeBootstrap(ctx, func(is *bootstrap) { is.Removed = append(is.Removed, u) }, u)
-}
-
-func (b *RuleSet) changeBootstrap(ctx context.Context, change func(*bootstrap), u graspsync.RelayURL) error {
-	return b.replace(func(p *page) (*page, error) {
-		without := func(l []graspsync.RelayURL) []graspsync.RelayURL {
-			return slices.DeleteFunc(slices.Clone(l), func(o graspsync.RelayURL) bool { return o == u })
-		}
-		next := *p
-		next.bootstrap = bootstrap{without(p.bootstrap.Added), without(p.bootstrap.Removed)}
-		if len(next.bootstrap.Added)+len(next.bootstrap.Removed) >= MaxRules {
-			return nil, fmt.Errorf("%w: %d bootstrap relays", ErrFull, MaxRules)
-		}
-		change(&next.bootstrap)
-		return &next, b.save(ctx, keyBootstrap, next.bootstrap)
-	})
-}
-
 // replace replaces the current page.
 func (b *RuleSet) replace(to func(*page) (*page, error)) error {
 	b.change.Lock()
@@ -253,15 +182,11 @@ func (b *RuleSet) All() []Rule {
 	})
 }
 
-// About returns the server's description of itself.
-func (b *RuleSet) About() ServerInfo { return b.now.Load().about }
-
-// Bootstrap returns the relays that are always followed: the configured and the added ones and
-// those of the file, without the removed ones.
+// Bootstrap returns the relays that are always followed: the configured ones and those of the file.
 func (b *RuleSet) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.RelayURL) {
 	p := b.now.Load()
-	for _, u := range slices.Concat(configured, p.followed, p.bootstrap.Added) {
-		if !slices.Contains(out, u) && !slices.Contains(p.bootstrap.Removed, u) {
+	for _, u := range slices.Concat(configured, p.followed) {
+		if !slices.Contains(out, u) {
 			out = append(out, u)
 		}
 	}

@@ -33,17 +33,14 @@ func parseRequest(body []byte) (request, error) {
 
 // aliases are the commands of methods of NIP-86. banevent also removes the event.
 var aliases = map[string][]string{
-	"banpubkey":              {"block", "author"},
-	"allowpubkey":            {"allow", "author"},
-	"banevent":               {"remove", "event"},
-	"allowevent":             {"allow", "event"},
-	"listbannedpubkeys":      {"rules"},
-	"listallowedpubkeys":     {"rules"},
-	"listbannedevents":       {"rules"},
-	"listallowedevents":      {"rules"},
-	"changerelayname":        {"describe", "name"},
-	"changerelaydescription": {"describe", "description"},
-	"changerelayicon":        {"describe", "icon"},
+	"banpubkey":          {"block", "author"},
+	"allowpubkey":        {"allow", "author"},
+	"banevent":           {"remove", "event"},
+	"allowevent":         {"allow", "event"},
+	"listbannedpubkeys":  {"rules"},
+	"listallowedpubkeys": {"rules"},
+	"listbannedevents":   {"rules"},
+	"listallowedevents":  {"rules"},
 }
 
 func (h *Handler) call(ctx context.Context, owner graspsync.PubKey, body []byte) (any, error) {

@@ -17,7 +17,7 @@ import (
 )
 
 type command struct {
-	usage string // [reason] is optional; it and <text> may have several words
+	usage string // [reason] is optional, and may have several words
 	// read parses the arguments, and spells the name of a subject canonically.
 	read func(args []string) (run, error)
 }
@@ -27,18 +27,16 @@ var errUsage = errors.New("not the usage")
 type run = func(ctx context.Context, c *Control, by string) (any, error)
 
 var commands = map[string]command{
-	"block":     {"block relay|author|repository|event <which> [reason]", onSubject(set(rules.Block))},
-	"allow":     {"allow relay|author|repository|event <which> [reason]", onSubject(set(rules.Allow))},
-	"unset":     {"unset relay|author|repository|event <which>", onSubject((*Control).unset)},
-	"purge":     {"purge author|repository|event <which>", onSubject(func(c *Control, ctx context.Context, r rules.Rule) (any, error) { return c.purge(ctx, r.Subject) })},
-	"remove":    {"remove author|repository|event <which> [reason]", onSubject((*Control).remove)},
-	"retry":     {"retry <relay>", func(args []string) (run, error) { return onRelay(args[0], (*relaysync.SyncManager).Retry) }},
-	"resync":    {"resync relay|repository <which>", resync},
-	"refetch":   {"refetch <repository>", func(args []string) (run, error) { return onRepository(args[0], (*Control).refetch) }},
-	"maintain":  {"maintain <repository>", func(args []string) (run, error) { return onRepository(args[0], (*Control).maintain) }},
-	"confirm":   {"confirm departures", confirm},
-	"bootstrap": {"bootstrap add|remove <relay>", bootstrap},
-	"describe":  {"describe name|description|icon <text>", describe},
+	"block":    {"block relay|author|repository|event <which> [reason]", onSubject(set(rules.Block))},
+	"allow":    {"allow relay|author|repository|event <which> [reason]", onSubject(set(rules.Allow))},
+	"unset":    {"unset relay|author|repository|event <which>", onSubject((*Control).unset)},
+	"purge":    {"purge author|repository|event <which>", onSubject(func(c *Control, ctx context.Context, r rules.Rule) (any, error) { return c.purge(ctx, r.Subject) })},
+	"remove":   {"remove author|repository|event <which> [reason]", onSubject((*Control).remove)},
+	"retry":    {"retry <relay>", func(args []string) (run, error) { return onRelay(args[0], (*relaysync.SyncManager).Retry) }},
+	"resync":   {"resync relay|repository <which>", resync},
+	"refetch":  {"refetch <repository>", func(args []string) (run, error) { return onRepository(args[0], (*Control).refetch) }},
+	"maintain": {"maintain <repository>", func(args []string) (run, error) { return onRepository(args[0], (*Control).maintain) }},
+	"confirm":  {"confirm departures", confirm},
 	commandRules: {"rules", func([]string) (run, error) {
 		return func(_ context.Context, c *Control, _ string) (any, error) {
 			return append([]rules.Rule{}, c.cfg.Rules.All()...), nil
@@ -66,10 +64,10 @@ func Unknown(name string) error {
 	return fmt.Errorf("%w: %q, the nearest is %q, commands: %s", admin.ErrUsage, graspsync.Clip(name, 50), nearest.Of(name, all), strings.Join(all, ", "))
 }
 
-// Join joins the words of a reason or text at the end of args.
+// Join joins the words of a reason at the end of args.
 func Join(name string, args []string) []string {
 	usage := commands[name].usage
-	if n := strings.Count(usage, " "); len(args) > n && (strings.HasSuffix(usage, "[reason]") || strings.HasSuffix(usage, "<text>")) {
+	if n := strings.Count(usage, " "); len(args) > n && strings.HasSuffix(usage, "[reason]") {
 		return append(slices.Clone(args[:n-1]), strings.Join(args[n-1:], " "))
 	}
 	return args
@@ -84,8 +82,7 @@ func Join(name string, args []string) []string {
 // [Purged]; remove blocks first.
 //
 // retry dials a relay now. resync compares history with a relay, or requests a repository, again.
-// bootstrap changes the bootstrap relays and returns them. refetch fetches missing git data now.
-// maintain repacks a repository. confirm retires the repositories that stay in service only because
+// refetch fetches missing git data now. maintain repacks a repository. confirm retires the repositories that stay in service only because
 // most repositories have no announcement.
 func (c *Control) Do(ctx context.Context, by, name string, args ...string) (result any, err error) {
 	cmd, ok := commands[name]
@@ -211,49 +208,5 @@ func confirm(args []string) (run, error) {
 	return func(_ context.Context, c *Control, _ string) (any, error) {
 		return fmt.Sprintf("%d repositories without an announcement go out of service. Each returns if it is announced before its folder is deleted.",
 			c.cfg.Purgatory.ConfirmDepartures()), nil
-	}, nil
-}
-
-func bootstrap(args []string) (run, error) {
-	u, err := graspsync.ParseRelayURL(args[1])
-	if args[0] != "add" && args[0] != "remove" {
-		return nil, errUsage
-	}
-	return func(ctx context.Context, c *Control, _ string) (any, error) {
-		if err := c.setBootstrap(ctx, u, args[0] == "add"); err != nil {
-			return nil, err
-		}
-		return map[string]any{"bootstrap": append([]graspsync.RelayURL{}, c.bootstrap()...)}, nil
-	}, err
-}
-
-func (c *Control) setBootstrap(ctx context.Context, u graspsync.RelayURL, add bool) error {
-	if add {
-		if err := c.cfg.Sync.AddBootstrap(ctx, u); err != nil { // it refuses unusable URLs
-			return err
-		}
-		return c.cfg.Rules.AddBootstrap(ctx, u)
-	}
-	if !slices.Contains(c.bootstrap(), u) {
-		return fmt.Errorf("%w as a bootstrap relay: %s", relaysync.ErrUnknownRelay, u)
-	}
-	if err := c.cfg.Rules.RemoveBootstrap(ctx, u); err != nil {
-		return err
-	}
-	return c.follow(ctx, []graspsync.RelayURL{u})
-}
-
-func describe(args []string) (run, error) {
-	var a rules.ServerInfo
-	to := map[string]**string{"name": &a.Name, "description": &a.Description, "icon": &a.Icon}[args[0]]
-	if to == nil {
-		return nil, errUsage
-	}
-	*to = &args[1]
-	return func(ctx context.Context, c *Control, _ string) (any, error) {
-		if err := c.cfg.Rules.Describe(ctx, a); err != nil {
-			return nil, err
-		}
-		return c.cfg.Rules.About(), nil
 	}, nil
 }

@@ -184,13 +184,3 @@ func (c *Control) follow(ctx context.Context, before []graspsync.RelayURL) error
 	}
 	return errors.Join(errs...)
 }
-
-// About overwrites its arguments with the values of the command describe.
-func (c *Control) About(name, description, icon *string) {
-	about := c.cfg.Rules.About()
-	for _, t := range []struct{ from, to *string }{{about.Name, name}, {about.Description, description}, {about.Icon, icon}} {
-		if t.from != nil {
-			*t.to = *t.from
-		}
-	}
-}

@@ -103,10 +103,9 @@ func TestConfig(t *testing.T) {
 // Blocked addresses are denied in addition to the caller's, and bootstrap relays of the rules are
 // added to the caller's.
 func TestEnforce(t *testing.T) {
-	book, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{})
-	require.NoError(t, err)
 	mine, added := relay(t, "wss://mine.example"), relay(t, "wss://added.example")
-	require.NoError(t, book.AddBootstrap(t.Context(), added))
+	book, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{File: rules.File{Bootstrap: []graspsync.RelayURL{added}}})
+	require.NoError(t, err)
 	blocked, err := rules.ParseSubject("relay", "blocked.example")
 	require.NoError(t, err)
 	identity, err := nip34.ParseIdentity("grasp.example")

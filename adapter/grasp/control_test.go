@@ -1,7 +1,6 @@
 package grasp_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -220,38 +219,21 @@ func TestOtherCommands(t *testing.T) {
 	work, commit := c.work()
 	owner := relaytest.NewKey("owner")
 	announcement, _ := c.serve(work, commit, owner)
-	c.must("changerelayname", "<b>Another</b> name")
-	c.must("describe", "description", "a text")
-	c.must("changerelayicon", "https://icon.example/x.png")
-	c.must("bootstrap", "add", "wss://127.0.0.2:8443")
 	ref := owner.Ref("repo").String()
-	for range 2 {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.addr, nil)
-		require.NoError(t, err)
-		req.Header.Set("Accept", "application/nostr+json")
-		resp, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		var info map[string]any
-		require.NoError(t, json.NewDecoder(resp.Body).Decode(&info))
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, "<b>Another</b> name", info["name"])
-		require.Equal(t, "a text", info["description"])
-		require.Equal(t, "https://icon.example/x.png", info["icon"])
-		c.eventually("followed", func() bool {
-			all := c.server.Sync().Manager().Status().Relays
-			return len(all) == 1 && all[0].Bootstrap && all[0].URL.String() == "wss://127.0.0.2:8443"
-		})
-		c.restart()
+	bootstrap, err := graspsync.ParseRelayURL("wss://127.0.0.2:8443")
+	require.NoError(t, err)
+	file := func(b ...graspsync.RelayURL) { // SIGHUP
+		require.NoError(t, c.server.Control().Reload(t.Context(), "test", reads(rules.File{Bootstrap: b})))
 	}
+	file(bootstrap)
 	c.eventually("followed", func() bool { return len(c.server.Sync().Manager().Status().Relays) == 1 })
 	c.must("retry", "wss://127.0.0.2:8443")
 	c.must("resync", "relay", "127.0.0.2:8443")
-	c.must("resync", "repository", ref)
+	c.eventually("followed after the batch window", func() bool { _, err := c.do("resync", "repository", ref); return err == nil })
 	c.must("refetch", ref)
 	require.Contains(t, c.must("maintain", ref), `"packs":1`)
-	c.must("bootstrap", "remove", "127.0.0.2:8443")
-	c.restart()
-	require.Empty(t, c.server.Sync().Manager().Status().Relays)
+	file()
+	c.eventually("left", func() bool { return len(c.server.Sync().Manager().Status().Relays) == 0 })
 
 	pull := relaytest.NewKey("stranger").PullRequest(nostr.Now()-20, owner.Ref("repo"), "copied", commitOn(c, work))
 	require.Empty(t, c.publish(pull))
@@ -266,7 +248,7 @@ func TestOtherCommands(t *testing.T) {
 	theirs := other.Issue(nostr.Now()-10, owner.Ref("repo"), "an issue")
 	deletion := other.Deletion(nostr.Now(), theirs)
 	require.Empty(t, c.publish(theirs, deletion))
-	_, err := c.do("purge", "event", deletion.ID)
+	_, err = c.do("purge", "event", deletion.ID)
 	require.ErrorContains(t, err, control.ErrStays.Error(), "it does not say that it is gone")
 	require.JSONEq(t, `{"events":0,"waiting":0}`, c.must("remove", "event", deletion.ID))
 
@@ -274,7 +256,7 @@ func TestOtherCommands(t *testing.T) {
 	require.Len(t, c.publish(announcement), 1)
 	for _, bad := range [][]string{
 		{"block"}, {"block", "author", "bob"}, {"block", "planet", "mars"}, {"retry", "nobody.example"}, {"resync", "x", "y"}, {"refetch", relaytest.NewKey("x").Ref("y").String()},
-		{"bootstrap", "add", "ws://" + c.addr}, {"bootstrap", "remove", "nobody.example"}, {"purge", "relay", "x.example"}, {"remove", "relay", "x.example"}, {"describe", "colour", "red"}, {"stop"},
+		{"purge", "relay", "x.example"}, {"remove", "relay", "x.example"}, {"stop"},
 		{"maintain", relaytest.NewKey("x").Ref("y").String()},
 	} {
 		_, err := c.do(bad[0], bad[1:]...)

@@ -41,7 +41,7 @@ func TestEachCommandIsRecordedBeforeIt(t *testing.T) {
 		"block": {{"relay", "spam.example", "spam"}}, "allow": {{"relay", "good.example"}}, "unset": {{"relay", "spam.example"}, {"relay", "nobody.example"}},
 		"purge": {{"repository", ref}}, "remove": {{"author", relaytest.NewKey("mallory").Npub(), "more"}},
 		"retry": {{relay}}, "resync": {{"relay", relay}, {"repository", ref}}, "refetch": {{ref}}, "maintain": {{ref}},
-		"bootstrap": {{"add", relay}, {"remove", relay}, {"remove", "wss://nobody.example"}}, "describe": {{"name", "Another"}}, "rules": {{}}, "confirm": {{"departures"}},
+		"rules": {{}}, "confirm": {{"departures"}},
 	}
 	control := c.server.Control()
 	outcomes := func() (out []string) {

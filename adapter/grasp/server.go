@@ -13,7 +13,6 @@ import (
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/khatru"
-	"github.com/nbd-wtf/go-nostr/nip11"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
@@ -87,7 +86,6 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	s.outside = gitserve.AllowCORS(s.parts.Git.Page(s.parts.Pages.MissingBelow(root)))
 	s.sync.Embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
-	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.describes)
 	more := map[string]any{
 		"supported_grasps":         grasps,
 		"repo_acceptance_criteria": cfg.Criteria,
@@ -109,11 +107,6 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	more["limitation"] = limits
 	s.relay = front{relay, s.gate, s.parts.Git.Page(http.HandlerFunc(s.parts.Pages.Front)), s.whole}
 	return s, nil
-}
-
-func (s *Server) describes(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
-	s.parts.Commands.About(&info.Name, &info.Description, &info.Icon)
-	return info
 }
 
 // Handler serves the repositories at /<npub>/<identifier>.git, with a page for browsers, and the

@@ -94,30 +94,6 @@ func (c *adminCommand) Run(ctx context.Context, command *kong.Context, set setti
 	return c.Client.do(ctx, set, out, c.Command[0], c.Command[1:]...)
 }
 
-type maintainCommand struct {
-	Client       operatorClient `embed:""`
-	StatusURL    string         `default:"http://127.0.0.1:7335" placeholder:"URL" help:"URL of its status page, which lists the repositories."`
-	Repositories []string       `arg:"" optional:"" name:"repository" help:"Repositories, default all."`
-}
-
-func (c *maintainCommand) Run(ctx context.Context, set settings, out io.Writer) error {
-	if len(c.Repositories) == 0 {
-		var all []struct{ Ref string }
-		if err := askStatus(ctx, c.StatusURL, "repo", "all", &all); err != nil {
-			return err
-		}
-		for _, r := range all {
-			c.Repositories = append(c.Repositories, r.Ref)
-		}
-	}
-	var errs []error
-	for _, r := range c.Repositories {
-		fmt.Fprintln(out, graspsync.Printable(r))
-		errs = append(errs, c.Client.do(ctx, set, out, "maintain", r))
-	}
-	return errors.Join(errs...)
-}
-
 type explainCommand struct {
 	StatusURL string `default:"http://127.0.0.1:7335" placeholder:"URL" help:"URL of the status page of the server (-admin-listen)."`
 	JSON      bool   `name:"json" help:"Print all details as JSON."`

@@ -37,7 +37,6 @@ type program struct {
 	Try        tryCommand        `cmd:"" help:"Run a server with a sample repository, and delete it afterwards."`
 	Explain    explainCommand    `cmd:"" help:"Ask a running server about an event, a repository or a relay."`
 	Admin      adminCommand      `cmd:"" help:"Send a command to a running server."`
-	Maintain   maintainCommand   `cmd:"" help:"Repack repositories of a running server now."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 	Version    struct{}          `cmd:"" help:"Print the version."`
 	Help       struct{}          `cmd:"" help:"Print this help, or that of a command."`

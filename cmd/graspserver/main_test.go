@@ -189,7 +189,7 @@ func TestHelp(t *testing.T) {
 	help := run("-h")
 	require.Equal(t, help, run("help"))
 	place := 0
-	for _, part := range []string{"Usage: graspserver <command>", "Examples:", "GRASPSERVER_MAX_BYTES", "Commands:", "maintain", "What you must set:", "--domain=HOST",
+	for _, part := range []string{"Usage: graspserver <command>", "Examples:", "GRASPSERVER_MAX_BYTES", "Commands:", "explain", "What you must set:", "--domain=HOST",
 		"What it is called:", "--curation", "Limits:", "--max-bytes=SIZE", "Log:", "Advanced:", "--fetch-backoff"} {
 		at := strings.Index(help[place:], part)
 		require.GreaterOrEqual(t, at, 0, part)
@@ -213,7 +213,7 @@ func TestHelp(t *testing.T) {
 		script := run("completion", shell)
 		require.True(t, strings.HasPrefix(script, begin), script)
 		require.Contains(t, script, "--max-bytes ")
-		require.Contains(t, script, " maintain ")
+		require.Contains(t, script, " explain ")
 	}
 	if bash, err := exec.LookPath("bash"); err == nil {
 		out, err := exec.CommandContext(t.Context(), bash, "-c", "source <("+binary+" completion bash); complete -p graspserver").CombinedOutput()

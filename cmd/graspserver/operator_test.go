@@ -50,9 +50,6 @@ func TestCommandLine(t *testing.T) {
 	out, err := do("-key", file, "block", "author", mallory.Npub(), "no", "reason")
 	require.NoError(t, err)
 	require.Contains(t, out, `"reason": "no reason"`)
-	out, err = do("-key", file, "describe", "name", "ours")
-	require.NoError(t, err)
-	require.Contains(t, out, `"name": "ours"`)
 	_, err = do("-key", file, "-for", "https://grasp.example/", "block", "relay", "spam.example")
 	require.NoError(t, err, "signed for its domain, asked where it listens")
 	_, err = do("-key", file, "-for", "https://other.example/", "block", "relay", "spam.example")
@@ -78,7 +75,7 @@ func TestCommandLine(t *testing.T) {
 	stop()
 	audit, err := os.ReadFile(filepath.Join(data, "audit.log"))
 	require.NoError(t, err)
-	require.Equal(t, 8, bytes.Count(audit, []byte("\n")), "before each of four, and after it")
+	require.Equal(t, 6, bytes.Count(audit, []byte("\n")), "before each of three, and after it")
 	require.Contains(t, string(audit), `"command":"block","args":["author","`+mallory.Hex()+`","no reason"],"outcome":"done"}`)
 	require.Contains(t, string(audit), `"args":["wss://nowhere.example"],"outcome":"failed","error":"relay not followed`)
 
@@ -159,26 +156,6 @@ func TestTry(t *testing.T) {
 	var errs bytes.Buffer
 	require.Equal(t, 1, execute(t.Context(), []string{"explain", "-status-url", "http://" + freeAddr(t), "a.example"}, nil, io.Discard, &errs))
 	require.Contains(t, errs.String(), "connection refused\nSet -status-url")
-}
-
-// maintain asks for all repositories, or for some.
-func TestMaintain(t *testing.T) {
-	owner, addr := relaytest.NewKey("owner"), freeAddr(t)
-	_, stop := server(t, options{Listen: addr, Domain: addr, Admin: []graspsync.PubKey{owner.PubKey()}})
-	defer stop()
-	work := newWork(t)
-	ann := owner.Hosted(nostr.Now()-100, "repo", "ws://"+addr)
-	hold(t, addr, ann, owner.State(nostr.Now()-90, "repo", refs(t, work), "main"))
-	git(t, work, "push", "-q", owner.CloneURL("ws://"+addr, "repo"), "main")
-	eventually(t, "the announcement", func() bool { return served(t, addr, ann) })
-	for _, args := range [][]string{{"-status-url", "http://" + addr}, {owner.Npub() + "/repo"}} {
-		var out, errs bytes.Buffer
-		eventually(t, "maintained", func() bool {
-			out.Reset()
-			return execute(t.Context(), append([]string{"maintain", "-url", "http://" + addr}, args...), []string{"GRASPSERVER_ADMIN_KEY=" + owner.Secret()}, &out, &errs) == 0
-		})
-		require.Contains(t, out.String(), `"locked_seconds"`)
-	}
 }
 
 // check names what is wrong with a server that runs, and with one that does not.

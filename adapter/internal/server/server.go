@@ -150,7 +150,7 @@ type Relay struct {
 	embedding.Sync
 	Store *eventstoreadapter.Store
 	Run   func(context.Context) error // in place of Sync.Run
-	About func() pages.About          // without changes of the operator
+	About func() pages.About
 }
 
 // Parts are the parts of a server. Use [Open] and then [Parts.Join].
@@ -230,11 +230,7 @@ func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 	authority := purgatoryadapter.Authority{Store: relay.Store, Purgatory: p}
 	s.Pages = pages.New(pages.Config{
 		Identity: c.Identity, Store: relay.Store, Announced: p.Announced, Blocks: c.Rules.BlocksRepository, Logger: c.Logger,
-		About: func() pages.About {
-			a := relay.About()
-			s.Commands.About(&a.Name, &a.Description, &a.Icon)
-			return a
-		},
+		About: relay.About,
 	})
 	if c.Serve.Pages == nil {
 		c.Serve.Pages = s.Pages

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"reflect"
 	"slices"
 
 	"fiatjaf.com/nostr/eventstore"
-	"fiatjaf.com/nostr/khatru"
 	"fiatjaf.com/nostr/khatru/grasp"
 	"fiatjaf.com/nostr/nip11"
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,8 +24,6 @@ type Server struct {
 	server.Methods
 	sync  *khatruadapter.Sync
 	parts *server.Parts
-	relay *khatru.Relay
-	about func(context.Context, *http.Request, nip11.RelayInformationDocument) nip11.RelayInformationDocument // the relay's hook before New; may be nil
 }
 
 // New adds sync and purgatory to a GraspServer made by grasp.New, whose relay clients reach as
@@ -50,7 +45,6 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 		return nil, err
 	}
 	s.Methods = s.parts.Methods()
-	s.relay, s.about = gs.Relay, gs.Relay.OverwriteRelayInformation
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -72,7 +66,6 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 		return nil, err
 	}
 	s.sync.Embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
-	gs.Relay.OverwriteRelayInformation = s.describes
 	gs.Relay.SetRouter(routes(gs, s.parts.Git, s.parts.Pages, identity))
 	if info := gs.Relay.Info; info != nil && !slices.Contains(info.SupportedGrasps, "GRASP-02") {
 		info.SupportedGrasps = append(info.SupportedGrasps, "GRASP-02")
@@ -91,23 +84,12 @@ func about(i *nip11.RelayInformationDocument) (a pages.About) {
 	return a
 }
 
-func (s *Server) describes(ctx context.Context, r *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
-	if s.about != nil {
-		info = s.about(ctx, r, info)
-	}
-	s.parts.Commands.About(&info.Name, &info.Description, &info.Icon)
-	return info
-}
-
 // Sync returns the part that follows other relays.
 func (s *Server) Sync() *khatruadapter.Sync { return s.sync }
 
 // Run blocks until ctx ends and returns the error that ended it, or one that wraps
 // [khatruadapter.ErrReplaced].
 func (s *Server) Run(ctx context.Context) error {
-	if reflect.ValueOf(s.relay.OverwriteRelayInformation).Pointer() != reflect.ValueOf(s.describes).Pointer() {
-		return fmt.Errorf("GRASP server: OverwriteRelayInformation: %w", khatruadapter.ErrReplaced)
-	}
 	return s.parts.Run(ctx, khatruadapter.ErrReplaced)
 }
 

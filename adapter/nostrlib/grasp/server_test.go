@@ -27,7 +27,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
-	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
 	"github.com/graspsync/graspsync/internal/porttest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -404,19 +403,6 @@ func TestConfig(t *testing.T) {
 		}
 		require.Nil(t, p.relay.OnEvent, want)
 	}
-}
-
-// A server whose OverwriteRelayInformation hook was replaced does not run.
-func TestInformationThatWasReplaced(t *testing.T) {
-	p, listener := open(t)
-	require.NoError(t, listener.Close())
-	identity, err := nip34.ParseIdentity(p.addr)
-	require.NoError(t, err)
-	server, err := graspadapter.New(t.Context(), p.grasp, p.db, identity, graspadapter.Config{State: state.NewMemory()})
-	require.NoError(t, err)
-	p.relay.OverwriteRelayInformation = nil
-	require.ErrorIs(t, server.Run(t.Context()), khatruadapter.ErrReplaced)
-	require.NoError(t, server.Close())
 }
 
 func get(t *testing.T, url, accept string) (body string, status int) {
