@@ -20,12 +20,6 @@ func Layer1() nostr.Filter {
 	return nostr.Filter{Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}}
 }
 
-// Announcements returns a narrower layer 1, {"kinds":[30617]}. Request the states with [States]
-// then.
-func Announcements() nostr.Filter {
-	return nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}
-}
-
 // Repos returns the filters of layer 2, which match events that tag (`a`, `A` or `q`) the
 // announcement of one of the repositories, and deletions of the announcement or the state. It omits
 // repositories that [graspsync.CheckIdentifier] rejects.
@@ -98,27 +92,6 @@ func Deletions(authors []graspsync.PubKey) []nostr.Filter {
 	var fs []nostr.Filter
 	for chunk := range slices.Chunk(hexes(sorted(authors, graspsync.PubKey.Compare)), MaxValues) {
 		fs = append(fs, nostr.Filter{Kinds: []int{graspsync.KindDeletion, graspsync.KindVanish}, Authors: chunk})
-	}
-	return fs
-}
-
-// States returns the filters of all states of the repositories by identifier, of any author,
-// because each maintainer may sign states. It omits identifiers that [graspsync.CheckIdentifier]
-// rejects.
-func States(refs []graspsync.RepoRef) []nostr.Filter {
-	identifiers := make([]string, 0, len(refs))
-	for _, r := range refs {
-		if graspsync.CheckIdentifier(r.Identifier) == nil {
-			identifiers = append(identifiers, r.Identifier)
-		}
-	}
-	slices.Sort(identifiers)
-	var fs []nostr.Filter
-	for chunk := range slices.Chunk(slices.Compact(identifiers), MaxValues) {
-		fs = append(fs, nostr.Filter{
-			Kinds: []int{graspsync.KindState},
-			Tags:  nostr.TagMap{"d": slices.Clip(chunk)},
-		})
 	}
 	return fs
 }

@@ -133,15 +133,6 @@ func builders() []builder {
 			keys := pubKeys(n)
 			return map[string][]string{"5 62authors": strs(n, func(i int) string { return keys[i].String() })}
 		}},
-		{"states", func(n int, shuffle func(int, func(i, j int))) []nostr.Filter {
-			in := repoRefs(n)
-			in = append(in, in[:n/2]...)
-			shuffle(len(in), func(i, j int) { in[i], in[j] = in[j], in[i] })
-			return filters.States(in)
-		}, func(n int) map[string][]string {
-			refs := repoRefs(n)
-			return map[string][]string{"30618#d": strs(n, func(i int) string { return refs[i].Identifier })}
-		}},
 	}
 }
 
@@ -207,13 +198,12 @@ func TestPoisonValuesNeverReachFilters(t *testing.T) {
 		{Identifier: "bad\xff"},
 		{Identifier: "bad\x00"},
 	}
-	for _, f := range slices.Concat(filters.Repos(refs), filters.States(refs)) {
+	for _, f := range filters.Repos(refs) {
 		for _, v := range values(f) {
 			assert.Contains(t, []string{good.String(), good.Address(graspsync.KindState), "good"}, v)
 		}
 	}
 	assert.Empty(t, filters.Repos([]graspsync.RepoRef{{}}))
-	assert.Empty(t, filters.States([]graspsync.RepoRef{{}}))
 }
 
 // Elsewhere a set that had become empty was sent as an empty list, which some
@@ -225,7 +215,6 @@ func TestTrapP28_EmptyListNeverOnTheWire(t *testing.T) {
 	assert.Empty(t, filters.Roots([]graspsync.EventID{}))
 	assert.Empty(t, filters.Deletions(nil))
 	assert.Empty(t, filters.Deletions([]graspsync.PubKey{}))
-	assert.Empty(t, filters.States(nil))
 	assert.Empty(t, filters.ByID(nil, 10))
 	assert.Empty(t, filters.ByID([]graspsync.EventID{}, 10))
 

@@ -7,8 +7,8 @@
 //	layer 4   [Descendants] events that tag an event of layers 2, 3 and 4
 //	          [Deletions]   deletions by the authors of stored events
 //
-// Layer 1 may be narrowed to [Announcements]. [States] then requests states by identifier. Builders
-// return the same filters for the same set in any order, with at most [MaxValues] tag values in each:
+// Builders return the same filters for the same set in any order, with at most [MaxValues] tag values
+// in each:
 //
 //	fs := append(filters.Repos(refs), filters.Roots(ids)...)
 //	for i := range fs {

@@ -23,11 +23,6 @@ type Config struct {
 	Bootstrap []graspsync.RelayURL
 	// AllowPlaintext allows ws:// relays. Otherwise they are ignored and counted.
 	AllowPlaintext bool
-	// HostedStatesOnly requests from each relay only the states of repositories that list the
-	// relay, by one more filter per hundred repositories. It helps with relays that store very many
-	// other states. A change causes a full comparison after the restart. Defaults to one filter
-	// {"kinds":[30617,30618]}.
-	HostedStatesOnly bool
 	// Policy decides which events are stored. Defaults to [NewGRASPPolicy].
 	Policy Policy
 	// PolicyVersion must change whenever Policy might decide otherwise about rejected events. After

@@ -47,38 +47,34 @@ func (r *rig) listers(ref graspsync.RepoRef) map[string]graspsync.PubKey {
 // A relay that only a maintainer lists was never followed, so the maintainer's states, and all
 // events about the repository there, did not arrive.
 func TestRelaysOfThoseWhoAreListed(t *testing.T) {
-	for _, narrow := range []bool{false, true} {
-		t.Run(fmt.Sprint("narrow ", narrow), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				net := relaytest.NewNetwork()
-				a, b, c := net.Add("wss://a.example", relaytest.Behavior{}), net.Add("wss://b.example", relaytest.Behavior{}), net.Add("wss://c.example", relaytest.Behavior{})
-				bob, cat, user := relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("cat"), relaytest.NewCheapKey("user")
-				r, ann := teamOf(t, net, relaysync.Config{HostedStatesOnly: narrow}, bob)
-				defer r.stop()
-				ofBob := on(bob, at(time.Hour), []string{"b.example"}, ann, cat)
-				ofCat := on(cat, at(time.Hour), []string{"c.example"}, bob)
-				byBob, byCat := bob.State(at(time.Minute), "repo", nil, ""), cat.State(at(2*time.Minute), "repo", nil, "")
-				pr := user.PullRequest(at(time.Hour), ann.Ref("repo"), "x", fmt.Sprintf("%040x", 1), "https://user.example/x.git")
-				comment := user.Comment(at(time.Minute), pr, "please")
-				issue := user.Issue(at(time.Minute), ann.Ref("repo"), "y")
-				a.Publish(ofBob)
-				b.Publish(ofCat, byBob, pr, comment) // listed only by bob
-				c.Publish(byCat, issue)              // listed only by cat, whom bob lists
-				after(2 * time.Minute)
-				for _, ev := range []*nostr.Event{ofBob, ofCat, byBob, byCat, pr, comment, issue} {
-					require.True(t, r.has(ev), ev.Kind)
-				}
-				require.Equal(t, map[string]graspsync.PubKey{
-					"wss://a.example": ann.PubKey(), "wss://b.example": bob.PubKey(), "wss://c.example": cat.PubKey(),
-				}, r.listers(ann.Ref("repo")))
-				more := user.Comment(at(0), issue, "well?")
-				c.Publish(more)
-				after(time.Second)
-				require.True(t, r.has(more), "it is followed live")
-				require.True(t, r.manager.Status().Synced)
-			})
-		})
-	}
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a, b, c := net.Add("wss://a.example", relaytest.Behavior{}), net.Add("wss://b.example", relaytest.Behavior{}), net.Add("wss://c.example", relaytest.Behavior{})
+		bob, cat, user := relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("cat"), relaytest.NewCheapKey("user")
+		r, ann := teamOf(t, net, relaysync.Config{}, bob)
+		defer r.stop()
+		ofBob := on(bob, at(time.Hour), []string{"b.example"}, ann, cat)
+		ofCat := on(cat, at(time.Hour), []string{"c.example"}, bob)
+		byBob, byCat := bob.State(at(time.Minute), "repo", nil, ""), cat.State(at(2*time.Minute), "repo", nil, "")
+		pr := user.PullRequest(at(time.Hour), ann.Ref("repo"), "x", fmt.Sprintf("%040x", 1), "https://user.example/x.git")
+		comment := user.Comment(at(time.Minute), pr, "please")
+		issue := user.Issue(at(time.Minute), ann.Ref("repo"), "y")
+		a.Publish(ofBob)
+		b.Publish(ofCat, byBob, pr, comment) // listed only by bob
+		c.Publish(byCat, issue)              // listed only by cat, whom bob lists
+		after(2 * time.Minute)
+		for _, ev := range []*nostr.Event{ofBob, ofCat, byBob, byCat, pr, comment, issue} {
+			require.True(t, r.has(ev), ev.Kind)
+		}
+		require.Equal(t, map[string]graspsync.PubKey{
+			"wss://a.example": ann.PubKey(), "wss://b.example": bob.PubKey(), "wss://c.example": cat.PubKey(),
+		}, r.listers(ann.Ref("repo")))
+		more := user.Comment(at(0), issue, "well?")
+		c.Publish(more)
+		after(time.Second)
+		require.True(t, r.has(more), "it is followed live")
+		require.True(t, r.manager.Status().Synced)
+	})
 }
 
 // Relays are dropped when their lister no longer lists them or is no longer listed.

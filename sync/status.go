@@ -80,8 +80,7 @@ type RelayStatus struct {
 	Examples []graspsync.RepoRef `json:"examples,omitempty"`
 	Synced   bool                `json:"synced"`
 
-	// Items are repositories and root events, and with [Config].HostedStatesOnly also the states of
-	// each repository.
+	// Items are repositories and root events.
 	Wanted     int `json:"wanted"`
 	InFlight   int `json:"in_flight"`
 	Confirmed  int `json:"confirmed"`

@@ -21,8 +21,6 @@ type Kept struct {
 	//   - 1 and nothing for layer 1
 	//   - 2 and the address (30617:...) for a repository
 	//   - 3 and the 32 bytes of the id for a root event
-	//   - 4 and the address for the states of a repository
-	//   - 5 and nothing for layer 1 with HostedStatesOnly, which is a different item
 	Items []uint64
 }
 

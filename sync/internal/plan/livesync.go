@@ -130,7 +130,7 @@ func (lv *liveSync) followMissing(r *relayState, items []Item, now time.Time) {
 	fits := c.fits(r, r.liveRoom())
 	switch {
 	case fits && c.overlaps(r), fits && !lv.waits(r, now):
-		items = append(items, lv.repos.itemsOfAll(r, l.lost)...)
+		items = append(items, lv.repos.itemsOf(l.lost)...)
 		l.lost = nil
 		lv.addFilters(r, c, items, now)
 	case !lv.waits(r, now):
@@ -232,7 +232,7 @@ func (lv *liveSync) apply(r *relayState, c subscriptionChange) (closed []nostr.F
 func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, items []Item, now time.Time) {
 	if closed, overlaps := lv.apply(r, c); !overlaps {
 		since := lv.catchUp.lookSince(r, now)
-		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, closed), since)
+		lv.catchUp.queueItems(r, lv.repos.itemsOf(closed), since)
 	}
 	r.live.tooLarge += c.tooLarge
 	lv.opened(r, items)
@@ -335,7 +335,7 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 		room = 0
 	}
 	below, left = within(below, max(0, room), max(0, r.limits.LiveBytes()-reqs.size()))
-	lv.polling.begin(r, lv.repos.itemsOfAll(r, append(polled, left.all()...)), now)
+	lv.polling.begin(r, lv.repos.itemsOf(append(polled, left.all()...)), now)
 	r.live.subs = old
 	c := subscriptionChange{old: slices.Sorted(maps.Keys(old)), reqs: slices.Concat(reqs, below)}
 	if _, overlaps := lv.apply(r, c); !overlaps {
@@ -459,7 +459,7 @@ func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	c := subscriptionChange{reqs: measured(parts)}
 	if len(parts) > 1 && c.fits(r, r.liveRoom()) {
 		since := lv.catchUp.lookSince(r, now)
-		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, s.filters), since)
+		lv.catchUp.queueItems(r, lv.repos.itemsOf(s.filters), since)
 		lv.addFilters(r, c, nil, now)
 		return
 	}

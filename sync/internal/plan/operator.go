@@ -50,11 +50,7 @@ func (p *Plan) resyncRepo(repo *repo) {
 			r.history.redo(it, mark)
 		}
 		r.history.redo(repo.item, mark)
-		if repo.states != 0 {
-			r.history.redo(repo.states, mark)
-		} else {
-			r.history.redo(Layer1, mark)
-		}
+		r.history.redo(Layer1, mark)
 		r.history.unparkAll()
 		p.markDirty(r)
 	}

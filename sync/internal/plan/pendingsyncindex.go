@@ -265,6 +265,6 @@ func roleOf(f nostr.Filter) (r filterRole) {
 }
 
 func (r filterRole) compare(other filterRole) int {
-	order := [...]filterRole{{tag: "d"}, {tag: "a"}, {tag: "A"}, {tag: "q"}, {tag: "a", deletion: true}, {tag: "e"}, {tag: "E"}}
+	order := [...]filterRole{{tag: "a"}, {tag: "A"}, {tag: "q"}, {tag: "a", deletion: true}, {tag: "e"}, {tag: "E"}}
 	return cmp.Compare(slices.Index(order[:], r), slices.Index(order[:], other))
 }

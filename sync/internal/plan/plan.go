@@ -31,9 +31,6 @@ type Config struct {
 	PollFilters    int           // filters without room above which kinds are followed
 	MaxNamed       int           // ids to fetch, per relay
 	NamedIDs       int           // ids per query
-	// HostedStatesOnly limits layer 1 to announcements. The states of each repository are an
-	// additional item.
-	HostedStatesOnly bool
 	// Salt is part of the hashes in [Kept] and hides the items from readers of the disk.
 	Salt []byte
 }
@@ -64,7 +61,7 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 	c := &core{cfg: cfg, rng: rng}
 	p := &Plan{
 		core:    c,
-		repos:   newRepoSyncIndex(cfg.HostedStatesOnly, cfg.Salt),
+		repos:   newRepoSyncIndex(cfg.Salt),
 		owners:  newOwners(cfg.MaxRelays),
 		relays:  &relaySyncIndex{byURL: make(map[graspsync.RelayURL]*relayState)},
 		pending: &pendingSyncIndex{core: c},

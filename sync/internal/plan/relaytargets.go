@@ -83,12 +83,6 @@ func (t *relayTargets) setRepo(c RepoChange) {
 	after := r.relays
 	before = slices.DeleteFunc(slices.Clone(before), func(rel *relayState) bool { return rel.gone })
 	for _, rel := range after {
-		if !slices.Contains(before, rel) {
-			if r.states != 0 {
-				rel.add(r.states)
-				t.markDirty(rel)
-			}
-		}
 		if r.level == LevelFull && (level != LevelFull || !slices.Contains(before, rel)) {
 			t.follows(r, rel)
 		}
@@ -96,9 +90,6 @@ func (t *relayTargets) setRepo(c RepoChange) {
 	for _, rel := range before {
 		gone := !slices.Contains(after, rel)
 		if gone {
-			if r.states != 0 {
-				rel.remove(r.states)
-			}
 			t.markDirty(rel)
 		}
 		if level == LevelFull && (gone || r.level != LevelFull) {

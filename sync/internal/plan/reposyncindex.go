@@ -30,8 +30,7 @@ const (
 // Item is a unit of sync with a relay: a small number for an address or id that many relays share.
 type Item uint32
 
-// Layer1 is the item for announcements and states, or for announcements with
-// [Config].HostedStatesOnly. Every relay has it.
+// Layer1 is the item for announcements and states. Every relay has it.
 const Layer1 Item = 0
 
 type itemKind uint8
@@ -39,7 +38,6 @@ type itemKind uint8
 const (
 	itemFree itemKind = iota
 	itemLayer1
-	itemStates // of a repository, with HostedStatesOnly only
 	itemRepo
 	itemRoot
 	itemDescendant // a thread event, or a root event beyond MaxRoots
@@ -74,7 +72,6 @@ type itemInfo struct {
 type repo struct {
 	ref    graspsync.RepoRef
 	item   Item
-	states Item
 	level  Level
 	relays []*relayState
 	roots  map[Item]struct{}
@@ -86,7 +83,6 @@ type repo struct {
 
 // repoSyncIndex contains the wanted repositories and assigns the items.
 type repoSyncIndex struct {
-	narrow      bool
 	salt        []byte
 	infos       []itemInfo
 	hashes      map[Item]uint64
@@ -98,9 +94,9 @@ type repoSyncIndex struct {
 	addresses   map[Item]string
 }
 
-func newRepoSyncIndex(narrow bool, salt []byte) *repoSyncIndex {
+func newRepoSyncIndex(salt []byte) *repoSyncIndex {
 	return &repoSyncIndex{
-		narrow: narrow, salt: salt, infos: []itemInfo{{kind: itemLayer1}},
+		salt: salt, infos: []itemInfo{{kind: itemLayer1}},
 		hashes: make(map[Item]uint64), other: make(map[Item][]*repo), byRef: make(map[graspsync.RepoRef]*repo),
 		roots: make(map[graspsync.EventID]Item), descendants: make(map[filters.Descendant]Item), addresses: make(map[Item]string),
 	}
@@ -130,9 +126,6 @@ func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
 	}
 	r := &repo{ref: ref}
 	r.item = w.intern(itemInfo{kind: itemRepo, repo: r})
-	if w.narrow {
-		r.states = w.intern(itemInfo{kind: itemStates, repo: r})
-	}
 	w.byRef[ref] = r
 	return r
 }
@@ -141,9 +134,6 @@ func (w *repoSyncIndex) drop(r *repo) {
 	if r.level == LevelNone && len(r.roots)+len(r.descendants) == 0 {
 		delete(w.byRef, r.ref)
 		w.release(r.item)
-		if r.states != 0 {
-			w.release(r.states)
-		}
 	}
 }
 
@@ -152,9 +142,6 @@ func (r *repo) follows(rel *relayState) bool {
 }
 
 func (r *repo) wants(it Item) bool {
-	if r.states != 0 && it == r.states {
-		return true
-	}
 	return r.level == LevelFull && (it == r.item || has(r.roots, it))
 }
 
@@ -241,13 +228,10 @@ func (w *repoSyncIndex) descendant(it Item) filters.Descendant {
 func (w *repoSyncIndex) hash(it Item) uint64 {
 	if w.hashes[it] == 0 {
 		in := &w.infos[it]
-		kind := [itemKinds]byte{itemLayer1: 1, itemRepo: 2, itemRoot: 3, itemStates: 4}[in.kind]
-		if in.kind == itemLayer1 && w.narrow {
-			kind = 5
-		}
+		kind := [itemKinds]byte{itemLayer1: 1, itemRepo: 2, itemRoot: 3}[in.kind]
 		b := append(slices.Clone(w.salt), kind)
 		switch in.kind {
-		case itemRepo, itemStates:
+		case itemRepo:
 			b = append(b, in.repo.ref.String()...)
 		case itemRoot:
 			b = append(b, in.root[:]...)
@@ -261,19 +245,13 @@ func (w *repoSyncIndex) hash(it Item) uint64 {
 // itemFilters returns the filters for items. They may have several kinds, because an item may be
 // reassigned while its group waits.
 func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
-	var refs, states []graspsync.RepoRef
+	var refs []graspsync.RepoRef
 	var ids []graspsync.EventID
 	var below []filters.Descendant
 	for _, it := range items {
 		switch in := &w.infos[it]; in.kind {
 		case itemLayer1:
-			if w.narrow {
-				out = append(out, filters.Announcements())
-			} else {
-				out = append(out, filters.Layer1())
-			}
-		case itemStates:
-			states = append(states, in.repo.ref)
+			out = append(out, filters.Layer1())
 		case itemRepo:
 			refs = append(refs, in.repo.ref)
 		case itemRoot:
@@ -285,7 +263,6 @@ func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 			below = append(below, w.descendant(it))
 		}
 	}
-	out = append(out, filters.States(states)...)
 	out = append(out, filters.Repos(refs)...)
 	out = append(out, filters.Roots(ids)...)
 	out = append(out, filters.Descendants(below)...)
@@ -347,8 +324,6 @@ func (w *repoSyncIndex) compare(a, b Item) int {
 		return c
 	}
 	switch x.kind {
-	case itemStates:
-		return cmp.Or(cmp.Compare(x.repo.ref.Identifier, y.repo.ref.Identifier), x.repo.ref.Compare(y.repo.ref))
 	case itemRepo:
 		return x.repo.ref.Compare(y.repo.ref)
 	case itemRoot:
@@ -376,43 +351,20 @@ func (w *repoSyncIndex) addItems(value string, items map[Item]struct{}) {
 	}
 }
 
-// itemsOf adds the items of a filter. Identifiers may look like an id and may belong to several
-// repositories.
-func (w *repoSyncIndex) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[string]struct{}) {
-	if len(f.Tags) == 0 {
-		items[Layer1] = struct{}{}
-	}
-	for tag, values := range f.Tags {
-		for _, v := range values {
-			if tag == "d" {
-				states[v] = struct{}{}
-			} else {
+// itemsOf returns the items of filters.
+func (w *repoSyncIndex) itemsOf(fs []nostr.Filter) []Item {
+	items := make(map[Item]struct{})
+	for _, f := range fs {
+		if len(f.Tags) == 0 {
+			items[Layer1] = struct{}{}
+		}
+		for _, values := range f.Tags {
+			for _, v := range values {
 				w.addItems(v, items)
 			}
 		}
 	}
-}
-
-func (w *repoSyncIndex) itemsOfAll(r *relayState, fs []nostr.Filter) []Item {
-	items, states := make(map[Item]struct{}), make(map[string]struct{})
-	for _, f := range fs {
-		w.itemsOf(f, items, states)
-	}
-	w.addStates(r, states, items)
 	return slices.Collect(maps.Keys(items))
-}
-
-func (w *repoSyncIndex) addStates(r *relayState, identifiers map[string]struct{}, items map[Item]struct{}) {
-	if len(identifiers) == 0 {
-		return
-	}
-	for it := range r.history.items {
-		if in := &w.infos[it]; in.kind == itemStates {
-			if _, ok := identifiers[in.repo.ref.Identifier]; ok {
-				items[it] = struct{}{}
-			}
-		}
-	}
 }
 
 func rootTime(t nostr.Timestamp) uint32 { return uint32(min(max(t, 0), math.MaxUint32)) }

@@ -21,7 +21,7 @@ import (
 // TestScripts plays the scenarios of testdata. A line is a comment (#), an effect of
 // the input before (>), or an input at a time after the start:
 //
-//	config <field>=<number>...             before anything else; narrow is 0 or 1, every is in ms
+//	config <field>=<number>...             before anything else; every is in ms
 //	<time> change [<repo>:<level>:<relay>,...+<relay of others>,...]... [<from>-<to>:<repo>,...]... [^<from>-<to>:<repo>,...]...
 //	                                       ^ is for descendants
 //	<time> snapshot ...                    the same
@@ -117,10 +117,6 @@ func (s *player) configure(words []string) error {
 		n, err := strconv.Atoi(value)
 		if err != nil {
 			return err
-		}
-		if name == "narrow" {
-			s.cfg.HostedStatesOnly = n == 1
-			continue
 		}
 		if name == "every" {
 			s.cfg.DialEvery = time.Duration(n) * time.Millisecond

@@ -72,10 +72,6 @@ func showFilter(f nostr.Filter) string {
 		s = fmt.Sprintf("authors(%d)", len(f.Authors))
 	case r.tag == "" && len(f.Kinds) == 2:
 		s = "layer1"
-	case r.tag == "" && len(f.Kinds) == 1:
-		s = "announcements"
-	case r.tag == "d":
-		s = fmt.Sprintf("states(%d)", len(f.Tags["d"]))
 	case r.deletion:
 		s = fmt.Sprintf("5#%s(%d)", r.tag, len(f.Tags[r.tag]))
 	case r.tag == "":

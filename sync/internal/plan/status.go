@@ -106,7 +106,7 @@ func (p *Plan) relayItems(r *repo, rel *relayState) RelayItems {
 	for it := range rel.live.missing {
 		s.Live = s.Live && !r.wants(it)
 	}
-	s.Live = s.Live && !slices.ContainsFunc(p.repos.itemsOfAll(rel, rel.live.lost), r.wants)
+	s.Live = s.Live && !slices.ContainsFunc(p.repos.itemsOf(rel.live.lost), r.wants)
 	count := func(it Item) {
 		switch rel.history.items[it] {
 		case todo:
@@ -118,9 +118,6 @@ func (p *Plan) relayItems(r *repo, rel *relayState) RelayItems {
 			s.Wanted++
 			s.Confirmed++
 		}
-	}
-	if r.states != 0 {
-		count(r.states)
 	}
 	if r.level != LevelFull {
 		return s

@@ -314,9 +314,6 @@ func (w *world) restart() {
 	w.note(clock(w.now) + " restart")
 	w.restarts++
 	cfg := w.plan.cfg
-	if w.src.n(2) == 0 {
-		cfg.HostedStatesOnly = !cfg.HostedStatesOnly
-	}
 	w.plan = newPlan(cfg)
 	w.lastEpoch, w.lastBatch, w.lastLive = 0, 0, 0
 	clear(w.refusals)
@@ -413,8 +410,6 @@ func (w *world) checkRepos() {
 		belongs := func(it Item) bool {
 			in := p.repos.infos[it]
 			switch in.kind {
-			case itemStates:
-				return in.repo.ref == ref
 			case itemRepo:
 				return rc.Level == LevelFull && in.repo.ref == ref
 			case itemRoot:

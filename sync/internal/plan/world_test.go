@@ -114,7 +114,6 @@ func newWorld(t testing.TB, src source) *world {
 	c := defaults()
 	c.MaxDials, c.MaxConnections, c.MaxBatches = 2, 4, 2
 	c.AuthorsPerPass, c.MaxRoots, c.MaxNamed = 3+9*src.n(2), 3, 5
-	c.HostedStatesOnly = src.n(2) == 1
 	c.DialEvery = []time.Duration{0, 250 * time.Millisecond, time.Minute}[src.n(3)]
 	return &world{
 		t: t, src: src, plan: newPlan(c), now: start, urls: urls(t, 6),

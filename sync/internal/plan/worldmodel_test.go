@@ -169,19 +169,12 @@ func (w *world) dropRepos() {
 // returns nil if the relay is not wanted.
 func (w *world) wanted(u graspsync.RelayURL) map[string]bool {
 	listed := w.bootstrap[u]
-	narrow := w.plan.cfg.HostedStatesOnly
-	keys := map[string]bool{"announcements": true}
-	if !narrow {
-		keys = keysOf(filters.Layer1())
-	}
+	keys := keysOf(filters.Layer1())
 	for ref, rc := range w.repos {
 		if !slices.Contains(listing(rc), u) {
 			continue
 		}
 		listed = true
-		if narrow && rc.Level != LevelNone {
-			keys["d "+ref.Identifier] = true
-		}
 		if rc.Level != LevelFull {
 			continue
 		}
@@ -233,13 +226,7 @@ func keysOf(fs ...nostr.Filter) map[string]bool {
 			}
 		}
 		if r.tag == "" && len(f.Authors) == 0 && len(f.Kinds) < 3 && slices.Contains(f.Kinds, graspsync.KindAnnouncement) {
-			keys["announcements"] = true
-			if slices.Contains(f.Kinds, graspsync.KindState) {
-				keys["foreign states"] = true
-				for n := range worldRepos {
-					keys["d "+worldRef(n).Identifier] = true
-				}
-			}
+			keys["layer1"] = true
 		}
 		if r.tag == "" && len(f.Kinds) > 2 {
 			keys["kinds"] = true
