@@ -46,7 +46,7 @@ func (p *Plan) resync(r *relayState, now time.Time) {
 func (p *Plan) resyncRepo(repo *repo) {
 	for _, r := range repo.relays {
 		mark := &batchProgress{daily: true}
-		for it := range repo.roots {
+		for it := range repo.threads[mainTier] {
 			r.history.redo(it, mark)
 		}
 		r.history.redo(repo.item, mark)

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/graspsync/graspsync"
@@ -27,45 +28,31 @@ func (t *relayTargets) derive(in Changes) {
 		t.setRepo(c)
 	}
 	for _, c := range in.Roots {
-		t.setRoot(c)
+		at := uint32(min(max(c.CreatedAt, 0), math.MaxUint32))
+		t.setThread(itemInfo{kind: itemRoot, of: filters.Descendant{ID: c.ID}, at: at}, t.repos.known(c.Repos))
 	}
 	for _, c := range in.Descendants {
-		var repos []*repo
-		for _, ref := range c.Repos {
-			if r := t.repos.byRef[ref]; r != nil && !slices.Contains(repos, r) {
-				repos = append(repos, r)
-			}
-		}
-		t.setThread(c.Of, repos)
+		t.setThread(itemInfo{kind: itemDescendant, of: c.Of}, t.repos.known(c.Repos))
 	}
 }
 
-// replace replaces everything by a Snapshot, starting with the newest root events, see addRoot.
+// replace replaces everything by a Snapshot, starting with the newest root events, see isTooOld.
 func (t *relayTargets) replace(in Snapshot) {
 	in.Roots = slices.SortedStableFunc(slices.Values(in.Roots), func(a, b RootChange) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
-	if w := t.repos; len(w.byRef)+len(w.roots)+len(w.descendants) == 0 {
-		t.derive(Changes(in))
-		return
-	}
 	repos := make(map[graspsync.RepoRef]struct{}, len(in.Repos))
 	for _, c := range in.Repos {
 		repos[c.Ref] = struct{}{}
 	}
-	roots := make(map[graspsync.EventID]struct{}, len(in.Roots))
-	descendants := make(map[filters.Descendant]struct{}, len(in.Descendants))
+	threads := make(map[filters.Descendant]struct{}, len(in.Roots)+len(in.Descendants))
 	for _, c := range in.Roots {
-		roots[c.ID] = struct{}{}
-		descendants[filters.Descendant{ID: c.ID}] = struct{}{} // beyond MaxRoots
+		threads[filters.Descendant{ID: c.ID}] = struct{}{}
 	}
 	for _, c := range in.Descendants {
-		descendants[c.Of] = struct{}{}
+		threads[c.Of] = struct{}{}
 	}
 	t.derive(Changes(in))
-	for _, of := range sortedBy(without(t.repos.descendants, descendants), filters.Descendant.Compare) {
-		t.setThread(of, nil)
-	}
-	for _, id := range sortedBy(without(t.repos.roots, roots), graspsync.EventID.Compare) {
-		t.setRoot(RootChange{ID: id})
+	for _, of := range sortedBy(without(t.repos.threads, threads), filters.Descendant.Compare) {
+		t.setThread(t.repos.infos[t.repos.threads[of]], nil)
 	}
 	for _, ref := range sortedBy(without(t.repos.byRef, repos), graspsync.RepoRef.Compare) {
 		t.setRepo(RepoChange{Ref: ref})
@@ -80,24 +67,30 @@ func (t *relayTargets) setRepo(c RepoChange) {
 	before, level := r.relays, r.level
 	t.list(r, c.Relays)
 	r.level = c.Level
-	after := r.relays
-	before = slices.DeleteFunc(slices.Clone(before), func(rel *relayState) bool { return rel.gone })
-	for _, rel := range after {
-		if r.level == LevelFull && (level != LevelFull || !slices.Contains(before, rel)) {
-			t.follows(r, rel)
+	for _, rel := range slices.Concat(before, r.relays) {
+		same := r.level == level && slices.Contains(before, rel) == slices.Contains(r.relays, rel)
+		if rel.gone || same {
+			continue
 		}
-	}
-	for _, rel := range before {
-		gone := !slices.Contains(after, rel)
-		if gone {
-			t.markDirty(rel)
-		}
-		if level == LevelFull && (gone || r.level != LevelFull) {
-			t.unfollows(r, rel)
+		t.retarget(r.item, rel)
+		for _, threads := range r.threads {
+			for it := range threads {
+				t.retarget(it, rel)
+			}
 		}
 	}
 	t.unlisted(r)
 	t.repos.drop(r)
+}
+
+// retarget adds an item to the targets of a relay, or removes it.
+func (t *relayTargets) retarget(it Item, rel *relayState) {
+	if t.repos.isTarget(it, rel) {
+		rel.add(it)
+	} else {
+		rel.remove(it)
+	}
+	t.markDirty(rel)
 }
 
 func (t *relayTargets) list(r *repo, relays []graspsync.RelayURL) {
@@ -132,32 +125,6 @@ func (t *relayTargets) leaves(r *repo, rel *relayState) {
 	if o, last := t.owners.unlist(r, rel); last {
 		t.dialer.queue.quit(rel, o)
 	}
-}
-
-func (t *relayTargets) follows(r *repo, rel *relayState) {
-	rel.add(r.item)
-	for it := range r.roots {
-		rel.add(it)
-	}
-	for it := range r.descendants {
-		rel.add(it)
-	}
-	t.markDirty(rel)
-}
-
-func (t *relayTargets) unfollows(r *repo, rel *relayState) {
-	rel.remove(r.item)
-	for it := range r.roots {
-		if !t.repos.isTarget(it, rel) {
-			rel.remove(it)
-		}
-	}
-	for it := range r.descendants {
-		if !t.repos.isTarget(it, rel) {
-			rel.remove(it)
-		}
-	}
-	t.markDirty(rel)
 }
 
 func (t *relayTargets) unlisted(r *repo) {
@@ -251,149 +218,88 @@ func (t *relayTargets) refuse() {
 	t.refused = true
 }
 
-// setRoot adds a root event to repositories, or removes it. Its tags never change.
-func (t *relayTargets) setRoot(c RootChange) {
-	if len(c.Repos) == 0 {
-		t.dropRoot(c.ID)
-		return
-	}
-	for _, ref := range c.Repos {
-		if r, known := t.repos.byRef[ref]; known {
-			t.addRoot(c, r)
-		}
-	}
-}
-
-func (t *relayTargets) dropRoot(id graspsync.EventID) {
-	t.setThread(filters.Descendant{ID: id}, nil)
-	it, repos := t.repos.dropRoot(id)
-	if repos == nil {
-		return
-	}
-	for _, r := range repos {
-		for _, rel := range r.relays {
-			rel.remove(it)
-			t.markDirty(rel)
-		}
-	}
-	t.repos.release(it)
-	for _, r := range repos {
-		t.repos.drop(r)
-	}
-}
-
-// olderPerRoot is the maximum number of items of layer 4 per root event of a repository.
-const olderPerRoot = 10
-
-// addRoot adds a root event to a repository. The newest MaxRoots are items of layer 3, older ones
-// of layer 4.
-func (t *relayTargets) addRoot(c RootChange, r *repo) {
-	at := rootTime(c.CreatedAt)
-	if it, ok := t.repos.roots[c.ID]; ok && t.repos.belongs(it, r) {
-		return
-	}
-	if it, ok := t.repos.descendants[filters.Descendant{ID: c.ID}]; ok && t.repos.belongs(it, r) {
-		return
-	}
-	if len(r.roots) < t.cfg.MaxRoots {
-		t.track(c.ID, at, r)
-		return
-	}
-	it := t.repos.oldestRoot(r)
-	oldest := t.repos.infos[it]
-	if compareRoots(oldest.at, at, *oldest.root, c.ID) > 0 {
-		t.addOlder(c.ID, r)
-		return
-	}
-	t.displace(it, r)
-	t.addOlder(*oldest.root, r)
-	t.track(c.ID, at, r)
-}
-
-func (t *relayTargets) track(id graspsync.EventID, at uint32, r *repo) {
-	it := t.repos.addRoot(id, at, r)
-	if r.level != LevelFull {
-		return
-	}
-	for _, rel := range r.relays {
-		rel.add(it)
-		t.markDirty(rel)
-	}
-}
-
-func (t *relayTargets) displace(it Item, r *repo) {
-	gone := t.repos.untrack(it, r)
-	for _, rel := range r.relays {
-		if gone || !t.repos.isTarget(it, rel) {
-			rel.remove(it)
-			t.markDirty(rel)
-		}
-	}
-	if gone {
-		t.repos.release(it)
-	}
-}
-
-func (t *relayTargets) addOlder(id graspsync.EventID, r *repo) {
-	if len(r.descendants) >= olderPerRoot*t.cfg.MaxRoots {
-		t.emit(Dropped{Reason: "roots", Count: 1})
-		return
-	}
-	of := filters.Descendant{ID: id}
-	repos := []*repo{r}
-	if it, ok := t.repos.descendants[of]; ok {
-		repos = append(t.repos.reposOf(it), r)
-	}
-	t.setThread(of, repos)
-}
-
-// setThread sets the repositories of an item of layer 4.
-func (t *relayTargets) setThread(of filters.Descendant, after []*repo) {
+// setThread sets the repositories of a root event or thread event. The newest MaxRoots root events
+// of a repository are items of layer 3, older ones of layer 4.
+func (t *relayTargets) setThread(in itemInfo, after []*repo) {
 	w := t.repos
-	it, known := w.descendants[of]
+	it, known := w.threads[in.of]
 	var before []*repo
 	if known {
 		before = w.reposOf(it)
 	}
-	if slices.Equal(before, after) {
-		return
+	if in.kind == itemRoot && slices.ContainsFunc(after, func(r *repo) bool { return t.isTooOld(in, r) }) {
+		in.kind = itemDescendant
+		after = slices.DeleteFunc(after, func(r *repo) bool { return !slices.Contains(before, r) && !t.hasRoom(r) })
 	}
-	if !known {
-		id := of.ID
-		it = w.intern(itemInfo{kind: itemDescendant, root: &id, hex: id.String()})
-		w.descendants[of] = it
-		if of.Address != "" {
-			w.addresses[it] = of.Address
-		}
-	}
-	for _, r := range before {
-		delete(r.descendants, it)
-	}
-	for _, r := range after {
-		put(&r.descendants, it)
-	}
-	if w.infos[it].repo = nil; len(after) > 0 {
-		w.infos[it].repo = after[0]
-	}
-	if delete(w.other, it); len(after) > 1 {
-		w.other[it] = after[1:]
-	}
-	for _, r := range append(before, after...) {
-		for _, rel := range r.relays {
-			if len(after) > 0 && w.isTarget(it, rel) {
-				rel.add(it)
-			} else {
-				rel.remove(it)
-			}
-			t.markDirty(rel)
-		}
+	was := w.infos[it].kind
+	switch {
+	case len(after) == 0 && (!known || was == itemRoot && in.kind == itemDescendant):
+		return // nothing is known of it, or it is a root event now
+	case known && (len(after) == 0 || was == in.kind):
+		t.move(it, before, after)
+	case known:
+		t.move(it, before, nil)
+		in.hex = w.infos[it].hex
+		w.infos[it] = in
+		delete(w.hashes, it)
+		t.move(it, nil, after)
+	default:
+		in.hex = in.of.ID.String()
+		it = w.intern(in)
+		w.threads[in.of] = it
+		t.move(it, nil, after)
 	}
 	if len(after) == 0 {
-		delete(w.descendants, of)
-		delete(w.addresses, it)
+		delete(w.threads, in.of)
 		w.release(it)
 	}
 	for _, r := range before {
 		w.drop(r)
+	}
+	t.displace(after)
+}
+
+func (t *relayTargets) move(it Item, before, after []*repo) {
+	if slices.Equal(before, after) {
+		return
+	}
+	t.repos.link(it, before, after)
+	for _, r := range slices.Concat(before, after) {
+		for _, rel := range r.relays {
+			t.retarget(it, rel)
+		}
+	}
+}
+
+// olderPerRoot is the maximum number of items of layer 4 per root event of a repository, if the
+// items are older root events.
+const olderPerRoot = 10
+
+func (t *relayTargets) hasRoom(r *repo) bool {
+	if len(r.threads[threadTier]) < olderPerRoot*t.cfg.MaxRoots {
+		return true
+	}
+	t.emit(Dropped{Reason: "roots", Count: 1})
+	return false
+}
+
+func (t *relayTargets) isTooOld(in itemInfo, r *repo) bool {
+	it, known := t.repos.threads[in.of]
+	return !(known && has(r.threads[mainTier], it)) && len(r.threads[mainTier]) >= t.cfg.MaxRoots &&
+		compareRoots(t.repos.infos[t.repos.oldestRoot(r)], in) > 0
+}
+
+// displace moves the oldest root events of repositories that have too many to layer 4.
+func (t *relayTargets) displace(repos []*repo) {
+	for _, r := range repos {
+		if len(r.threads[mainTier]) > t.cfg.MaxRoots {
+			it := t.repos.oldestRoot(r)
+			older := t.repos.infos[it]
+			after := slices.DeleteFunc(t.repos.reposOf(it), func(r *repo) bool { return !t.hasRoom(r) })
+			if len(after) > 0 {
+				older.kind = itemDescendant
+			}
+			t.setThread(older, after)
+		}
 	}
 }

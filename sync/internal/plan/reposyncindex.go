@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -40,7 +39,7 @@ const (
 	itemLayer1
 	itemRepo
 	itemRoot
-	itemDescendant // a thread event, or a root event beyond MaxRoots
+	itemDescendant // a thread event
 	itemKinds
 )
 
@@ -63,42 +62,36 @@ func (w *repoSyncIndex) tier(it Item) tier {
 
 type itemInfo struct {
 	kind itemKind
-	at   uint32 // created_at of a root event
-	root *graspsync.EventID
-	hex  string // of root, shared by the filters of all relays
+	at   uint32             // created_at of a root event
+	of   filters.Descendant // the root event or thread event
+	hex  string             // of its id, shared by the filters of all relays
 	repo *repo
 }
 
 type repo struct {
-	ref    graspsync.RepoRef
-	item   Item
-	level  Level
-	relays []*relayState
-	roots  map[Item]struct{}
-
-	oldest Item // of roots; 0 if unknown
-
-	descendants map[Item]struct{}
+	ref     graspsync.RepoRef
+	item    Item
+	level   Level
+	relays  []*relayState
+	threads [tiers]map[Item]struct{} // root events, thread events
+	oldest  Item                     // root event; 0 if unknown
 }
 
 // repoSyncIndex contains the wanted repositories and assigns the items.
 type repoSyncIndex struct {
-	salt        []byte
-	infos       []itemInfo
-	hashes      map[Item]uint64
-	other       map[Item][]*repo // further repositories of an item
-	free        []Item
-	byRef       map[graspsync.RepoRef]*repo
-	roots       map[graspsync.EventID]Item
-	descendants map[filters.Descendant]Item
-	addresses   map[Item]string
+	salt    []byte
+	infos   []itemInfo
+	hashes  map[Item]uint64
+	other   map[Item][]*repo // further repositories of an item
+	free    []Item
+	byRef   map[graspsync.RepoRef]*repo
+	threads map[filters.Descendant]Item // root events and thread events
 }
 
 func newRepoSyncIndex(salt []byte) *repoSyncIndex {
 	return &repoSyncIndex{
-		salt: salt, infos: []itemInfo{{kind: itemLayer1}},
-		hashes: make(map[Item]uint64), other: make(map[Item][]*repo), byRef: make(map[graspsync.RepoRef]*repo),
-		roots: make(map[graspsync.EventID]Item), descendants: make(map[filters.Descendant]Item), addresses: make(map[Item]string),
+		salt: salt, infos: []itemInfo{{kind: itemLayer1}}, hashes: make(map[Item]uint64), other: make(map[Item][]*repo),
+		byRef: make(map[graspsync.RepoRef]*repo), threads: make(map[filters.Descendant]Item),
 	}
 }
 
@@ -131,10 +124,20 @@ func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
 }
 
 func (w *repoSyncIndex) drop(r *repo) {
-	if r.level == LevelNone && len(r.roots)+len(r.descendants) == 0 {
+	if r.level == LevelNone && len(r.threads[mainTier])+len(r.threads[threadTier]) == 0 {
 		delete(w.byRef, r.ref)
 		w.release(r.item)
 	}
+}
+
+// known returns the known repositories among refs, without repetitions.
+func (w *repoSyncIndex) known(refs []graspsync.RepoRef) (repos []*repo) {
+	for _, ref := range refs {
+		if r := w.byRef[ref]; r != nil && !slices.Contains(repos, r) {
+			repos = append(repos, r)
+		}
+	}
+	return repos
 }
 
 func (r *repo) follows(rel *relayState) bool {
@@ -142,86 +145,48 @@ func (r *repo) follows(rel *relayState) bool {
 }
 
 func (r *repo) wants(it Item) bool {
-	return r.level == LevelFull && (it == r.item || has(r.roots, it))
+	return r.level == LevelFull && (it == r.item || has(r.threads[mainTier], it))
 }
 
 func (w *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
-	return w.infos[it].repo.follows(rel) ||
-		slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
+	r := w.infos[it].repo
+	return r != nil && r.follows(rel) || slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
 }
 
 func (w *repoSyncIndex) reposOf(it Item) []*repo {
 	return append([]*repo{w.infos[it].repo}, w.other[it]...)
 }
 
+// link moves a root event or thread event to other repositories.
+func (w *repoSyncIndex) link(it Item, before, after []*repo) {
+	tier := w.tier(it)
+	for _, r := range before {
+		delete(r.threads[tier], it)
+		r.oldest = 0
+	}
+	for _, r := range after {
+		put(&r.threads[tier], it)
+		r.oldest = 0
+	}
+	if w.infos[it].repo = nil; len(after) > 0 {
+		w.infos[it].repo = after[0]
+	}
+	if delete(w.other, it); len(after) > 1 {
+		w.other[it] = after[1:]
+	}
+}
+
 func (w *repoSyncIndex) oldestRoot(r *repo) Item {
 	if r.oldest == 0 {
-		r.oldest = slices.MinFunc(slices.Collect(maps.Keys(r.roots)), func(a, b Item) int {
-			x, y := &w.infos[a], &w.infos[b]
-			return compareRoots(x.at, y.at, *x.root, *y.root)
+		r.oldest = slices.MinFunc(slices.Collect(maps.Keys(r.threads[mainTier])), func(a, b Item) int {
+			return compareRoots(w.infos[a], w.infos[b])
 		})
 	}
 	return r.oldest
 }
 
-func (w *repoSyncIndex) belongs(it Item, r *repo) bool {
-	return w.infos[it].repo == r || slices.Contains(w.other[it], r)
-}
-
-func (w *repoSyncIndex) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
-	it, ok := w.roots[id]
-	if !ok {
-		it = w.intern(itemInfo{kind: itemRoot, root: &id, hex: id.String(), at: at, repo: r})
-		w.roots[id] = it
-	} else {
-		w.other[it] = append(w.other[it], r)
-	}
-	r.oldest = 0
-	put(&r.roots, it)
-	return it
-}
-
-func (w *repoSyncIndex) dropRoot(id graspsync.EventID) (Item, []*repo) {
-	it, ok := w.roots[id]
-	if !ok {
-		return 0, nil
-	}
-	repos := w.reposOf(it)
-	for _, r := range repos {
-		delete(r.roots, it)
-		r.oldest = 0
-	}
-	delete(w.roots, id)
-	return it, repos
-}
-
-// untrack removes a root event from one repository. alone means that it has no other repository.
-func (w *repoSyncIndex) untrack(it Item, r *repo) (alone bool) {
-	delete(r.roots, it)
-	r.oldest = 0
-	in := &w.infos[it]
-	others := w.other[it]
-	switch {
-	case len(others) == 0:
-		delete(w.roots, *in.root)
-		return true
-	case in.repo == r:
-		in.repo = others[0]
-		others = others[1:]
-	default:
-		others = slices.DeleteFunc(others, func(o *repo) bool { return o == r })
-	}
-	if w.other[it] = others; len(others) == 0 {
-		delete(w.other, it)
-	}
-	return false
-}
-
-func (w *repoSyncIndex) descendant(it Item) filters.Descendant {
-	if at, ok := w.addresses[it]; ok {
-		return filters.Descendant{Address: at}
-	}
-	return filters.Descendant{ID: *w.infos[it].root}
+func compareRoots(a, b itemInfo) int {
+	return cmp.Or(cmp.Compare(a.at, b.at), a.of.ID.Compare(b.of.ID))
 }
 
 // hash returns the hash of an item, see [Kept].
@@ -234,7 +199,7 @@ func (w *repoSyncIndex) hash(it Item) uint64 {
 		case itemRepo:
 			b = append(b, in.repo.ref.String()...)
 		case itemRoot:
-			b = append(b, in.root[:]...)
+			b = append(b, in.of.ID[:]...)
 		}
 		sum := sha256.Sum256(b)
 		w.hashes[it] = binary.BigEndian.Uint64(sum[:])
@@ -258,9 +223,9 @@ func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 			if ids == nil { // most groups contain root events only
 				ids = make([]graspsync.EventID, 0, len(items))
 			}
-			ids = append(ids, *in.root)
+			ids = append(ids, in.of.ID)
 		case itemDescendant:
-			below = append(below, w.descendant(it))
+			below = append(below, in.of)
 		}
 	}
 	out = append(out, filters.Repos(refs)...)
@@ -277,10 +242,7 @@ func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 // shared returns the stored text of an id, so that a root event takes little memory per relay.
 func (w *repoSyncIndex) shared(text string) string {
 	id, _ := graspsync.ParseEventID(text)
-	if it, ok := w.roots[id]; ok {
-		return w.infos[it].hex
-	}
-	if it, ok := w.descendants[filters.Descendant{ID: id}]; ok {
+	if it, ok := w.threads[filters.Descendant{ID: id}]; ok {
 		return w.infos[it].hex
 	}
 	return text
@@ -326,10 +288,8 @@ func (w *repoSyncIndex) compare(a, b Item) int {
 	switch x.kind {
 	case itemRepo:
 		return x.repo.ref.Compare(y.repo.ref)
-	case itemRoot:
-		return x.root.Compare(*y.root)
-	case itemDescendant:
-		return w.descendant(a).Compare(w.descendant(b))
+	case itemRoot, itemDescendant:
+		return x.of.Compare(y.of)
 	}
 	return 0
 }
@@ -338,15 +298,12 @@ func (w *repoSyncIndex) addItems(value string, items map[Item]struct{}) {
 	of := filters.Descendant{Address: value}
 	if id, err := graspsync.ParseEventID(value); err == nil {
 		of = filters.Descendant{ID: id}
-		if it, ok := w.roots[id]; ok {
-			items[it] = struct{}{}
-		}
 	} else if a, err := graspsync.ParseAddress(value); err == nil {
 		if ref, ok := a.Repo(); ok && w.byRef[ref] != nil {
 			items[w.byRef[ref].item] = struct{}{}
 		}
 	}
-	if it, ok := w.descendants[of]; ok {
+	if it, ok := w.threads[of]; ok {
 		items[it] = struct{}{}
 	}
 }
@@ -365,16 +322,4 @@ func (w *repoSyncIndex) itemsOf(fs []nostr.Filter) []Item {
 		}
 	}
 	return slices.Collect(maps.Keys(items))
-}
-
-func rootTime(t nostr.Timestamp) uint32 { return uint32(min(max(t, 0), math.MaxUint32)) }
-
-func compareRoots(at, otherAt uint32, id, other graspsync.EventID) int {
-	switch {
-	case at < otherAt:
-		return -1
-	case at > otherAt:
-		return 1
-	}
-	return id.Compare(other)
 }

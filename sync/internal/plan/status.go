@@ -90,7 +90,7 @@ func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 	if !ok || r.level == LevelNone {
 		return RepoStatus{}, false
 	}
-	s := RepoStatus{Ref: r.ref, Level: r.level, Roots: len(r.roots)}
+	s := RepoStatus{Ref: r.ref, Level: r.level, Roots: len(r.threads[mainTier])}
 	for _, rel := range r.relays {
 		items := p.relayItems(r, rel)
 		s.Wanted += items.Wanted
@@ -123,7 +123,7 @@ func (p *Plan) relayItems(r *repo, rel *relayState) RelayItems {
 		return s
 	}
 	count(r.item)
-	for it := range r.roots {
+	for it := range r.threads[mainTier] {
 		count(it)
 	}
 	return s
@@ -148,7 +148,12 @@ func (p *Plan) Repos() (full, roots int) {
 			full++
 		}
 	}
-	return full, len(p.repos.roots)
+	for _, in := range p.repos.infos {
+		if in.kind == itemRoot {
+			roots++
+		}
+	}
+	return full, roots
 }
 
 // RelayStatus returns the status of one relay, and false if it is unknown.

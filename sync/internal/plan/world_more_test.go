@@ -406,7 +406,7 @@ func (w *world) checkRepos() {
 			continue
 		}
 		refs = append(refs, ref)
-		roots := p.repos.byRef[ref].roots
+		roots := p.repos.byRef[ref].threads[mainTier]
 		belongs := func(it Item) bool {
 			in := p.repos.infos[it]
 			switch in.kind {

@@ -139,11 +139,7 @@ func (w *world) wantRepo(rc RepoChange) {
 func listing(rc RepoChange) []graspsync.RelayURL { return rc.Relays }
 
 func (w *world) wantRoot(rc RootChange) {
-	if len(rc.Repos) == 0 {
-		delete(w.roots, rc.ID)
-		w.dropRepos()
-		return
-	}
+	delete(w.roots, rc.ID)
 	for _, ref := range rc.Repos {
 		if _, known := w.repos[ref]; known {
 			if w.roots[rc.ID] == nil {
@@ -152,6 +148,7 @@ func (w *world) wantRoot(rc RootChange) {
 			w.roots[rc.ID][ref] = true
 		}
 	}
+	w.dropRepos()
 }
 
 func (w *world) dropRepos() {
