@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
-
-	"github.com/graspsync/graspsync"
 )
 
 var (
@@ -15,24 +13,36 @@ var (
 	edgeTimes = []nostr.Timestamp{-1, 0, 1<<32 - 2, 1 << 40}
 )
 
+// similar returns values with the beginning of value, values that are too long for many indexes, and
+// values that are patterns in some languages.
+func similar(value string) []string {
+	long := strings.Repeat("v", 300)
+	return []string{
+		value, value + "s", value + "-cli", value + "e" + long[:9], value + ":1", value + ":", value + "\x00", strings.ToUpper(value),
+		value[:1], ":", "%", "_", "a%", "%20", `\`, "ünï", "a b", long, long[:100], long[:101],
+	}
+}
+
 // corpus returns 2,600 events by 250 authors, with all tags that filters use. Half of them are in
-// one second, because some backends return only a part of these.
-func corpus(g *gen) []*nostr.Event {
+// one second, because some backends return only a part of these. The first tag has a name of
+// tagNames and one of values.
+func corpus(g *gen, values []string) []*nostr.Event {
 	authors := g.keys(250)
 	events := []*nostr.Event{g.event(authors[0], 1, 0), g.event(authors[0], 1, 1<<32-2)} // 1970 and 2106
 	for i := len(events); i < 2600; i++ {
 		kind := pick(g, []int{1, kindIssue, 1617, kindComment, 1630, 7, kindAnnouncement, 40000 + i%250})
-		at := start + 200
-		if i%2 == 0 {
-			at = g.time(400)
+		at, first := start+200, nostr.Tag{pick(g, tagNames[:7]), pick(g, values)}
+		if i%2 == 0 { // many values that are similar to the first one
+			at, first = g.time(400), nostr.Tag{"a", pick(g, values[1:7])}
 		}
+		id := nostr.Tag{"d", fmt.Sprint("repo", i)}
 		tags := nostr.Tags{
-			{"d", fmt.Sprint("repo", i)}, {"t"}, {"alt", "a description"}, {"client", "t1"},
+			first, id, {"t"}, {"alt", "a description"}, {"client", "t1"},
 			{"a", address(kindAnnouncement, authors[i%250], fmt.Sprint("repo", i%500)), "wss://x.example"},
 			{"p", pick(g, authors)}, {"p", pick(g, authors[:9])}, {[]string{"e", "E", "q"}[i%3], pick(g, events).ID},
 		}
 		if i%3 == 0 {
-			tags = append(tags, nostr.Tag{"A", tags[4][1]}, nostr.Tag{"t", fmt.Sprint("topic", i%300)})
+			tags = append(tags, nostr.Tag{"A", tags[5][1]}, nostr.Tag{"t", fmt.Sprint("topic", i%300)})
 		}
 		events = append(events, g.event(pick(g, authors), kind, at, tags...))
 	}
@@ -91,8 +101,12 @@ func some[T int | string](n int, value func() T) []T {
 	return slices.Compact(values)
 }
 
+// checkFilters compares the answers to random filters, and to filters for similar values of tags
+// whose names differ in case only.
 func checkFilters(s *subject) error {
-	events := corpus(s.gen)
+	base := address(kindAnnouncement, s.key(), "repo")
+	values := similar(base)
+	events := corpus(s.gen, values)
 	early, late := start+200, start+300
 	filters := []nostr.Filter{
 		{}, {Since: &early, Until: &early}, {Since: &late, Until: &early},
@@ -101,39 +115,11 @@ func checkFilters(s *subject) error {
 	for range 100 {
 		filters = append(filters, s.filter(events))
 	}
-	return s.answers(events, filters...)
-}
-
-// checkSimilarValues saves tag values with the same beginning as the wanted value, values too long
-// for many indexes, and tag names that differ only in case.
-func checkSimilarValues(s *subject) error {
-	owner, names, later := s.key(), []string{"a", "A", "q", "t", "d"}, start+5000
-	base := address(kindAnnouncement, owner, "repo")
-	values := []string{
-		base, base + "s", base + "-cli", base + "e" + strings.Repeat("f", 9), base + "d", base + "zz", base + "\x00",
-		strings.Repeat("v", 100), strings.Repeat("v", 101), strings.Repeat("v", 300),
-		"repo", "repos", "repo-cli", "Repo", "", "%", "a%", `\`, "_",
-		s.hex(32), "30617:" + owner + ":", "030617:" + owner + ":repo",
-	}
-	var events []*nostr.Event
-	for i := range 1200 {
-		// Many similar values, older and newer than the wanted one.
-		at := start + nostr.Timestamp(s.IntN(2)*100_000_000-i)
-		events = append(events, s.event(s.key(), 1, at, nostr.Tag{"a", pick(s.gen, values[1:7])}))
-	}
-	for i := range 400 {
-		events = append(events, s.event(owner, kindIssue, start+nostr.Timestamp(i*1000),
-			nostr.Tag{names[i%5], values[i%len(values)]}, nostr.Tag{"x", base}))
-	}
-	var filters []nostr.Filter
-	for _, name := range names {
-		filters = append(filters, nostr.Filter{Tags: nostr.TagMap{name: {values[0], values[9], values[10]}}, Since: &later})
-		for _, value := range values {
-			if value != "" { // whose meaning in a filter is not specified
-				f := nostr.Filter{Tags: nostr.TagMap{name: {value}}}
-				filters = append(filters, f, nostr.Filter{Tags: f.Tags, Since: &later})
-			}
+	for _, value := range values {
+		for _, name := range tagNames[:7] {
+			filters = append(filters, nostr.Filter{Tags: nostr.TagMap{name: {value}}})
 		}
+		filters = append(filters, nostr.Filter{Tags: nostr.TagMap{"a": {base, value}}, Since: &late})
 	}
 	return s.answers(events, filters...)
 }
@@ -165,29 +151,4 @@ func checkContent(s *subject) error {
 		}
 	}
 	return s.holds()
-}
-
-// checkHas looks up stored, missing and repeated ids, which holds does not.
-func checkHas(s *subject) error {
-	events := s.notes(700)
-	if err := s.fill(events); err != nil {
-		return err
-	}
-	var ids []graspsync.EventID
-	for _, e := range events {
-		ids = append(ids, idOf(e), idOf(s.event(e.PubKey, 1, start)), idOf(e))
-	}
-	has, err := s.Has(s.ctx, ids)
-	if err != nil || len(has) != len(ids) {
-		return fmt.Errorf("Has of %d ids: %d answers, %v", len(ids), len(has), err)
-	}
-	for i := range has {
-		if has[i] != (i%3 != 1) {
-			return fmt.Errorf("Has: %t for id %d", has[i], i)
-		}
-	}
-	if has, err = s.Has(s.ctx, nil); err != nil || len(has) != 0 {
-		return fmt.Errorf("Has of no ids: %d answers, %v", len(has), err)
-	}
-	return nil
 }

@@ -45,14 +45,12 @@ func checks() []check {
 		{"deleted_versions", histories(50, deletedVersions)},
 		{"vanish", histories(40, vanishing)},
 		{"content", checkContent},
-		{"has", checkHas},
 		{"cancelled", checkCancelled},
 		{"early_break", checkEarlyBreak},
 		{"meanwhile", checkMeanwhile},
 		{"concurrent", checkConcurrent},
 		{"remove", checkRemove},
 		{"remove_deletion", checkRemoveDeletion},
-		{"similar_values", checkSimilarValues},
 		{"filters", checkFilters},
 	}
 }

@@ -125,6 +125,41 @@ func firstN(n int) func(func(graspsync.Event, error) bool, iter.Seq2[graspsync.E
 	}
 }
 
+// stored is a Store that calls a result Stored.
+func stored(result graspsync.Result) broken {
+	return broken{save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
+		o, _ := s.Save(context.Background(), incoming(e))
+		if o[0].Result == result {
+			o[0] = graspsync.Outcome{Result: graspsync.Stored}
+		}
+		return &o[0]
+	})}
+}
+
+// changed is a Store that changes events before it saves them.
+func changed(change func(e *nostr.Event)) broken {
+	return broken{save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
+		c, in := *e, incoming(e)
+		change(&c)
+		in[0].Event.Event = &c
+		o, _ := s.Save(context.Background(), in)
+		return &o[0]
+	})}
+}
+
+// times is a Store that yields each event several times or not.
+func times(of func(e graspsync.Event) int) broken {
+	return broken{events: func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error]) {
+		for e, err := range all {
+			for range of(e) {
+				if !yield(e, err) {
+					return
+				}
+			}
+		}
+	}}
+}
+
 // museum returns Stores with faults that real Stores had.
 func museum(release <-chan struct{}) map[string]broken {
 	ctx := context.Background()
@@ -205,17 +240,11 @@ func museum(release <-chan struct{}) map[string]broken {
 			}
 			return nil
 		})},
-		"nobody vanishes": {save: func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
-			in = slices.Clone(in)
-			for i, e := range in {
-				if e.Event.Kind == graspsync.KindVanish {
-					blank := *e.Event.Event
-					blank.Tags = nil
-					in[i].Event.Event = &blank
-				}
+		"nobody vanishes": changed(func(e *nostr.Event) {
+			if e.Kind == kindVanish {
+				e.Tags = nil
 			}
-			return s.Save(ctx, in)
-		}},
+		}),
 		"answers end at 500":   {events: firstN(500)},
 		"answers end at 1,000": {events: firstN(1000)},
 		"answers end at 2,000": {events: firstN(2000)},
@@ -247,25 +276,13 @@ func museum(release <-chan struct{}) map[string]broken {
 			}
 			return f
 		}},
-		"long tag values are not found": {events: func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error]) {
-			for e, err := range all {
-				if !e.IsZero() && len(e.Tags) > 0 && len(e.Tags[0]) > 1 && len(e.Tags[0][1]) > 100 {
-					continue
-				}
-				if !yield(e, err) {
-					return
-				}
+		"long tag values are not found": times(func(e graspsync.Event) int {
+			if !e.IsZero() && len(e.Tags) > 0 && len(e.Tags[0]) > 1 && len(e.Tags[0][1]) > 100 {
+				return 0
 			}
-		}},
-		"events come twice": {events: func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error]) {
-			for e, err := range all {
-				for range 2 {
-					if !yield(e, err) {
-						return
-					}
-				}
-			}
-		}},
+			return 1
+		}),
+		"events come twice": times(func(graspsync.Event) int { return 2 }),
 		"an error is swallowed": {events: func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error]) {
 			for e, err := range all {
 				if err != nil || !yield(e, nil) {
@@ -299,13 +316,7 @@ func museum(release <-chan struct{}) map[string]broken {
 			seen[key] = e.ID
 			return nil
 		})},
-		"superseded versions count as stored": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
-			o, _ := s.Save(ctx, incoming(e))
-			if o[0].Result == graspsync.Superseded {
-				o[0].Result = graspsync.Stored
-			}
-			return &o[0]
-		})},
+		"superseded versions count as stored": stored(graspsync.Superseded),
 		"what nobody has parsed is stored": {none: true, save: func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
 			in = slices.Clone(in)
 			for i := range in {
@@ -313,15 +324,11 @@ func museum(release <-chan struct{}) map[string]broken {
 			}
 			return s.Save(ctx, in)
 		}},
-		"deletions are not executed": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
-			if e.Kind != nostr.KindDeletion {
-				return nil
+		"deletions are not executed": changed(func(e *nostr.Event) {
+			if e.Kind == nostr.KindDeletion {
+				e.Tags = nil
 			}
-			c := *e
-			c.Tags = nil
-			o, _ := s.Save(ctx, incoming(&c))
-			return &o[0]
-		})},
+		}),
 		"anyone can delete": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			if e.Kind == nostr.KindDeletion {
 				for _, t := range e.Tags {
@@ -332,36 +339,19 @@ func museum(release <-chan struct{}) map[string]broken {
 			}
 			return nil
 		})},
-		"no tombstones": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
-			o, _ := s.Save(ctx, incoming(e))
-			if o[0].Result == graspsync.Deleted {
-				o[0].Result = graspsync.Stored
-			}
-			return &o[0]
-		})},
+		"no tombstones": stored(graspsync.Deleted),
 		"deleted goes by the address alone": {deleted: func(s *memstore.Store, ctx context.Context, e graspsync.Event) (bool, error) {
 			c := *e.Event
 			c.CreatedAt = start
 			return s.Deleted(ctx, eventtest.Of(&c))
 		}},
-		"ephemeral events are stored": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
-			if nostr.IsEphemeralKind(e.Kind) {
-				return &graspsync.Outcome{Result: graspsync.Stored}
-			}
-			return nil
-		})},
+		"ephemeral events are stored": stored(graspsync.Refused),
 		"refused without a reason": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			o, _ := s.Save(ctx, incoming(e))
 			o[0].Err = nil
 			return &o[0]
 		})},
-		"duplicates count as stored": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
-			o, _ := s.Save(ctx, incoming(e))
-			if o[0].Result == graspsync.Duplicate {
-				o[0].Result = graspsync.Stored
-			}
-			return &o[0]
-		})},
+		"duplicates count as stored": stored(graspsync.Duplicate),
 		"an outcome is missing": {save: func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
 			o, err := s.Save(ctx, in)
 			return o[:max(0, len(o)-1)], err
@@ -392,12 +382,7 @@ func museum(release <-chan struct{}) map[string]broken {
 		"has ignores the context": {has: func(s *memstore.Store, ids []graspsync.EventID) ([]bool, error) {
 			return s.Has(ctx, ids)
 		}},
-		"content is cut": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
-			c := *e
-			c.Content = c.Content[:min(len(c.Content), math.MaxInt16)]
-			o, _ := s.Save(ctx, incoming(&c))
-			return &o[0]
-		})},
+		"content is cut": changed(func(e *nostr.Event) { e.Content = e.Content[:min(len(e.Content), math.MaxInt16)] }),
 		"saving fails now and then": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {
 			if e.ID[0] == '0' {
 				return &graspsync.Outcome{Result: graspsync.Failed, Err: errors.New("conflict")}
@@ -441,7 +426,7 @@ func TestALockThatIsHeldWhileItYields(t *testing.T) {
 	t.Cleanup(func() { close(release) })
 	l := locked{memstore.New(), make(chan struct{}, 1), release}
 	err := meanwhile(newSubject(t.Context(), l), 200*time.Millisecond)
-	require.EqualError(t, err, "Save, called during an iteration, does not return: is a lock held while it yields?")
+	require.EqualError(t, err, "a call during an iteration does not return: is a lock held while it yields?")
 	require.NoError(t, meanwhile(newSubject(t.Context(), memstore.New()), patience))
 }
 
