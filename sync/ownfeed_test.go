@@ -122,7 +122,7 @@ func TestOwnFeedOddRelays(t *testing.T) {
 		"never EOSE": {Oddities: relaytest.Oddities{NeverEOSE: true}},
 		"closed":     {ClosedReason: func(wire.Request) string { return "auth-required: who are you?" }},
 		"endless":    {Hostility: relaytest.Hostility{EndlessEvents: time.Second}},
-		"notice":     {Refusals: relaytest.Refusals{NoticeThenEOSE: func(wire.Request) string { return "error: database is locked" }}},
+		"notice":     {Handle: fails("error: database is locked")},
 		"stops":      {Link: relaytest.Link{StopReading: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,11 +39,8 @@ var simFaults = []fault{
 		if !simFailedQuery && b.Negentropy == relaytest.NegOn {
 			return
 		}
-		b.NoticeThenEOSE = func(req wire.Request) string {
-			if req.Filters[0].LimitZero {
-				return ""
-			}
-			return "error: database"
+		b.Handle = func(c *relaytest.ConnScript, req wire.Request) bool {
+			return req.Type == wire.TypeReq && !req.Filters[0].LimitZero && fails("error: database")(c, req)
 		}
 	}, false},
 	{forging, 5 * time.Minute, 30 * time.Minute, func(b *relaytest.Behavior) { b.Forge, b.ForgeFirst = relaytest.ForgeContent, true }, false},

@@ -38,24 +38,33 @@ func zoo(w temper) map[string]relaytest.Behavior {
 // odd relays are described by fields of Behavior.
 func odd(w temper) map[string]relaytest.Behavior {
 	return map[string]relaytest.Behavior{
-		"never EOSE":            {Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegNotice},
-		"endless events":        {Hostility: relaytest.Hostility{EndlessEvents: w.pace}, Negentropy: relaytest.NegNotice},
-		"drip":                  {Link: relaytest.Link{Drip: 20 * time.Second}, Negentropy: relaytest.NegNotice},
-		"unasked events":        {Hostility: relaytest.Hostility{UnaskedEvents: 5}},
-		"forged signatures":     {Hostility: relaytest.Hostility{Forge: relaytest.ForgeSignature, ForgeFirst: true}},
-		"forged content":        {Hostility: relaytest.Hostility{Forge: relaytest.ForgeContent, ForgeFirst: true}},
-		"forged ids":            {Hostility: relaytest.Hostility{Forge: relaytest.ForgeID, ForgeFirst: true}},
-		"lying NIP-77":          {Hostility: relaytest.Hostility{LyingNegentropy: 100}},
-		"endless NIP-77":        {Negentropy: relaytest.NegEndless},
-		"garbage NIP-77":        {Negentropy: relaytest.NegGarbage},
-		"huge NIP-77":           {Negentropy: relaytest.NegHugeList},
-		"silent NIP-77":         {Negentropy: relaytest.NegSilent},
-		"ignores until":         {Oddities: relaytest.Oddities{IgnoreUntil: true}, Cap: 5, Negentropy: relaytest.NegNotice},
-		"ignores limit":         {Oddities: relaytest.Oddities{IgnoreLimit: true, LimitZeroReturnsStored: true}},
-		"wrong order":           {Oddities: relaytest.Oddities{WrongOrder: true}, Cap: 5, Negentropy: relaytest.NegNotice},
-		"interleaves":           {Oddities: relaytest.Oddities{Interleave: true}, Negentropy: relaytest.NegNotice},
-		"events after closed":   {Oddities: relaytest.Oddities{EventsAfterClosed: true}, ClosedReason: refuse("error: no")},
-		"notice and EOSE":       {Refusals: relaytest.Refusals{NoticeThenEOSE: refuse("error: database")}, Negentropy: relaytest.NegNotice},
+		"never EOSE":     {Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegNotice},
+		"endless events": {Hostility: relaytest.Hostility{EndlessEvents: w.pace}, Negentropy: relaytest.NegNotice},
+		"drip":           {Link: relaytest.Link{Drip: 20 * time.Second}, Negentropy: relaytest.NegNotice},
+		"unasked events": {Handle: answer(func(c *relaytest.ConnScript, req wire.Request) {
+			for i := range 5 {
+				ev := relaytest.NewKey("nobody asked").Event(at(time.Hour), 39_001, fmt.Sprint(i))
+				c.Send(wire.Message{Type: wire.TypeEvent, Sub: req.Sub, Event: eventtest.Of(ev)})
+			}
+			c.Answer(req)
+		})},
+		"forged signatures": {Hostility: relaytest.Hostility{Forge: relaytest.ForgeSignature, ForgeFirst: true}},
+		"forged content":    {Hostility: relaytest.Hostility{Forge: relaytest.ForgeContent, ForgeFirst: true}},
+		"forged ids":        {Hostility: relaytest.Hostility{Forge: relaytest.ForgeID, ForgeFirst: true}},
+		"lying NIP-77":      {Hostility: relaytest.Hostility{LyingNegentropy: 100}},
+		"endless NIP-77":    {Negentropy: relaytest.NegEndless},
+		"garbage NIP-77":    {Negentropy: relaytest.NegGarbage},
+		"huge NIP-77":       {Negentropy: relaytest.NegHugeList},
+		"silent NIP-77":     {Negentropy: relaytest.NegSilent},
+		"ignores until":     {Oddities: relaytest.Oddities{IgnoreUntil: true}, Cap: 5, Negentropy: relaytest.NegNotice},
+		"ignores limit":     {Oddities: relaytest.Oddities{IgnoreLimit: true, LimitZeroReturnsStored: true}},
+		"wrong order":       {Oddities: relaytest.Oddities{WrongOrder: true}, Cap: 5, Negentropy: relaytest.NegNotice},
+		"interleaves":       {Oddities: relaytest.Oddities{Interleave: true}, Negentropy: relaytest.NegNotice},
+		"events after closed": {Handle: answer(func(c *relaytest.ConnScript, req wire.Request) {
+			c.Send(wire.Message{Type: wire.TypeClosed, Sub: req.Sub, Text: "error: no"})
+			c.Answer(req)
+		})},
+		"notice and EOSE":       {Handle: fails("error: database"), Negentropy: relaytest.NegNotice},
 		"nothing but notices":   {ClosedReason: refuse("hello"), Refusals: relaytest.Refusals{RefuseByNotice: true}, Negentropy: relaytest.NegSilent},
 		"stops reading":         {Link: relaytest.Link{StopReading: true}},
 		"cuts at once":          {CutAfter: 1},
@@ -102,6 +111,23 @@ func stubborn(temper) map[string]relaytest.Behavior {
 
 func refuse(text string) func(wire.Request) string {
 	return func(wire.Request) string { return text }
+}
+
+// answer returns a Handle that answers each REQ by reply.
+func answer(reply func(c *relaytest.ConnScript, req wire.Request)) func(*relaytest.ConnScript, wire.Request) bool {
+	return func(c *relaytest.ConnScript, req wire.Request) bool {
+		if req.Type == wire.TypeReq {
+			reply(c, req)
+		}
+		return req.Type == wire.TypeReq
+	}
+}
+
+// fails returns a Handle that answers each REQ by a NOTICE and EOSE.
+func fails(text string) func(*relaytest.ConnScript, wire.Request) bool {
+	return answer(func(c *relaytest.ConnScript, req wire.Request) {
+		c.Send(wire.Message{Type: wire.TypeNotice, Text: text}, wire.Message{Type: wire.TypeEOSE, Sub: req.Sub})
+	})
 }
 
 // storm sends unrequested messages while the connection lasts, at most most of them.
@@ -236,13 +262,9 @@ func liars(w temper) map[string]relaytest.Behavior {
 		}}
 	}
 	hinted := func(hint wire.Hint) relaytest.Behavior {
-		return relaytest.Behavior{Negentropy: relaytest.NegNotice, Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
-			if req.Type != wire.TypeReq {
-				return false
-			}
+		return relaytest.Behavior{Negentropy: relaytest.NegNotice, Handle: answer(func(c *relaytest.ConnScript, req wire.Request) {
 			c.Send(wire.Message{Type: wire.TypeEOSE, Sub: req.Sub, Hint: hint})
-			return true
-		}}
+		})}
 	}
 	return map[string]relaytest.Behavior{
 		// A bound has a time, the length of an id prefix, and the prefix. A mode follows, 0 for
@@ -264,12 +286,10 @@ func liars(w temper) map[string]relaytest.Behavior {
 
 // reordered sends EOSE before the events.
 func reordered() relaytest.Behavior {
-	return relaytest.Behavior{Negentropy: relaytest.NegNotice, Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
-		if req.Type == wire.TypeReq {
-			c.Send(wire.Message{Type: wire.TypeEOSE, Sub: req.Sub})
-		}
-		return false
-	}}
+	return relaytest.Behavior{Negentropy: relaytest.NegNotice, Handle: answer(func(c *relaytest.ConnScript, req wire.Request) {
+		c.Send(wire.Message{Type: wire.TypeEOSE, Sub: req.Sub})
+		c.Answer(req)
+	})}
 }
 
 // undead continues a closed subscription.
@@ -289,17 +309,13 @@ func undead(key *relaytest.Key) relaytest.Behavior {
 // crossed sends the answer to a request under the id of the previous request.
 func crossed() relaytest.Behavior {
 	last := "none"
-	return relaytest.Behavior{Negentropy: relaytest.NegNotice, Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
-		if req.Type != wire.TypeReq {
-			return false
-		}
+	return relaytest.Behavior{Negentropy: relaytest.NegNotice, Handle: answer(func(c *relaytest.ConnScript, req wire.Request) {
 		for _, ev := range c.Relay().Query(req.Filters[0]) {
 			c.Send(wire.Message{Type: wire.TypeEvent, Sub: last, Event: eventtest.Of(ev)})
 		}
 		last = req.Sub
 		c.Send(wire.Message{Type: wire.TypeEOSE, Sub: req.Sub})
-		return true
-	}}
+	})}
 }
 
 // fickle relays change their behavior.

@@ -15,8 +15,8 @@ type Behavior struct {
 	// Info is the NIP-11 document, which the rules of [Relay.Violations] follow. The relay itself
 	// refuses requests by the fields below.
 	Info wire.Info
-	// Software selects the messages and the order of checks. [LocalRelay], [GraspRelay], [Strfry]
-	// and [Khatru] set it together with their limits.
+	// Software selects the messages. [LocalRelay], [GraspRelay], [Strfry] and [Khatru] set it
+	// together with their limits.
 	Software Software
 	// Down makes every dial fail. Setting it cuts all connections.
 	Down      bool
@@ -101,13 +101,9 @@ type Refusals struct {
 	// RefuseTagValuesOver answers a filter with more tag values by NOTICE and EOSE.
 	RefuseTagValuesOver int
 	RefuseSetOver       int
-	// ValidFilters and ValidKinds are strfry's filterValidation: the maximum number of filters and
-	// of kinds in a filter. 0 filters turn it off.
-	ValidFilters, ValidKinds int
+	RefuseKindsOver     int
 	// RefuseByNotice refuses every REQ by a NOTICE without its id.
 	RefuseByNotice bool
-	// NoticeThenEOSE answers a REQ with a NOTICE and EOSE unless it returns "".
-	NoticeThenEOSE func(req wire.Request) string
 }
 
 // Oddities are deviations from NIP-01 without bad intent.
@@ -125,14 +121,10 @@ type Oddities struct {
 	LateListen bool
 	// LateEvents is the number of messages of a subscription that arrive after its CLOSE.
 	LateEvents int
-	// EventsAfterClosed still answers a REQ that was refused by CLOSED.
-	EventsAfterClosed bool
 }
 
 // Hostility is harmful behavior.
 type Hostility struct {
-	// UnaskedEvents is the number of unrequested events before each answer.
-	UnaskedEvents int
 	// Forge sends forged copies of events. With ForgeFirst the genuine ones follow.
 	Forge      Forgery
 	ForgeFirst bool

@@ -23,6 +23,11 @@ var (
 	errBusy   = fmt.Errorf("%w by the relay: too many messages", relaysync.ErrClosed)
 )
 
+const (
+	maxAuthAge    = 2 * time.Minute
+	maxChallenges = 20 // unanswered ones
+)
+
 type subscription struct {
 	id      string
 	filters []nostr.Filter
@@ -66,7 +71,6 @@ type Conn struct {
 	askedAt    time.Time
 	challenges map[string]struct{} // challenges that the client may answer
 	authed     bool
-	records    []negentropy.Item // of the NEG-OPEN that is being handled
 }
 
 func newConn(r *Relay, id int) *Conn {
@@ -261,9 +265,8 @@ func (c *Conn) overflow() {
 		}
 		c.unqueue(i)
 	}
-	text := c.relay.program.overflow
 	for _, id := range sortedKeys(c.subs) {
-		c.say(wire.Message{Type: wire.TypeClosed, Sub: id, Text: text})
+		c.say(wire.Message{Type: wire.TypeClosed, Sub: id, Text: overflow})
 	}
 	clear(c.subs)
 }
@@ -322,7 +325,7 @@ func (c *Conn) SendText(ctx context.Context, text []byte) error {
 		c.relay.mu.Lock()
 		c.note(ViolationMalformed, err.Error(), "")
 		within := c.spend(rateMessages, c.relay.behavior.MessageRate)
-		c.say(wire.Message{Type: wire.TypeNotice, Text: strings.Replace(c.relay.program.malformed, "%v", err.Error(), 1)})
+		c.say(wire.Message{Type: wire.TypeNotice, Text: c.relay.program.malformed})
 		c.relay.mu.Unlock()
 		if !within {
 			c.end(errBusy)
@@ -336,7 +339,7 @@ func (c *Conn) SendText(ctx context.Context, text []byte) error {
 func (c *Conn) greet() {
 	r := c.relay
 	r.mu.Lock()
-	if a := r.behavior.Auth; a == AuthOffered || a != AuthNone && r.program.greets {
+	if a := r.behavior.Auth; a == AuthOffered || a != AuthNone && r.behavior.Software == SoftwareAny {
 		c.say(wire.Message{Type: wire.TypeAuth, Text: c.challenge()})
 	}
 	onConnect := r.behavior.OnConnect
@@ -376,9 +379,9 @@ func (c *Conn) handle(req wire.Request, size int) error {
 }
 
 func (c *Conn) process(req wire.Request, size int) {
-	var scripted *refusal
-	if req.Type == wire.TypeReq {
-		scripted = c.relay.scriptedRefusal(req)
+	reason := ""
+	if b := c.relay.Behavior(); b.ClosedReason != nil && req.Type == wire.TypeReq {
+		reason = b.ClosedReason(req)
 	}
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
@@ -387,7 +390,7 @@ func (c *Conn) process(req wire.Request, size int) {
 	}
 	switch req.Type {
 	case wire.TypeReq:
-		c.request(req, size, scripted)
+		c.request(req, size, reason)
 	case wire.TypeClose:
 		c.drop(req.Sub, c.relay.behavior.LateEvents)
 		if c.asking == req.Sub {
@@ -418,71 +421,54 @@ func (c *Conn) accept(ev *nostr.Event, size int) {
 	if err != nil {
 		return
 	}
-	var out outcome
+	ok, text := false, "invalid: id or signature"
 	switch most := c.relay.behavior.MaxEvent; {
 	case exceeds(size, most):
-		out.text = fmt.Sprintf("invalid: %d bytes, more than %d", size, most)
-	case !genuine(ev):
-		out.text = "invalid: id or signature"
-	default:
-		out.accepted, out.text = c.relay.publish(ev)
-		if o, ok := c.relay.program.outcomes[out.text]; ok && !out.accepted {
-			out = o
-		}
+		text = fmt.Sprintf("invalid: %d bytes, more than %d", size, most)
+	case genuine(ev):
+		ok, text = c.relay.publish(ev)
 	}
-	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: out.accepted, Text: out.text})
+	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: ok, Text: text})
 }
 
 func (c *Conn) authenticate(ev *nostr.Event) {
 	id, _ := graspsync.ParseEventID(ev.ID)
-	fault := c.authFault(ev, c.relay.program.authAge)
+	fault := c.authFault(ev)
 	c.authed = c.authed || fault == ""
+	if fault != "" {
+		fault = "auth-required: " + fault
+	}
 	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: fault == "", Text: fault})
 }
 
-func (c *Conn) authFault(ev *nostr.Event, age time.Duration) string {
+func (c *Conn) authFault(ev *nostr.Event) string {
 	relay, err := graspsync.ParseRelayURL(tagValue(ev, "relay"))
 	_, known := c.challenges[tagValue(ev, "challenge")]
 	switch {
-	case !genuine(ev):
-		return faultEvent
 	case ev.Kind != nostr.KindClientAuthentication:
-		return faultKind
+		return "invalid authentication event kind"
 	case !known:
-		return faultChallenge
-	case err != nil || relay != c.relay.url:
-		return faultEvent
-	case age > 0 && time.Since(ev.CreatedAt.Time()).Abs() > age:
-		return faultTime
+		return "received invalid challenge"
+	case !genuine(ev) || err != nil || relay != c.relay.url:
+		return "invalid authentication event"
+	case time.Since(ev.CreatedAt.Time()).Abs() > maxAuthAge:
+		return "challenge is too old"
 	}
 	return ""
 }
 
 func (c *Conn) negOpen(req wire.Request) {
 	r := c.relay
-	if r.behavior.off() && r.behavior.Software != SoftwareAny {
-		c.refuseNeg(req.Sub) // a program without NIP-77 checks nothing else
-		return
-	}
-	c.records = nil
-	if no := firstOf(r.program.neg, c, req, 0); no != nil {
-		c.turnDown(wire.TypeNegErr, req.Sub, no)
-		return
-	}
 	if c.refuseNeg(req.Sub) || len(req.Filters) == 0 {
 		return
 	}
-	items := c.found(req)
+	if no := c.refuse(req, 0); no != nil {
+		c.turnDown(wire.TypeNegErr, req.Sub, no)
+		return
+	}
+	items := r.items(req.Filters[0])
 	c.negs[req.Sub] = &negSession{set: negentropy.NewSet(append(items, r.lies(req.Filters[0])...)), items: len(items)}
 	c.negAnswer(req)
-}
-
-// found returns the records of a NEG-OPEN. The caller holds relay.mu.
-func (c *Conn) found(req wire.Request) []negentropy.Item {
-	if c.records == nil && len(req.Filters) > 0 && !c.relay.behavior.off() {
-		c.records = c.relay.items(req.Filters[0])
-	}
-	return c.records
 }
 
 func (c *Conn) refuseNeg(sub string) bool {
@@ -505,7 +491,7 @@ func (c *Conn) refuseNeg(sub string) bool {
 }
 
 func (c *Conn) negSend(req wire.Request) {
-	b, p := &c.relay.behavior, c.relay.program
+	b, p := &c.relay.behavior, &c.relay.program
 	s := c.negs[req.Sub]
 	if s != nil && (b.NegTimeout > 0 && time.Since(s.last) > b.NegTimeout || b.NegRounds > 0 && s.rounds >= b.NegRounds) {
 		delete(c.negs, req.Sub)
@@ -513,7 +499,7 @@ func (c *Conn) negSend(req wire.Request) {
 	}
 	switch {
 	case !c.spend(rateNegs, b.NegRate):
-		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: p.negRate, rate: true})
+		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: p.rate, rate: true})
 	case s == nil:
 		c.turnDown(wire.TypeNegErr, req.Sub, &refusal{text: p.negLost})
 	default:
@@ -535,22 +521,20 @@ func (c *Conn) negAnswer(req wire.Request) {
 	c.push(&answer{frames: []frame{{msg: m, sent: func() { s.inFlight = false }}}, due: c.soon()})
 }
 
-func (c *Conn) request(req wire.Request, size int, scripted *refusal) {
-	b := &c.relay.behavior
-	no := firstOf(c.relay.program.req, c, req, size)
-	if no == nil {
-		no = scripted
+// request handles a REQ, which is refused with reason unless that is "".
+func (c *Conn) request(req wire.Request, size int, reason string) {
+	no := c.refuse(req, size)
+	if no == nil && reason != "" {
+		no = &refusal{text: reason}
 	}
-	if no != nil && b.RefuseByNotice && !no.notice {
-		no.notice, no.text = true, "ERROR: "+no.text
+	if no != nil && c.relay.behavior.RefuseByNotice && !no.notice {
+		no.notice, no.text = true, "ERROR: "+strings.TrimPrefix(no.text, "ERROR: ")
 	}
 	switch {
 	case no == nil:
-		c.subscribe(req, size, nil)
+		c.subscribe(req, size)
 	case no.notice:
 		c.turnDown(wire.TypeClosed, req.Sub, no)
-	case b.EventsAfterClosed:
-		c.subscribe(req, size, c.refused(wire.TypeClosed, req.Sub, no))
 	default:
 		c.drop(req.Sub, 0)
 		c.turnDown(wire.TypeClosed, req.Sub, no)
@@ -577,15 +561,14 @@ func (c *Conn) follow(id string, fs []nostr.Filter, size int) *subscription {
 	return s
 }
 
-// subscribe opens a subscription and queues first and then its stored events.
-func (c *Conn) subscribe(req wire.Request, size int, first []frame) {
+// subscribe opens a subscription and queues its stored events.
+func (c *Conn) subscribe(req wire.Request, size int) {
 	r, b := c.relay, c.relay.behavior
 	c.drop(req.Sub, 0) // a REQ with the same id replaces the subscription (NIP-01)
 	s := c.follow(req.Sub, req.Filters, size)
 	records, complete := r.stored(req.Filters)
 	s.passes = b.Software == SoftwareRustNostr && s.asksIDs == len(records)
 	a := &answer{sub: req.Sub, due: c.soon(), gap: b.Drip}
-	a.frames = append(first, r.unasked(s, b.UnaskedEvents)...)
 	made, eose := 0, false
 	a.more = func() []frame { // the stored events and then EOSE
 		if len(records) > 0 {
@@ -617,10 +600,20 @@ func (c *Conn) eose(s *subscription, complete bool) []frame {
 		}
 	}
 	frames := []frame{{msg: m, sent: func() { s.ended, s.follows = true, true }}}
-	if ended := c.relay.program.ended; ended != nil {
-		frames = append(frames, ended(c, s)...)
+	reading, _ := c.openSubs(s.id)
+	var last wire.Message
+	switch b := &c.relay.behavior; {
+	case s.passes:
+		last = wire.Message{Type: wire.TypeClosed, Sub: s.id}
+	case b.Software == SoftwareStrfry && exceeds(len(c.subs)-reading, b.MaxSubs):
+		last = wire.Message{Type: wire.TypeNotice, Text: strings.TrimPrefix(strfrySubs, byNotice)}
+	default:
+		return frames
 	}
-	return frames
+	if c.subs[s.id] == s {
+		delete(c.subs, s.id)
+	}
+	return append(frames, frame{msg: last})
 }
 
 // drop ends a subscription and removes its queued messages except the next late ones.
@@ -655,17 +648,20 @@ func (c *Conn) spend(what rate, perMinute int) bool {
 	}
 	m := c.meters[what]
 	if m == nil {
-		m = c.relay.program.meter()
+		m = &window{}
+		if c.relay.behavior.Software == SoftwareRustNostr {
+			m = &tokens{}
+		}
 		c.meters[what] = m
 	}
 	return m.take(time.Now(), perMinute)
 }
 
 // openSubs returns number and size of the other subscriptions, without those that end after their
-// stored events.
+// stored events. Strfry counts only those whose stored events are being sent.
 func (c *Conn) openSubs(but string) (n, size int) {
 	for id, s := range c.subs {
-		if id != but && !s.passes {
+		if id != but && !s.passes && !(s.ended && c.relay.behavior.Software == SoftwareStrfry) {
 			n++
 			size += s.size
 		}
@@ -673,14 +669,9 @@ func (c *Conn) openSubs(but string) (n, size int) {
 	return n, size
 }
 
-// challenge returns a challenge that the client may answer.
+// challenge returns a new challenge, which the client may answer.
 func (c *Conn) challenge() string {
-	if !c.relay.program.challenges {
-		for _, old := range sortedKeys(c.challenges) {
-			return old
-		}
-	}
-	if len(c.challenges) > mostChallenges {
+	if len(c.challenges) > maxChallenges {
 		clear(c.challenges)
 	}
 	c.relay.challenges++
@@ -707,7 +698,7 @@ func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
 		f.msg = wire.Message{Type: wire.TypeNotice, Text: no.text}
 	case typ == wire.TypeNegErr:
 		f.msg.Max = no.max
-		f.negError = c.relay.program.negError
+		f.negError = c.relay.behavior.Software == SoftwareKhatru
 	}
 	if no.rate {
 		f.sent = func() {

@@ -47,28 +47,6 @@ func forge(rec *record, how Forgery) *nostr.Event {
 	return ev
 }
 
-func (r *Relay) unasked(s *subscription, n int) []frame {
-	var frames []frame
-	add := func(ev *nostr.Event) {
-		frames = append(frames, frame{msg: eventMessage(s.id, ev)})
-	}
-	if n == 0 {
-		return nil
-	}
-	for _, rec := range r.store.query(nostr.Filter{}) {
-		if len(frames) == n {
-			return frames
-		}
-		if !s.match(rec.ev) {
-			add(rec.ev)
-		}
-	}
-	for len(frames) < n {
-		add(r.stranger().Event(1_700_000_000, 39_001, fmt.Sprintf("nobody asked, %d", len(frames))))
-	}
-	return frames
-}
-
 func (r *Relay) madeUp(s *subscription, n int) frame {
 	f := s.filters[0]
 	var ev *nostr.Event

@@ -70,50 +70,6 @@ func GraspRelay() Behavior {
 	return b
 }
 
-// rustNostr is the relay of rust-nostr.
-var rustNostr = program{
-	meter:      func() meter { return &tokens{} },
-	challenges: true,
-	authAge:    120 * time.Second,
-	negOff:     "invalid client message", // unknown label
-	negLost:    "error: subscription not found",
-	negInvalid: "error: invalid negentropy message",
-	negRate:    tooFast,
-	malformed:  "invalid client message",
-	overflow:   "error: live event buffer overflow; resubscribe to recover stored events",
-	merges:     true,
-	outcomes: map[string]outcome{
-		archiveDuplicate: {true, "duplicate: already have this event"},
-		archiveDeleted:   {false, "blocked: this event is deleted"},
-		archiveOlder:     {false, "error: unknown"},
-	},
-	req: []step{
-		rustID, rateStep(tooFast), subsStep("rate-limited: too many REQs", false),
-		countStep("rate-limited: REQ exceeds max filter count %d"),
-		bytesStep("rate-limited: active subscriptions exceed max size %d bytes", false), rustAuth, otherStep(nil),
-	},
-	neg: []step{
-		rateStep(tooFast), rustID, negsStep("rate-limited: too many negentropy subscriptions", false), rustAuth,
-		negMaxStep("rate-limited: too many negentropy items", false),
-	},
-	ended: func(c *Conn, s *subscription) []frame { // a subscription that only named ids and received all of them
-		if !s.passes {
-			return nil
-		}
-		if c.subs[s.id] == s {
-			delete(c.subs, s.id)
-		}
-		return []frame{{msg: wire.Message{Type: wire.TypeClosed, Sub: s.id}}}
-	},
-}
-
-const tooFast = "rate-limited: too many queries"
-
-var (
-	rustID   = idStep("blocked: subscription ID exceeds max length %d")
-	rustAuth = authStep("auth-required: you must auth", true)
-)
-
 // tokens is rust-nostr's meter. It returns quota by whole seconds since the last attempt.
 type tokens struct {
 	left int

@@ -30,7 +30,7 @@ type Relay struct {
 	// mu is never held during a blocking channel operation or a callback.
 	mu         sync.Mutex
 	behavior   Behavior
-	program    *program // of behavior.Software
+	program    program // of behavior.Software
 	store      *archive
 	conns      map[*Conn]struct{}
 	lastConn   int
@@ -41,8 +41,8 @@ type Relay struct {
 	traffic    Traffic
 	refusals   map[string]int // by text; at most maxTexts
 	challenges int
-	made       *Key  // signs invented events
-	sources    meter // for all connections, which have the same address
+	made       *Key   // signs invented events
+	source     bucket // khatru's, for all connections, which have the same address
 }
 
 // New returns a relay outside any [Network]. It panics if url is invalid.
@@ -298,16 +298,6 @@ func (r *Relay) Violations() []Violation {
 	return slices.Clone(r.violations)
 }
 
-func (r *Relay) source(burst int) meter {
-	m, ok := r.sources.(*bucket)
-	if !ok {
-		m = &bucket{}
-		r.sources = m
-	}
-	m.most = burst
-	return m
-}
-
 func (r *Relay) items(f nostr.Filter) []negentropy.Item {
 	found := r.store.query(f)
 	items := make([]negentropy.Item, 0, len(found))
@@ -334,22 +324,6 @@ func (r *Relay) lies(f nostr.Filter) []negentropy.Item {
 		items = append(items, negentropy.Item{CreatedAt: uint64(max(0, at)), ID: id})
 	}
 	return items
-}
-
-// scriptedRefusal is called without relay.mu.
-func (r *Relay) scriptedRefusal(req wire.Request) *refusal {
-	b := r.Behavior()
-	if b.NoticeThenEOSE != nil {
-		if text := b.NoticeThenEOSE(req); text != "" {
-			return &refusal{text: text, notice: true, eose: true}
-		}
-	}
-	if b.ClosedReason != nil {
-		if text := b.ClosedReason(req); text != "" {
-			return &refusal{text: text}
-		}
-	}
-	return nil
 }
 
 // stored returns the events of each filter in turn, each once, and whether no limit applied.
@@ -388,7 +362,7 @@ func (r *Relay) stored(fs []nostr.Filter) (records []*record, complete bool) {
 			}
 		}
 	}
-	if r.program.merges {
+	if b.Software == SoftwareRustNostr {
 		slices.SortFunc(records, orderRecords)
 	}
 	return records, complete

@@ -2,7 +2,6 @@ package relaytest
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -11,8 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Software is the program that a [Relay] imitates: its messages, how it sends them, and the order
-// of its checks.
+// Software is the program that a [Relay] imitates: its messages, and how it sends them.
 type Software uint8
 
 // The zero Software is an imaginary program with common messages.
@@ -20,52 +18,75 @@ const (
 	SoftwareAny Software = iota
 	// SoftwareRustNostr is the relay of rust-nostr 0.45 (nostr-sdk, local_relay).
 	SoftwareRustNostr
-	// SoftwareStrfry is strfry since 1.1.
+	// SoftwareStrfry is strfry.
 	SoftwareStrfry
-	// SoftwareOldStrfry is strfry 1.0, which refuses a REQ by NOTICE.
-	SoftwareOldStrfry
 	// SoftwareKhatru is khatru 0.19 with messages of its package policies.
 	SoftwareKhatru
 )
 
-// program is the constant messages and habits of a program. Its functions are called with relay.mu.
+// byNotice is the beginning of a refusal that is sent by NOTICE. Other refusals are sent by CLOSED
+// or NEG-ERR.
+const byNotice = "NOTICE "
+
+// program contains the messages of a program. "%d" is the limit.
 type program struct {
-	meter      func() meter
-	req, neg   []step        // checks of a REQ and of a NEG-OPEN, in order
-	greets     bool          // sends the challenge at the start, not with a refusal
-	challenges bool          // each challenge is new
-	authAge    time.Duration // maximum age of an AUTH, 0 for any
-	merges     bool          // sorts the events of several filters together
-
-	negOff     string // NOTICE if NIP-77 is off
-	negLost    string
-	negInvalid string
-	negRate    string
-	negError   bool // NEG-ERROR instead of NEG-ERR
-
-	malformed string             // malformed message; "%v" is the error
-	overflow  string             // too many waiting live events
-	outcomes  map[string]outcome // of events that are not stored, by the archive's reason
-
-	ended func(c *Conn, s *subscription) []frame // frames after the EOSE; may be nil
+	auth, rate, id, subs, bytes, count string // refusals of a REQ, in the order of the checks
+	filter                             string // beginning of the refusals of a filter
+	negs, records                      string // refusals of a NEG-OPEN
+	negOff, negLost, negInvalid        string // negOff is the NOTICE if NIP-77 is off
+	malformed                          string
 }
 
-func programOf(s Software) *program {
+// programOf returns the messages of a program. It uses common ones where a program has none.
+func programOf(s Software) program {
+	p := program{
+		auth:       "auth-required: all requests must be authenticated",
+		rate:       "rate-limited: slow down, please",
+		id:         "bad req: subscription id too long",
+		subs:       strfrySubs,
+		bytes:      "blocked: subscriptions too large",
+		count:      "bad req: too many filters",
+		filter:     "bad req: ",
+		negs:       byNotice + "ERROR: too many concurrent NEG requests",
+		records:    "blocked: too many query results",
+		negOff:     "ERROR: bad msg: negentropy disabled",
+		negLost:    "closed: unknown subscription handle",
+		negInvalid: "PROTOCOL-ERROR",
+		malformed:  "ERROR: bad msg: unparseable message",
+	}
 	switch s {
 	case SoftwareRustNostr:
-		return &rustNostr
-	case SoftwareStrfry, SoftwareOldStrfry:
-		return &strfry
+		p.auth = "auth-required: you must auth"
+		p.rate = "rate-limited: too many queries"
+		p.id = "blocked: subscription ID exceeds max length %d"
+		p.subs = "rate-limited: too many REQs"
+		p.bytes = "rate-limited: active subscriptions exceed max size %d bytes"
+		p.count = "rate-limited: REQ exceeds max filter count %d"
+		p.negs = "rate-limited: too many negentropy subscriptions"
+		p.records = "rate-limited: too many negentropy items"
+		p.negOff, p.malformed = "invalid client message", "invalid client message"
+		p.negLost = "error: subscription not found"
+		p.negInvalid = "error: invalid negentropy message"
+	case SoftwareStrfry:
+		p.auth = "ERROR: auth-required: requested filter requires authentication"
+		p.id = "ERROR: bad req: invalid subscription id length"
+		p.count = "ERROR: bad req: arr too big"
+		p.filter = "ERROR: bad req: "
 	case SoftwareKhatru:
-		return &khatru
+		p.rate = "rate-limited: there is a bug in the client, no one should be making so many requests"
+		p.subs, p.bytes, p.negs = "blocked: too many subscriptions", "blocked: too many subscriptions", "blocked: too many subscriptions"
+		p.count = "blocked: too many filters"
+		p.negOff, p.malformed = "failed to parse envelope: unknown envelope label", "failed to parse envelope"
+		p.negLost = "CLOSED"
+		p.negInvalid = "failed to reconcile" // one of several messages of its library
 	}
-	return &anyProgram
+	return p
 }
 
-type outcome struct {
-	accepted bool
-	text     string
-}
+const (
+	strfrySubs = byNotice + "ERROR: too many concurrent REQs"
+	overflow   = "error: live event buffer overflow; resubscribe to recover stored events"
+)
 
 // refusal is the answer to a request that a relay refuses.
 type refusal struct {
@@ -78,182 +99,118 @@ type refusal struct {
 	after     int  // number of filters accepted before
 }
 
-// step checks a request of size bytes. It returns nil if it refuses nothing.
-type step func(c *Conn, req wire.Request, size int) *refusal
+func refuse(text string, limit int) *refusal {
+	text, notice := strings.CutPrefix(text, byNotice)
+	return &refusal{text: strings.Replace(text, "%d", fmt.Sprint(limit), 1), notice: notice}
+}
 
-// firstOf returns the refusal of the first step that refuses.
-func firstOf(steps []step, c *Conn, req wire.Request, size int) *refusal {
-	for _, s := range steps {
-		if no := s(c, req, size); no != nil {
+// refuse returns the refusal of a REQ or NEG-OPEN of size bytes, or nil.
+func (c *Conn) refuse(req wire.Request, size int) *refusal {
+	b, p := &c.relay.behavior, &c.relay.program
+	live := req.Type == wire.TypeReq
+	for _, f := range req.Filters {
+		live = live && f.LimitZero
+	}
+	khatru := b.Software == SoftwareKhatru // whose checks are those of single filters
+	switch {
+	case live && khatru:
+	case b.Auth >= AuthRequired && !c.authed:
+		return &refusal{text: p.auth, challenge: b.Software != SoftwareAny}
+	case b.Auth == AuthRestricted:
+		return &refusal{text: "restricted: not on the list"}
+	}
+	if !khatru && !(live && b.Software == SoftwareAny) && !c.spend(rateQueries, b.RateLimit) {
+		return &refusal{text: p.rate, notice: b.RateLimitNotice, rate: true}
+	}
+	if exceeds(len(req.Sub), b.MaxSubID) {
+		return refuse(p.id, b.MaxSubID)
+	}
+	if req.Type == wire.TypeNegOpen {
+		return c.refuseNegOpen(req)
+	}
+	subs, bytes := c.openSubs(req.Sub)
+	switch {
+	case c.subs[req.Sub] == nil && exceeds(subs+1, b.MaxSubs):
+		return refuse(p.subs, b.MaxSubs)
+	case exceeds(bytes+size, b.MaxSubBytes):
+		return refuse(p.bytes, b.MaxSubBytes)
+	case exceeds(len(req.Filters), b.MaxFilters):
+		return refuse(p.count, b.MaxFilters)
+	}
+	for i, f := range req.Filters {
+		if no := c.refuseFilter(f); no != nil {
+			if khatru {
+				no.after = i
+			}
 			return no
 		}
 	}
 	return nil
 }
 
-// limitStep refuses a request that exceeds a limit, which replaces %d in the text.
-func limitStep(text string, notice bool, of func(c *Conn, b *Behavior, req wire.Request, size int) (n, most int)) step {
-	return func(c *Conn, req wire.Request, size int) *refusal {
-		n, most := of(c, &c.relay.behavior, req, size)
-		if !exceeds(n, most) {
-			return nil
-		}
-		return &refusal{text: strings.Replace(text, "%d", fmt.Sprint(most), 1), notice: notice}
+func (c *Conn) refuseNegOpen(req wire.Request) *refusal {
+	b, p := &c.relay.behavior, &c.relay.program
+	if most := or(b.MaxNegs, b.MaxSubs); c.negs[req.Sub] == nil && exceeds(len(c.negs)+1, most) {
+		return refuse(p.negs, most)
 	}
-}
-
-func subsStep(text string, notice bool) step {
-	return limitStep(text, notice, func(c *Conn, b *Behavior, req wire.Request, _ int) (n, most int) {
-		if n, _ = c.openSubs(req.Sub); c.subs[req.Sub] != nil {
-			return 0, 0
+	if f := req.Filters[0]; b.Software == SoftwareStrfry || b.Software == SoftwareKhatru {
+		if no := c.refuseFilter(f); no != nil {
+			no.notice = no.notice || b.Software == SoftwareStrfry
+			return no
 		}
-		return n + 1, b.MaxSubs
-	})
-}
-
-func bytesStep(text string, notice bool) step {
-	return limitStep(text, notice, func(c *Conn, b *Behavior, req wire.Request, size int) (n, most int) {
-		_, open := c.openSubs(req.Sub)
-		return open + size, b.MaxSubBytes
-	})
-}
-
-func idStep(text string) step {
-	return limitStep(text, false, func(_ *Conn, b *Behavior, req wire.Request, _ int) (n, most int) { return len(req.Sub), b.MaxSubID })
-}
-
-func countStep(text string) step {
-	return limitStep(text, false, func(_ *Conn, b *Behavior, req wire.Request, _ int) (n, most int) {
-		return len(req.Filters), b.MaxFilters
-	})
-}
-
-func negsStep(text string, notice bool) step {
-	return limitStep(text, notice, func(c *Conn, b *Behavior, req wire.Request, _ int) (n, most int) {
-		if c.negs[req.Sub] != nil {
-			return 0, 0
-		}
-		return len(c.negs) + 1, or(b.MaxNegs, b.MaxSubs)
-	})
-}
-
-func authStep(text string, challenge bool) step {
-	return func(c *Conn, _ wire.Request, _ int) *refusal {
-		switch mode := c.relay.behavior.Auth; {
-		case mode >= AuthRequired && !c.authed:
-			return &refusal{text: text, challenge: challenge}
-		case mode == AuthRestricted && c.authed:
-			return &refusal{text: "restricted: not on the list"}
-		}
-		return nil
 	}
-}
-
-func rateStep(text string) step {
-	return func(c *Conn, _ wire.Request, _ int) *refusal {
-		if b := &c.relay.behavior; !c.spend(rateQueries, b.RateLimit) {
-			return &refusal{text: text, notice: b.RateLimitNotice, rate: true}
-		}
-		return nil
-	}
-}
-
-// negMaxStep refuses more than NegMax records. With max the refusal contains the number.
-func negMaxStep(text string, max bool) step {
-	return func(c *Conn, req wire.Request, _ int) *refusal {
-		b := &c.relay.behavior
-		n := 0
-		for id, s := range c.negs { // only rust-nostr adds the other sessions
-			if id != req.Sub && !max {
+	no := &refusal{text: orText(b.NegText, p.records), max: b.NegMax}
+	n := len(c.relay.store.query(req.Filters[0]))
+	if b.Software == SoftwareRustNostr { // which adds the other sessions
+		no.max = 0
+		for id, s := range c.negs {
+			if id != req.Sub {
 				n += s.items
 			}
 		}
-		if b.NegMax == 0 || n+len(c.found(req)) <= b.NegMax {
-			return nil
-		}
-		no := &refusal{text: orText(b.NegText, text)}
-		if max {
-			no.max = b.NegMax
-		}
+	}
+	if exceeds(n, b.NegMax) {
 		return no
-	}
-}
-
-// otherStep does the checks of filters that a program does not have itself.
-func otherStep(own func(b *Behavior)) step {
-	return func(c *Conn, req wire.Request, _ int) *refusal {
-		b := c.relay.behavior
-		if own != nil {
-			own(&b)
-		}
-		return b.refuseFilters(req.Filters)
-	}
-}
-
-const slowDown = "rate-limited: slow down, please"
-
-var anyAuth = authStep("auth-required: all requests must be authenticated", false)
-
-// anyProgram is an imaginary program with the most common behavior.
-var anyProgram = program{
-	meter:      newWindow,
-	greets:     true,
-	negOff:     "ERROR: bad msg: negentropy disabled",
-	negLost:    "closed: unknown subscription handle",
-	negInvalid: "PROTOCOL-ERROR",
-	negRate:    slowDown,
-	malformed:  "ERROR: bad msg: %v",
-	overflow:   "error: you read too slowly",
-	req: []step{
-		anyAuth,
-		func(c *Conn, req wire.Request, size int) *refusal { // a REQ for live events only does not count
-			if !slices.ContainsFunc(req.Filters, func(f nostr.Filter) bool { return !f.LimitZero }) {
-				return nil
-			}
-			return rateStep(slowDown)(c, req, size)
-		},
-		subsStep("ERROR: too many concurrent REQs", true),
-		idStep("bad req: subscription id too long"),
-		bytesStep("blocked: subscriptions too large", false),
-		countStep("bad req: too many filters"),
-		otherStep(nil),
-	},
-	neg: []step{
-		anyAuth, rateStep(slowDown), negsStep("ERROR: too many concurrent NEG requests", true),
-		negMaxStep("blocked: too many query results", true),
-	},
-}
-
-// refuseFilters checks the limits of single filters.
-func (b *Behavior) refuseFilters(fs []nostr.Filter) *refusal {
-	for _, f := range fs {
-		switch {
-		case b.RefuseKindless && len(f.Kinds)+len(f.Authors)+len(f.IDs) == 0:
-			return &refusal{text: "blocked: an author must be specified to get their kind:1 notes"}
-		case exceeds(len(f.Tags), b.RefuseTagNamesOver):
-			return &refusal{text: "bad req: too many tags in filter"}
-		}
-		for _, l := range lists(f) {
-			if l.tag && exceeds(len(l.items), b.RefuseTagValuesOver) {
-				return &refusal{text: "too many tag values", notice: true, eose: true}
-			}
-			if why := l.large(b, l.bytes()); why != "" {
-				return &refusal{text: "bad req: " + why}
-			}
-		}
 	}
 	return nil
 }
 
-// large returns which limit a list of size bytes exceeds, or "".
-func (l list) large(b *Behavior, size int) string {
-	switch {
-	case l.tag && slices.ContainsFunc(l.items, func(v string) bool { return exceeds(len(v), b.RefuseValueOver) }):
-		return "filter item too large"
-	case exceeds(size, b.RefuseSetOver):
-		return "total filter items too large"
+func (c *Conn) refuseFilter(f nostr.Filter) *refusal {
+	b, p := &c.relay.behavior, &c.relay.program
+	kindless := len(f.Kinds)+len(f.Authors)+len(f.IDs) == 0
+	if b.Software == SoftwareKhatru {
+		if f.LimitZero {
+			return nil
+		}
+		if b.RateLimit > 0 && !c.relay.source.take(time.Now(), b.RateLimit, or(b.RateBurst, b.RateLimit)) {
+			return &refusal{text: p.rate, notice: b.RateLimitNotice, rate: true}
+		}
+		kindless = asksForNotes(f)
 	}
-	return ""
+	switch {
+	case b.RefuseKindless && kindless:
+		return &refusal{text: "blocked: an author must be specified to get their kind:1 notes"}
+	case exceeds(len(f.Kinds), b.RefuseKindsOver):
+		return &refusal{text: p.filter + "filter validation failed: too many kinds in filter: " + fmt.Sprint(len(f.Kinds))}
+	case exceeds(len(f.Tags), b.RefuseTagNamesOver):
+		return &refusal{text: p.filter + "too many tags in filter"}
+	}
+	for _, l := range lists(f) {
+		if l.tag && exceeds(len(l.items), b.RefuseTagValuesOver) {
+			return &refusal{text: "too many tag values", notice: true, eose: true}
+		}
+		size := 0
+		for _, v := range l.items {
+			if l.tag && exceeds(len(v), b.RefuseValueOver) {
+				return &refusal{text: p.filter + "filter item too large"}
+			}
+			size += len(v)
+		}
+		if exceeds(size, b.RefuseSetOver) {
+			return &refusal{text: p.filter + "total filter items too large"}
+		}
+	}
+	return nil
 }
 
 // list is a list of values of a filter.
@@ -271,20 +228,6 @@ func lists(f nostr.Filter) []list {
 	}
 	return append(all, list{name: "authors", items: f.Authors}, list{name: "ids", items: f.IDs})
 }
-
-func (l list) bytes() int {
-	distinct := slices.Clone(l.items)
-	slices.Sort(distinct)
-	return len(strings.Join(slices.Compact(distinct), ""))
-}
-
-// Reasons for an invalid AUTH.
-const (
-	faultEvent     = "auth-required: invalid authentication event"
-	faultKind      = "auth-required: invalid authentication event kind"
-	faultChallenge = "auth-required: received invalid challenge"
-	faultTime      = "auth-required: challenge is too old"
-)
 
 // rate is a class of messages with a limit per minute.
 type rate uint8
@@ -304,16 +247,13 @@ type meter interface {
 // window is a meter over the last 60 seconds. Refused messages do not count.
 type window []time.Time
 
-func newWindow() meter { return &window{} }
-
 func (w *window) take(now time.Time, perMinute int) bool {
-	*w = slices.DeleteFunc(*w, func(t time.Time) bool { return now.Sub(t) >= time.Minute })
+	for len(*w) > 0 && now.Sub((*w)[0]) >= time.Minute {
+		*w = (*w)[1:]
+	}
 	if len(*w) >= perMinute {
 		return false
 	}
 	*w = append(*w, now)
 	return true
 }
-
-// mostChallenges is the maximum number of unanswered challenges, as in rust-nostr.
-const mostChallenges = 20

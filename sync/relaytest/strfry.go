@@ -1,14 +1,6 @@
 package relaytest
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-
-	"github.com/nbd-wtf/go-nostr"
-
-	"github.com/graspsync/graspsync/sync/wire"
-)
+import "github.com/graspsync/graspsync/sync/wire"
 
 // Strfry returns the behavior of strfry 1.1.1 with default settings:
 //
@@ -71,7 +63,7 @@ func StrfryDamus() Behavior {
 // bytes, refusals by NOTICE, and at most 20 filters. It lists NIP-77 and does not support it.
 func StrfryPrimal() Behavior {
 	b := Strfry()
-	b.Software = SoftwareOldStrfry
+	b.RefuseByNotice = true
 	b.MaxSubID = 71
 	b.MaxFilters = 20
 	b.Negentropy = NegNotice
@@ -82,173 +74,6 @@ func StrfryPrimal() Behavior {
 // StrfryValidating is [Strfry] with filterValidation: 3 filters in a REQ, 3 kinds in a filter.
 func StrfryValidating() Behavior {
 	b := Strfry()
-	b.ValidFilters, b.ValidKinds = 3, 3
+	b.MaxFilters, b.RefuseKindsOver = 3, 3
 	return b
-}
-
-const strfrySubs = "ERROR: too many concurrent REQs"
-
-var strfryAuth = authStep("ERROR: auth-required: requested filter requires authentication", true)
-
-// strfry is strfry since 1.1.
-var strfry = program{
-	meter:      newWindow,
-	negOff:     "ERROR: bad msg: negentropy disabled",
-	negLost:    "closed: unknown subscription handle",
-	negInvalid: "PROTOCOL-ERROR",
-	negRate:    slowDown, // not a message of strfry
-	malformed:  "ERROR: bad msg: unparseable message",
-	overflow:   "error: you read too slowly", // not a message of strfry
-	outcomes: map[string]outcome{
-		archiveDuplicate: {true, "duplicate: have this event"},
-		archiveDeleted:   {false, "deleted: user requested deletion"},
-		archiveOlder:     {false, "replaced: have newer event"},
-	},
-	req: []step{
-		strfryBad(strfryCount), strfryBad(strfryParse), strfryBad(strfryValid), strfryAuth, strfryBad(strfryID), rateStep(slowDown),
-		limitStep(strfrySubs, true, func(c *Conn, b *Behavior, req wire.Request, _ int) (n, most int) {
-			for id, s := range c.subs {
-				if id != req.Sub && !s.ended {
-					n++
-				}
-			}
-			return n + 1, b.MaxSubs
-		}),
-		bytesStep(strfrySubs, true),
-		otherStep(func(b *Behavior) { b.RefuseTagNamesOver, b.RefuseValueOver, b.RefuseSetOver = 0, 0, 0 }),
-	},
-	neg: []step{
-		strfryNeg(strfryParse), authStep("auth-required: requested filter requires authentication", true), strfryNeg(strfryID), rateStep(slowDown),
-		negsStep("ERROR: too many concurrent NEG requests", true), negMaxStep("blocked: too many query results", true),
-	},
-	ended: func(c *Conn, s *subscription) []frame { // there are too many
-		following := 0
-		for _, other := range c.subs {
-			if other != s && other.ended {
-				following++
-			}
-		}
-		if most := c.relay.behavior.MaxSubs; most == 0 || following < most {
-			return nil
-		}
-		if c.subs[s.id] == s {
-			delete(c.subs, s.id)
-		}
-		return []frame{{msg: wire.Message{Type: wire.TypeNotice, Text: strfrySubs}}}
-	},
-}
-
-// A strfryCheck returns why a request is invalid, or "".
-type strfryCheck func(b *Behavior, req wire.Request) string
-
-func strfryBad(check strfryCheck) step {
-	return func(c *Conn, req wire.Request, _ int) *refusal {
-		b := &c.relay.behavior
-		if why := check(b, req); why != "" {
-			return &refusal{text: "ERROR: bad req: " + why, notice: b.isOld() || b.RefuseByNotice}
-		}
-		return nil
-	}
-}
-
-func strfryNeg(check strfryCheck) step {
-	return func(c *Conn, req wire.Request, _ int) *refusal {
-		if why := check(&c.relay.behavior, req); why != "" {
-			return &refusal{text: "ERROR: negentropy error: " + why, notice: true}
-		}
-		return nil
-	}
-}
-
-func (b *Behavior) isOld() bool { return b.Software == SoftwareOldStrfry }
-
-func strfryCount(b *Behavior, req wire.Request) string {
-	switch {
-	case len(req.Filters) == 0:
-		return "arr too small"
-	case exceeds(len(req.Filters), b.MaxFilters):
-		return "arr too big"
-	}
-	return ""
-}
-
-func strfryID(b *Behavior, req wire.Request) string {
-	switch id := req.Sub; {
-	case b.isOld() && exceeds(len(id), b.MaxSubID):
-		return "subscription id too long"
-	case b.isOld() && id == "":
-		return "subscription id too short"
-	case id == "" || exceeds(len(id), b.MaxSubID):
-		return "invalid subscription id length"
-	case strings.ContainsFunc(id, func(c rune) bool { return c < 0x20 || c == '\\' || c == '"' || c >= 0x7f }):
-		return "invalid character in subscription id"
-	}
-	return ""
-}
-
-func strfryParse(b *Behavior, req wire.Request) string {
-	for _, f := range req.Filters {
-		for _, l := range lists(f) {
-			if why := l.strfry(b); why != "" && b.isOld() {
-				return why
-			} else if why != "" {
-				return fmt.Sprintf("error parsing %s: %s", l.name, why)
-			}
-		}
-		switch {
-		case exceeds(len(f.Tags), b.RefuseTagNamesOver):
-			return "too many tags in filter"
-		case f.Search != "" && b.isOld():
-			return "unrecognised filter item"
-		case f.Search != "":
-			return "unrecognised filter item: search"
-		}
-	}
-	return ""
-}
-
-// strfry returns why a list is invalid, or "". Keys and ids are stored in 32 bytes, also in #e and
-// #p, but not in #E and #q.
-func (l list) strfry(b *Behavior) string {
-	if l.tag && l.name != "#e" && l.name != "#p" {
-		return l.large(b, l.bytes())
-	}
-	for _, v := range l.items {
-		switch {
-		case len(v) < 64:
-			return "filter item too small"
-		case len(v) > 64:
-			return "filter item too large"
-		}
-	}
-	return l.large(b, l.bytes()/2)
-}
-
-// strfryValid is strfry's filterValidation. It ignores filters with an empty list, which match nothing.
-func strfryValid(b *Behavior, req wire.Request) string {
-	if b.ValidFilters == 0 || b.isOld() {
-		return ""
-	}
-	fs := slices.DeleteFunc(slices.Clone(req.Filters), findsNothing)
-	if n := len(fs); n < 1 || n > b.ValidFilters {
-		return fmt.Sprintf("filter validation failed: invalid number of filters: %d", n)
-	}
-	for _, f := range fs {
-		if n := len(f.Kinds); exceeds(n, b.ValidKinds) {
-			return fmt.Sprintf("filter validation failed: too many kinds in filter: %d", n)
-		}
-	}
-	return ""
-}
-
-func findsNothing(f nostr.Filter) bool {
-	if f.IDs != nil && len(f.IDs) == 0 || f.Authors != nil && len(f.Authors) == 0 || f.Kinds != nil && len(f.Kinds) == 0 {
-		return true
-	}
-	for _, values := range f.Tags {
-		if len(values) == 0 {
-			return true
-		}
-	}
-	return false
 }
