@@ -23,7 +23,7 @@ type bounded struct {
 	came int64 // guarded by mu
 }
 
-func (b *bounded) Reserve(_ context.Context, _ graspsync.RepoRef, _ bool, bytes int64, _ func(graspsync.PubKey) int64) error {
+func (b *bounded) Reserve(_ context.Context, _ graspsync.RepoRef, _ bool, bytes int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.left <= bytes {

@@ -177,7 +177,7 @@ func (p *Purgatory) more(asked servers.Request, seen FetchEnded) bool {
 func (p *Purgatory) prepare(ctx context.Context, q servers.Request) (dir string, into gitops.Quarantine, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	if err := p.repos.Reserve(ctx, q.Repo, q.Pulls, p.servers.Full(q), p.PullBytes); err != nil {
+	if err := p.repos.Reserve(ctx, q.Repo, q.Pulls, p.servers.Full(q)); err != nil {
 		return "", nil, err
 	}
 	dir, unlock, err := p.repos.Lock(ctx, q.Repo)
@@ -252,7 +252,7 @@ func (p *Purgatory) fetchInto(ctx, asking context.Context, x *request, r FetchRe
 func (p *Purgatory) promote(ctx context.Context, q servers.Request, into gitops.Quarantine, seen *FetchEnded) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	err := p.repos.Reserve(ctx, q.Repo, q.Pulls, seen.Bytes, p.PullBytes)
+	err := p.repos.Reserve(ctx, q.Repo, q.Pulls, seen.Bytes)
 	if errors.Is(err, ErrFull) { // another request would bring the same bytes again
 		return fmt.Errorf("%w: %w", ErrLimit, err)
 	}

@@ -66,10 +66,9 @@ type Repositories interface {
 	Staged(ref graspsync.RepoRef, id graspsync.EventID) []Upload
 
 	// Reserve counts bytes that are about to be added to a repository. pulls is true if they are
-	// for pull requests only. Zero bytes ask whether there is any room. pullBytes returns the bytes
-	// of strangers' pull requests, which do not count for the owner, and must not be called after
-	// Reserve has returned. The error wraps ErrFull if there is no room. The lock may be held.
-	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) error
+	// for pull requests only. Zero bytes ask whether there is any room. The error wraps ErrFull if
+	// there is no room. The lock may be held.
+	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) error
 }
 
 // Upload is the data of one push for an event.

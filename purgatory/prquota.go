@@ -356,17 +356,11 @@ func (p *Purgatory) notePrune(ref graspsync.RepoRef, began time.Time, came, left
 // of MaxOwnerPullBytes that other repositories use, so that some room is left in each.
 func (p *Purgatory) mostPullBytes(ref graspsync.RepoRef) int64 {
 	most, all, u := p.cfg.Limits.MaxPullBytes, p.cfg.Limits.MaxOwnerPullBytes, p.table.usage(ref)
-	left := all - p.PullBytes(ref.Owner) + u.bytes + u.came
-	return max(1, int64(float64(most)*float64(max(0, left))/float64(all)))
-}
-
-// PullBytes returns an upper bound of the bytes of strangers' pull requests in the repositories of
-// an owner, measured since the start.
-func (p *Purgatory) PullBytes(owner graspsync.PubKey) (bytes int64) {
-	for ref, u := range p.table.usages() {
-		if ref.Owner == owner {
-			bytes += u.bytes + u.came
+	left := all + u.bytes + u.came
+	for other, u := range p.table.usages() {
+		if other.Owner == ref.Owner {
+			left -= u.bytes + u.came
 		}
 	}
-	return bytes
+	return max(1, int64(float64(most)*float64(max(0, left))/float64(all)))
 }

@@ -568,7 +568,7 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 				return err
 			}
 		}
-		if err := p.repos.Reserve(ctx, r.Ref, true, u.Bytes, p.PullBytes); err != nil { // staged bytes are in no quota yet
+		if err := p.repos.Reserve(ctx, r.Ref, true, u.Bytes); err != nil { // staged bytes are in no quota yet
 			return err
 		}
 		work, cancel := halfTime(ctx)

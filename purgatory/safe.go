@@ -70,9 +70,9 @@ func (r safeRepositories) recovered() {
 }
 
 // Reserve counts reservations without room.
-func (r safeRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) (err error) {
+func (r safeRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) (err error) {
 	defer r.report.recovered(&err, ofRepos)
-	if err = r.repos.Reserve(ctx, ref, pulls, bytes, pullBytes); err == nil {
+	if err = r.repos.Reserve(ctx, ref, pulls, bytes); err == nil {
 		return nil
 	}
 	if errors.Is(err, ErrFull) {

@@ -48,7 +48,7 @@ type Config struct {
 	// GRASPPolicy. Its Holder must be nil.
 	Sync relaysync.Config
 	// Purgatory configures how events are held and their git data is fetched. Limits.MaxRepoDay
-	// defaults to Fetch.MaxPackBytes if that is above 4 GiB, Limits.MaxPullBytes to a quarter of
+	// defaults to Fetch.MaxPackBytes if that is above 4 GiB, Limits.MaxPullBytes to an eighth of
 	// Repositories.MaxOwnerBytes if that is below 1 GiB.
 	Purgatory purgatory.Config
 	// Fetch has the limits of fetching git data. MaxFetches defaults to twice

@@ -526,9 +526,7 @@ func (f *Fake) unstage(event stagedFor, dir string) {
 }
 
 // Reserve implements [purgatory.Repositories]. Everything fits.
-func (f *Fake) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) error {
-	return nil
-}
+func (f *Fake) Reserve(context.Context, graspsync.RepoRef, bool, int64) error { return nil }
 
 // ImportPacks implements [gitops.Operations].
 func (f *Fake) ImportPacks(_ context.Context, dir, from string, ids []nip34.ObjectID) error {

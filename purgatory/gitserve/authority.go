@@ -24,9 +24,6 @@ type Authority interface {
 	// remove other refs of the repository in dir to make room. bytes is the size of the data for all
 	// these refs, 0 if unknown.
 	AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (refused map[graspsync.EventID]string, err error)
-	// PullBytes returns the known size of pull requests of other authors in the repositories of an
-	// owner.
-	PullBytes(owner graspsync.PubKey) int64
 
 	// Pushing is called under the lock before git moves refs. Its next holder must not move them
 	// back.

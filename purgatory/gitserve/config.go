@@ -123,8 +123,8 @@ type RepositoriesConfig struct {
 	MaxStaged int64
 	// MaxOwnerBytes and MaxBytes are the maximum sizes of the repositories of one owner, and of all,
 	// in bytes. Pushes that need more are refused, and events whose fetched data needs more wait.
-	// Pull requests have a limit of the same size as their owner, because anyone can create them.
-	// The total is measured every hour. Default to no limit.
+	// Pull requests cannot use the last quarter of MaxOwnerBytes, because anyone can create them. The
+	// total is measured every hour. Default to no limit.
 	MaxOwnerBytes, MaxBytes int64
 
 	fixed folderNumbers

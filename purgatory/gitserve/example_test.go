@@ -31,7 +31,6 @@ func (mirror) AdmitPullRefs(context.Context, graspsync.RepoRef, string, []grasps
 	return nil, nil
 }
 
-func (mirror) PullBytes(graspsync.PubKey) int64                                    { return 0 }
 func (mirror) Pushing(graspsync.RepoRef, []nip34.RefName)                          {}
 func (mirror) AfterPush(context.Context, graspsync.RepoRef, []nip34.RefName) error { return nil }
 func (mirror) Staged(graspsync.RepoRef, []graspsync.EventID)                       {}

@@ -91,13 +91,6 @@ func (f *faultyFolder) OpenFile(name string, flag int, mode fs.FileMode) (*os.Fi
 	return file, err
 }
 
-func (f *faultyFolder) Create(name string) (*os.File, error) {
-	if err := f.step("create", name); err != nil {
-		return nil, err
-	}
-	return f.Folder.Create(name)
-}
-
 func (f *faultyFolder) ReadFile(name string) ([]byte, error) {
 	if err := f.step("read", name); err != nil {
 		return nil, err
@@ -269,11 +262,6 @@ func (h *handled) life() {
 	create(y, nip34.SHA256)
 	tip := strings.Repeat("1", 40)
 	h.write(hashed(x), "refs/heads/main", tip+"\n")
-	for _, name := range []string{"refs/heads/a.lock", "HEAD.lock", "packed-refs.lock", "packed-refs.new"} {
-		h.write(hashed(x), name, "")
-	}
-	h.write(hashed(x), "refs/heads/b.lock", "")
-	h.write("", mark(x), "")
 	require.NoError(h.t, h.r.Close())
 	h.open()
 	h.owned(x, y)
@@ -338,9 +326,8 @@ func TestEachFaultOfTheFolderIsTold(t *testing.T) {
 	}
 }
 
-// untold reports whether a failure may be silent: the removal of an owner's empty folder, and the
-// mark of a lock, which only speeds up the next Open.
+// untold reports whether a failure may be silent: the removal of an owner's empty folder.
 func untold(what string) bool {
 	name, ok := strings.CutPrefix(what, "remove ")
-	return ok && path.Base(name) == owner.Hex() || strings.Contains(what, path.Join(incoming, lockMark))
+	return ok && path.Base(name) == owner.Hex()
 }

@@ -444,14 +444,15 @@ func (h *Handler) turn(ctx context.Context, who limit.Stranger, ref graspsync.Re
 		if process, err = h.pushes.processes.acquire(ctx, who, 1); err != nil {
 			break
 		}
-		unlock, ok, lerr := h.repos.tryLock(ref)
-		if ok {
-			return sync.OnceFunc(func() { unlock(); process.Release(); next() }), nil
+		if unlock, ok := h.repos.locks.TryLock(ref); ok {
+			done = sync.OnceFunc(func() { unlock(); process.Release(); next() })
+			if _, err = h.repos.existing(ref); err != nil {
+				done()
+			}
+			return done, err
 		}
 		process.Release()
-		if err = lerr; err == nil {
-			err = h.repos.awaitUnlocked(ctx, ref)
-		}
+		err = h.repos.awaitUnlocked(ctx, ref)
 	}
 	next()
 	return nil, err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,11 +94,22 @@ esac
 	repos, err = gitserve.Open(folder, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, repos.Close()) }()
-	require.Equal(t, before, refsOf(t, at), "no lock is left, and nothing has moved")
+	moved := func() []string {
+		return slices.DeleteFunc(refsOf(t, at), func(name string) bool { return strings.HasSuffix(name, ".lock") })
+	}
+	require.Equal(t, before, moved())
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
 	<-ctx.Done() // the time that git would have taken
-	require.Equal(t, before, refsOf(t, at))
+	require.Equal(t, before, moved())
+
+	h, err := gitserve.New(repos, &authority{refs: map[string]string{"refs/heads/main": git(t, work, "rev-parse", "HEAD")}}, gitserve.Config{})
+	require.NoError(t, err)
+	defer h.Close()
+	next := httptest.NewServer(h)
+	defer next.Close()
+	git(t, work, "push", "-q", next.URL+"/"+owner.Npub()+"/x.git", "main")
+	require.Equal(t, refsOf(t, at), moved(), "no lock is left")
 }
 
 // refsOf returns the files of refs, with locks.

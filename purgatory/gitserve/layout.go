@@ -9,7 +9,6 @@ import (
 	"path"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/graspsync/graspsync"
@@ -39,7 +38,7 @@ func hashed(ref graspsync.RepoRef) string {
 	return path.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
 }
 
-// longestPlain leaves room for the owner and more in names of lock marks, in bytes.
+// longestPlain is the maximum length of a plain name, in bytes.
 const longestPlain = 150
 
 var (
@@ -51,11 +50,6 @@ var (
 func isPlain(identifier string) bool {
 	return len(identifier) <= longestPlain && plainName.MatchString(identifier) && identifier != "." && identifier != ".." &&
 		!hashedName.MatchString(identifier)
-}
-
-// mark returns the path of the file that exists while a repository is locked.
-func (l *layout) mark(ref graspsync.RepoRef) string {
-	return path.Join(incoming, lockMark+strings.Replace(l.at(ref), "/", "-", 1))
 }
 
 const incoming = "incoming"
@@ -103,7 +97,6 @@ type folder interface {
 	Lstat(name string) (fs.FileInfo, error)
 	Open(name string) (*os.File, error)
 	OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error)
-	Create(name string) (*os.File, error)
 	ReadFile(name string) ([]byte, error)
 	Mkdir(name string, mode fs.FileMode) error
 	Rename(from, to string) error

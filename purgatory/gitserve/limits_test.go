@@ -103,13 +103,11 @@ func memoryOf(t *testing.T) (most func() int64) {
 	}
 }
 
-// files returns the files of a folder without marks of locks.
+// files returns the files of a folder.
 func files(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if !strings.HasPrefix(filepath.Base(path), lockMark) {
-			out = append(out, path)
-		}
+		out = append(out, path)
 		return err
 	}))
 	return out

@@ -3,16 +3,13 @@ package gitserve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
@@ -107,23 +104,6 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 var requestFault = regexp.MustCompile("protocol error|unknown capability|no command requested|invalid command|already requesting command|" +
 	"unexpected line|mismatched object format|remote end hung up|expected SHA1|invalid shallow|[Dd]eepen|not negotiated|" +
 	"no commits selected|filter|not our ref|unadvertised object")
-
-func (r *Repositories) weighPulls(ctx context.Context, dir string) (int64, error) {
-	bytes := r.git.Memory.Walk(dir)
-	memory, err := r.git.Memory.Acquire(ctx, limit.Stranger{}, bytes)
-	if err != nil {
-		return 0, fmt.Errorf("waiting for memory to run git: %w", err)
-	}
-	defer memory.Release()
-	var out strings.Builder
-	if err := r.git.Run(ctx, gitrun.Child{
-		Dir: dir, Limits: gitrun.Limits{Memory: bytes, CPU: weighMost, File: 1}, Stdout: &out, Nice: true,
-		Args: []string{"rev-list", "--objects", "--disk-usage", "--glob=refs/nostr", "--not", "--branches", "--tags"},
-	}); err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(out.String()), 10, 64)
-}
 
 func noCache(h http.Header, kind string) {
 	h.Set("Content-Type", kind)

@@ -224,18 +224,21 @@ func (h *Handler) change(ctx context.Context, p *push) (told bool, err error) {
 	}
 	pack, err := h.choose(ctx, p, now)
 	moves := p.moves(now)
-	if err != nil || len(moves) == 0 {
+	if err != nil {
 		return false, err
 	}
-	if err := barerepo.LogRemoved(h.repos.root, filepath.FromSlash(h.repos.at(p.ref)), changes(moves, now), time.Now()); err != nil {
+	changed := names(p.req.left(false))
+	at := filepath.FromSlash(h.repos.at(p.ref))
+	// Git does not sync folders.
+	settle := func() error { return barerepo.SyncRefs(at, changed, h.repos.sync) }
+	if len(moves) == 0 { // an earlier push that moved the refs may have failed later
+		return false, settle()
+	}
+	if err := barerepo.LogRemoved(h.repos.root, at, changes(moves, now), time.Now()); err != nil {
 		return false, fmt.Errorf("logging deleted refs: %w", err)
 	}
-	changed := names(p.req.left(false))
 	h.auth.Pushing(p.ref, changed)
-	err = h.move(ctx, p, pack, moves, now)
-	if serr := h.repos.settle(p.ref, changed); serr != nil {
-		h.cfg.Logger.Error("syncing a push failed", "repo", graspsync.Printable(p.ref.String()), "error", serr)
-	}
+	err = errors.Join(h.move(ctx, p, pack, moves, now), settle())
 	done()
 	h.pushed(ctx, p.ref, changed) // even after an error, because git may have moved refs
 	return true, err
@@ -265,7 +268,7 @@ func (h *Handler) choose(ctx context.Context, p *push, now map[nip34.RefName]nip
 			var bytes int64
 			if bytes, err = h.repos.weigh(pack); err == nil {
 				pulls := !slices.ContainsFunc(some, func(c *command) bool { _, ok := eventOf(c.ref); return !ok })
-				err = h.repos.quota.reserve(ctx, p.ref, pulls, bytes, h.auth.PullBytes)
+				err = h.repos.quota.reserve(ctx, p.ref, pulls, bytes)
 			}
 			if err == nil {
 				again, err = ration(ctx, h.auth, p.ref, p.dir, some, now, max(1, bytes))
@@ -351,25 +354,25 @@ func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*comma
 	defer memory.Release()
 	at := h.repos.at(p.ref)
 	remove, err := h.repos.promote(pack, at)
-	if err == nil {
-		err = p.each(moves, func(some []*command) error {
-			return h.within(ctx, gitrun.Child{
-				Dir: p.dir, Env: committer, Stdin: barerepo.Transaction(changes(some, now)), Limits: gitrun.Limits{Memory: gitrun.AskMemory},
-				Args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "push"},
-			})
+	update := func(some []*command) error {
+		return h.within(ctx, gitrun.Child{
+			Dir: p.dir, Env: committer, Stdin: barerepo.Transaction(changes(some, now)), Limits: gitrun.Limits{Memory: gitrun.AskMemory},
+			Args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "push"},
 		})
 	}
-	failed := 0
-	for _, c := range moves {
-		if c.reason != "" {
-			failed++
-		}
+	if err == nil {
+		err = p.each(moves, func(some []*command) error {
+			err := update(some)
+			if err != nil { // because of the locks of a killed git?
+				if lerr := barerepo.RemoveLocks(ctx, h.repos.root, filepath.FromSlash(at)); lerr != nil {
+					return errors.Join(err, lerr)
+				}
+				err = update(some)
+			}
+			return err
+		})
 	}
-	if err == nil && failed == 0 {
-		return nil
-	}
-	err = errors.Join(err, barerepo.RemoveLocks(ctx, h.repos.root, filepath.FromSlash(at))) // left by a killed git
-	if failed == len(moves) {
+	if !slices.ContainsFunc(moves, func(c *command) bool { return c.reason == "" }) {
 		err = errors.Join(err, remove())
 	}
 	return err
@@ -552,51 +555,5 @@ func (r *Repositories) promote(pack, at string) (remove func() error, err error)
 			return remove, fmt.Errorf("importing a pack: %w", err)
 		}
 	}
-	return remove, barerepo.SyncPacks(filepath.FromSlash(at), r.sync)
-}
-
-// settle makes a push durable, because git does not sync folders. After an error the next lock does.
-func (r *Repositories) settle(ref graspsync.RepoRef, names []nip34.RefName) error {
-	if err := barerepo.SyncRefs(filepath.FromSlash(r.at(ref)), names, r.sync); err != nil {
-		r.unsure.Store(ref, struct{}{})
-		return err
-	}
-	return nil
-}
-
-func (r *Repositories) syncPushed(at string) error {
-	errs := []error{barerepo.SyncPacks(filepath.FromSlash(at), r.sync)}
-	for _, folder := range []string{"refs", "logs"} {
-		errs = append(errs, fs.WalkDir(r.root.FS(), path.Join(at, folder), func(name string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				err = r.sync(filepath.FromSlash(name))
-			}
-			return ifExists(err)
-		}))
-	}
-	return errors.Join(append(errs, r.sync(filepath.FromSlash(at)))...)
-}
-
-const lockMark = "lock-"
-
-// sweepLocked removes git locks and syncs changes of repositories that a killed process had locked.
-func (r *Repositories) sweepLocked() error {
-	entries, err := fs.ReadDir(r.root.FS(), incoming)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
-	for _, e := range entries {
-		name, ok := strings.CutPrefix(e.Name(), lockMark)
-		if !ok {
-			continue // temporary data
-		}
-		at := strings.Replace(name, "-", "/", 1) // inverse of mark
-		if _, err := r.root.Stat(path.Join(at, "HEAD")); err != nil {
-			errs = append(errs, ifExists(err)) // keeps the mark of an existing repository
-			continue
-		}
-		errs = append(errs, barerepo.RemoveLocks(context.Background(), r.root, filepath.FromSlash(at)), r.syncPushed(at))
-	}
-	return errors.Join(errs...)
+	return remove, r.sync(path.Dir(to))
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -25,29 +24,19 @@ type diskQuota struct {
 	// set by Open, read-only
 	layout     *layout
 	owner, all int64 // limits in bytes; zero: no limit
-	// weigh returns the size of objects that only pull requests need, in bytes.
-	weigh func(ctx context.Context, dir string) (int64, error)
-	tasks *tasks
-	log   *slog.Logger
+	tasks      *tasks
+	log        *slog.Logger
 
 	mu sync.Mutex
 	// guarded by mu
-	pulls      map[string]pullSize // by folder of the owner
-	sum        int64               // of all repositories, and granted since
-	measuredAt time.Time           // start of the last measurement of all repositories
-}
-
-// pullSize is the size of the pull requests of an owner.
-type pullSize struct {
-	bytes int64
-	at    time.Time // of the measurement
+	sum        int64     // of all repositories, and granted since
+	measuredAt time.Time // start of the last measurement of all repositories
 }
 
 const (
-	quotaAge     = time.Minute // of a measurement of pull requests, which strangers can make slow
-	quotaPeriod  = time.Hour   // between measurements of all repositories; quotaAge if they are full
-	maxPullSizes = 10_000
-	weighMost    = 20 * time.Second // for the pull requests of one owner
+	quotaPeriod = time.Hour   // between measurements of all repositories
+	quotaAge    = time.Minute // the same if they are full
+	ownersShare = 4           // 1/4 of the limit of an owner is closed to pull requests, which anyone can make
 )
 
 var (
@@ -60,23 +49,19 @@ var (
 func full(text string) *refusal { return &refusal{status: http.StatusInsufficientStorage, text: text} }
 
 // reserve counts bytes that are about to be stored, or returns a refusal. pulls is true if only
-// pull requests need them. pullBytes is that of [Authority].
-func (q *diskQuota) reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) error {
+// pull requests need them.
+func (q *diskQuota) reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) error {
 	bytes = max(bytes, 1) // zero asks whether there is any room
 	if q.owner > 0 {
 		owner := ref.Owner.String()
 		used, err := q.size(ctx, owner, path.Join(departed, owner))
-		if err != nil {
+		switch {
+		case err != nil:
 			return fmt.Errorf("measuring repositories: %w", err)
-		}
-		if used+bytes > q.owner {
-			theirs, full := min(used, max(q.pullsOf(ctx, owner), pullBytes(ref.Owner))), errOwnerFull
-			if used -= theirs; pulls {
-				used, full = theirs, errPullsFull
-			}
-			if used+bytes > q.owner {
-				return full
-			}
+		case used+bytes > q.owner:
+			return errOwnerFull
+		case pulls && used+bytes > q.owner-q.owner/ownersShare:
+			return errPullsFull
 		}
 	}
 	if q.all == 0 {
@@ -119,50 +104,6 @@ func (q *diskQuota) size(ctx context.Context, folders ...string) (bytes int64, e
 		}))
 	}
 	return bytes, err
-}
-
-// pullsOf returns the size of the pull requests of an owner, or their limit if git fails, which
-// keeps pull requests out and the owner's pushes possible.
-func (q *diskQuota) pullsOf(ctx context.Context, owner string) int64 {
-	q.mu.Lock()
-	pulls := q.pulls[owner]
-	q.mu.Unlock()
-	if time.Since(pulls.at) < quotaAge {
-		return pulls.bytes
-	}
-	bytes, err := q.weighAll(ctx, owner)
-	if err != nil {
-		bytes = q.owner
-		q.log.Warn("measuring pull requests failed", "owner", owner, "error", graspsync.Printable(err.Error()))
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.pulls) >= maxPullSizes {
-		clear(q.pulls)
-	}
-	q.pulls[owner] = pullSize{bytes, time.Now()}
-	return bytes
-}
-
-func (q *diskQuota) weighAll(ctx context.Context, owner string) (bytes int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, weighMost)
-	defer cancel()
-	entries, err := fs.ReadDir(q.layout.root.FS(), owner)
-	if ifExists(err) != nil {
-		return 0, err
-	}
-	for _, e := range entries {
-		at := path.Join(owner, e.Name())
-		if there, err := q.layout.isThere(at); err != nil || !there {
-			continue
-		}
-		n, err := q.weigh(ctx, filepath.Join(q.layout.dir, filepath.FromSlash(at)))
-		if err != nil {
-			return 0, err
-		}
-		bytes += n
-	}
-	return bytes, nil
 }
 
 func (q *diskQuota) measureAll(ctx context.Context, before int64) {

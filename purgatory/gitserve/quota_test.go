@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -53,19 +52,19 @@ func TestRepositoriesHaveACeiling(t *testing.T) {
 			// Removed data is free.
 			require.NoError(t, os.RemoveAll(filepath.Join(r.dir(), "objects", "pack")))
 			require.NoError(t, os.Mkdir(filepath.Join(r.dir(), "objects", "pack"), 0o700))
-			require.NoError(t, r.repos.Reserve(t.Context(), owner.Ref("x"), false, unit, nothing))
+			require.NoError(t, r.repos.Reserve(t.Context(), owner.Ref("x"), false, unit))
 		})
 	}
 }
 
-// Pull requests of other users counted for the owner, so they could make the owner's pushes fail.
-// They have a separate limit of the same size, and merged data counts for the owner.
+// Pull requests of other users filled the room of an owner, so the owner's pushes failed. The last quarter is closed to
+// them.
 func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
 	const unit = 1 << 18
-	r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 4 * unit}, gitserve.Config{})
+	r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 8 * unit}, gitserve.Config{})
 	pull := func(n int) (string, error) {
 		git(t, r.work, "switch", "-q", "-C", "theirs", r.tip)
-		tip, _ := r.file(t, fmt.Sprint("theirs", n), random(t, 375<<10))
+		tip, _ := r.file(t, fmt.Sprint("theirs", n), random(t, 2*unit))
 		r.tips[stranger(n)] = tip
 		return try(t, r.work, "push", r.repo(), "theirs:refs/nostr/"+stranger(n))
 	}
@@ -87,7 +86,7 @@ func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
 	}
 	out, err = push(3 * unit)
 	require.NoError(t, err, out)
-	out, err = push(3 * unit)
+	out, err = push(unit)
 	require.Error(t, err, "but no more than that")
 	require.Contains(t, out, refusedOwner)
 }
@@ -99,7 +98,7 @@ func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := rigWith(t, cfg, gitserve.Config{})
 			ref := owner.Ref("x")
-			reserve := func(pulls bool, bytes int64) error { return r.repos.Reserve(t.Context(), ref, pulls, bytes, nothing) }
+			reserve := func(pulls bool, bytes int64) error { return r.repos.Reserve(t.Context(), ref, pulls, bytes) }
 			require.NoError(t, reserve(false, 0))
 			require.NoError(t, reserve(false, 3*mib))
 			if name == "none" {
@@ -112,12 +111,10 @@ func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 				return
 			}
 			pack := filepath.Join(r.dir(), "objects", "pack", "pack-came.pack")
-			require.NoError(t, os.WriteFile(pack, make([]byte, 4*mib), 0o600))
-			require.ErrorIs(t, reserve(false, 0), purgatory.ErrFull)
-			require.NoError(t, reserve(true, mib), "pull requests have a room of their own")
+			require.NoError(t, os.WriteFile(pack, make([]byte, 3*mib), 0o600))
+			require.ErrorIs(t, reserve(true, 0), purgatory.ErrFull, "the last quarter is the owner's")
+			require.NoError(t, reserve(false, mib/2))
+			require.ErrorIs(t, reserve(false, mib), purgatory.ErrFull)
 		})
 	}
 }
-
-// nothing is a pullBytes function without pull requests.
-func nothing(graspsync.PubKey) int64 { return 0 }

@@ -44,7 +44,6 @@ type Repositories struct {
 	locks  *keyed.Locks[graspsync.RepoRef]
 	queues *keyed.Shared[graspsync.RepoRef, *limit.Slots]
 	owners sync.Mutex // held while the folder of an owner is created or removed
-	unsure sync.Map   // of graspsync.RepoRef: locked repositories whose last push may not be durable
 }
 
 var _ purgatory.Repositories = (*Repositories)(nil)
@@ -106,13 +105,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	if r.faults, err = fsck.New(cfg.AllowFaults); err != nil {
 		return nil, fmt.Errorf("%w: AllowFaults: %w", ErrConfig, err)
 	}
-	r.quota = &diskQuota{
-		layout: r.layout, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, weigh: r.weighPulls, tasks: r.tasks, log: cfg.Logger,
-		pulls: make(map[string]pullSize),
-	}
-	if err := r.sweepLocked(); err != nil { // the marks stay for the next call
-		return nil, err
-	}
+	r.quota = &diskQuota{layout: r.layout, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, tasks: r.tasks, log: cfg.Logger}
 	if err := errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700)); err != nil {
 		return nil, err
 	}
@@ -178,77 +171,35 @@ func (r *Repositories) Close() error {
 
 // use returns the folder of a repository, after a concurrent creation.
 func (r *Repositories) use(ctx context.Context, ref graspsync.RepoRef) (dir string, err error) {
-	there, err := r.isThere(r.at(ref))
-	if err == nil && !there {
+	if dir, err = r.existing(ref); errors.Is(err, purgatory.ErrNoRepository) {
 		if err = r.awaitUnlocked(ctx, ref); err == nil {
-			_, err = r.root.Stat(path.Join(r.at(ref), "HEAD"))
+			dir, err = r.existing(ref)
 		}
 	}
-	if err != nil {
-		return "", missing(err)
+	return dir, err
+}
+
+func (r *Repositories) existing(ref graspsync.RepoRef) (dir string, err error) {
+	there, err := r.isThere(r.at(ref))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("opening repository: %w", err)
+	case !there:
+		return "", purgatory.ErrNoRepository
 	}
 	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), nil
 }
 
-func missing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return purgatory.ErrNoRepository
-	}
-	return fmt.Errorf("opening repository: %w", err)
-}
-
 // Lock implements [purgatory.Repositories]. Readers need no lock.
 func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir string, unlock func(), err error) {
-	release, err := r.locks.Lock(ctx, ref)
-	if err != nil {
+	if unlock, err = r.locks.Lock(ctx, ref); err != nil {
 		return "", nil, fmt.Errorf("locking a repository: %w", err)
 	}
-	if unlock, err = r.locked(ref, release); err != nil {
+	if dir, err = r.existing(ref); err != nil {
+		unlock()
 		return "", nil, err
 	}
-	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), unlock, nil
-}
-
-// locked checks a locked repository and creates its mark. If the mark stays, the next lock or Open
-// syncs the repository.
-func (r *Repositories) locked(ref graspsync.RepoRef, release func()) (unlock func(), err error) {
-	if err := r.ready(ref); err != nil {
-		release()
-		return nil, err
-	}
-	if file, err := r.root.Create(r.mark(ref)); err == nil { // without a mark, the next maintenance repairs
-		_ = file.Close() // the file is empty
-	}
-	return func() {
-		if _, unsure := r.unsure.LoadAndDelete(ref); !unsure {
-			_ = r.root.Remove(r.mark(ref)) // a stale mark only costs a sync
-		}
-		release()
-	}, nil
-}
-
-// ready returns an error if a repository does not exist or its last push cannot be made durable.
-func (r *Repositories) ready(ref graspsync.RepoRef) error {
-	if _, err := r.root.Stat(path.Join(r.at(ref), "HEAD")); err != nil {
-		return missing(err)
-	}
-	_, err := r.root.Stat(r.mark(ref))
-	if err == nil {
-		err = r.syncPushed(r.at(ref))
-	}
-	if ifExists(err) != nil {
-		return fmt.Errorf("syncing an earlier push: %w", err)
-	}
-	return nil
-}
-
-func (r *Repositories) tryLock(ref graspsync.RepoRef) (unlock func(), ok bool, err error) {
-	unlock, ok = r.locks.TryLock(ref)
-	if !ok {
-		return nil, false, nil
-	}
-	unlock, err = r.locked(ref, unlock)
-	return unlock, err == nil, err
+	return dir, unlock, nil
 }
 
 func (r *Repositories) awaitUnlocked(ctx context.Context, ref graspsync.RepoRef) error {
@@ -611,8 +562,8 @@ func (r *Repositories) layOut(tmp string, ref graspsync.RepoRef, format nip34.Ob
 
 // Reserve implements [purgatory.Repositories], with MaxOwnerBytes and MaxBytes of
 // [RepositoriesConfig].
-func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) error {
-	err := r.quota.reserve(ctx, ref, pulls, bytes, pullBytes)
+func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) error {
+	err := r.quota.reserve(ctx, ref, pulls, bytes)
 	if isRefusal(err, http.StatusInsufficientStorage) {
 		err = fmt.Errorf("%w: %w", purgatory.ErrFull, err)
 	}

@@ -187,27 +187,22 @@ func TestOpenClears(t *testing.T) {
 }
 
 // Locks of a push that was killed while it changed packed refs do not block later pushes.
-func TestSweepOfPackedRefs(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "git")
-	r, err := gitserve.Open(folder, gitserve.RepositoriesConfig{})
-	require.NoError(t, err)
-	require.NoError(t, r.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
-	dir := filepath.Join(folder, hashed(owner.Ref("x")))
+func TestLocksOfAKilledPush(t *testing.T) {
+	r := newRig(t, gitserve.Config{})
+	r.says(map[string]string{"refs/heads/x": r.tip})
 	left := []string{"packed-refs.lock", "packed-refs.new", "HEAD.lock", "refs/heads/x.lock"}
 	for _, name := range left {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(r.dir(), name), nil, 0o600))
 	}
-	open := func() {
-		require.NoError(t, r.Close())
-		require.NoError(t, os.WriteFile(filepath.Join(folder, mark(owner.Ref("x"))), nil, 0o600))
-		r, err = gitserve.Open(folder, gitserve.RepositoriesConfig{})
-		require.NoError(t, err)
-	}
-	open()
+	git(t, r.work, "push", "-q", r.repo(), "main:x")
 	for _, name := range left {
-		require.NoFileExists(t, filepath.Join(dir, name))
+		require.NoFileExists(t, filepath.Join(r.dir(), name))
 	}
-	require.NoError(t, r.Close())
+	for _, name := range left {
+		require.NoError(t, os.WriteFile(filepath.Join(r.dir(), name), nil, 0o600))
+	}
+	r.says(map[string]string{"refs/heads/y": r.tip})
+	git(t, r.work, "push", "-q", r.repo(), ":x")
 }
 
 // A push that waited for a slot detects that the repository was removed.

@@ -27,7 +27,6 @@ import (
 const (
 	uploadPack, receivePack  = "git-upload-pack", "git-receive-pack"
 	area, incoming, departed = "staged", "incoming", "departed"
-	lockMark                 = "lock-"
 	noteName                 = "upload.json"
 
 	leastStaged = 64 << 10 // minimum charge per event, in bytes
@@ -65,11 +64,6 @@ func packet(lines ...string) (out string) {
 func hashed(ref graspsync.RepoRef) string {
 	sum := sha256.Sum256([]byte(ref.Identifier))
 	return filepath.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
-}
-
-// mark returns the file that exists while a repository is locked.
-func mark(ref graspsync.RepoRef) string {
-	return filepath.Join(incoming, lockMark+strings.ReplaceAll(hashed(ref), "/", "-"))
 }
 
 var git, try = gittest.Run, gittest.Try
@@ -142,8 +136,6 @@ func (a *authority) Pushing(ref graspsync.RepoRef, names []nip34.RefName) {
 func (a *authority) AdmitPullRefs(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
 	return nil, a.begin("admit")
 }
-
-func (*authority) PullBytes(graspsync.PubKey) int64 { return 0 }
 
 func (*authority) Staged(graspsync.RepoRef, []graspsync.EventID) {}
 

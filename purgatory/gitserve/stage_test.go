@@ -62,17 +62,14 @@ func (r *rig) downloads(t *testing.T, id string) bool {
 	return err == nil
 }
 
-// lies returns the staged and temporary folders. Marks of locks are ignored, because they stay for
-// a while.
+// lies returns the staged and temporary folders.
 func lies(t testing.TB, dir string) (out []string) {
 	t.Helper()
 	for _, d := range []string{area, incoming} {
 		entries, err := os.ReadDir(filepath.Join(dir, d))
 		require.NoError(t, err)
 		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), lockMark) {
-				out = append(out, d+"/"+e.Name())
-			}
+			out = append(out, d+"/"+e.Name())
 		}
 	}
 	return out

@@ -340,17 +340,17 @@ func (c *MockRepositoriesOwnedCall) DoAndReturn(f func(context.Context, graspsyn
 }
 
 // Reserve mocks base method.
-func (m *MockRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(graspsync.PubKey) int64) error {
+func (m *MockRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64) error {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Reserve", ctx, ref, pulls, bytes, pullBytes)
+	ret := m.ctrl.Call(m, "Reserve", ctx, ref, pulls, bytes)
 	ret0, _ := ret[0].(error)
 	return ret0
 }
 
 // Reserve indicates an expected call of Reserve.
-func (mr *MockRepositoriesMockRecorder) Reserve(ctx, ref, pulls, bytes, pullBytes any) *MockRepositoriesReserveCall {
+func (mr *MockRepositoriesMockRecorder) Reserve(ctx, ref, pulls, bytes any) *MockRepositoriesReserveCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Reserve", reflect.TypeOf((*MockRepositories)(nil).Reserve), ctx, ref, pulls, bytes, pullBytes)
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Reserve", reflect.TypeOf((*MockRepositories)(nil).Reserve), ctx, ref, pulls, bytes)
 	return &MockRepositoriesReserveCall{Call: call}
 }
 
@@ -366,13 +366,13 @@ func (c *MockRepositoriesReserveCall) Return(arg0 error) *MockRepositoriesReserv
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesReserveCall) Do(f func(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) error) *MockRepositoriesReserveCall {
+func (c *MockRepositoriesReserveCall) Do(f func(context.Context, graspsync.RepoRef, bool, int64) error) *MockRepositoriesReserveCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesReserveCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) error) *MockRepositoriesReserveCall {
+func (c *MockRepositoriesReserveCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, bool, int64) error) *MockRepositoriesReserveCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

@@ -56,7 +56,7 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 // If pull requests could use the whole quota of an owner, none was evicted for another, and the
 // first ones blocked all others.
 func TestPullRequestsOfARepositoryLeaveRoom(t *testing.T) {
-	for most, want := range map[int64]int64{0: 0, 2: 1, 1 << 30: 256 << 20, 1 << 40: 1 << 30} {
+	for most, want := range map[int64]int64{0: 0, 2: 1, 1 << 30: 128 << 20, 1 << 40: 1 << 30} {
 		cfg := Config{Repositories: gitserve.RepositoriesConfig{MaxOwnerBytes: most}}
 		require.NoError(t, cfg.setDefaults())
 		require.Equal(t, want, cfg.Purgatory.Limits.MaxPullBytes)

@@ -85,7 +85,7 @@ const (
 // that the first pull requests of an owner can be evicted.
 const (
 	manyBytes = 1 << 30
-	pullShare = 4
+	pullShare = 8
 )
 
 func (c *Config) setDefaults() error {
@@ -111,7 +111,7 @@ func (c *Config) setDefaults() error {
 		c.Purgatory.Limits.MaxPullBytes = min(manyBytes, max(1, most/pullShare))
 	}
 	if c.Purgatory.Limits.MaxOwnerPullBytes == 0 {
-		c.Purgatory.Limits.MaxOwnerPullBytes = c.Repositories.MaxOwnerBytes
+		c.Purgatory.Limits.MaxOwnerPullBytes = c.Repositories.MaxOwnerBytes / 2
 	}
 	if most := 2 * c.Purgatory.Limits.MaxFetchJobs; c.Fetch.MaxFetches == 0 {
 		c.Fetch.MaxFetches = most // with fewer, slow servers would delay the others
