@@ -65,4 +65,4 @@ func (a *audit) window(now time.Time) (since, until nostr.Timestamp) {
 
 func (a *audit) done(*relayState, *batch, bool) {}
 
-func (a *audit) failed(*relayState, *batch, Done, time.Time) {}
+func (a *audit) failed(*relayState, *batch, Done) {}

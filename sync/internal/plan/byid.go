@@ -33,9 +33,8 @@ type byIDState struct {
 }
 
 type idQueue struct {
-	queue   []wantedID
-	known   map[graspsync.EventID]struct{} // queued or in flight
-	retryAt time.Time
+	queue []wantedID
+	known map[graspsync.EventID]struct{} // queued or in flight
 }
 
 type wantedID struct {
@@ -146,16 +145,15 @@ func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) 
 	}
 }
 
-func (by *byID) due(r *relayState, now time.Time) bool {
-	q := r.byID.ids
-	return q != nil && len(q.queue) > 0 && !now.Before(q.retryAt)
+func (by *byID) due(r *relayState, _ time.Time) bool {
+	isOurs := func(b *batch) bool { return b.of == by }
+	return r.byID.ids != nil && len(r.byID.ids.queue) > 0 && !slices.ContainsFunc(r.pending.parked, isOurs)
 }
 
 func (by *byID) start(r *relayState, now time.Time) {
 	n := r.byID.ids
 	b := &batch{of: by, kind: NamedIDs, named: slices.Clone(n.queue[:min(by.cfg.NamedIDs, len(n.queue))])}
 	n.queue = slices.Delete(n.queue, 0, len(b.named))
-	n.retryAt = time.Time{}
 	ids := make([]graspsync.EventID, len(b.named))
 	for i, id := range b.named {
 		ids[i] = id.id
@@ -183,7 +181,7 @@ func (by *byID) done(r *relayState, b *batch, _ bool) {
 }
 
 // failed queues the ids again, at most maxNamedTries times if the relay is the cause.
-func (by *byID) failed(r *relayState, b *batch, in Done, until time.Time) {
+func (by *byID) failed(r *relayState, b *batch, in Done) {
 	dropped := 0
 	for _, id := range b.named {
 		if !in.Unsaved {
@@ -196,15 +194,8 @@ func (by *byID) failed(r *relayState, b *batch, in Done, until time.Time) {
 		}
 		r.byID.ids.queue = append(r.byID.ids.queue, id)
 	}
-	r.byID.ids.retryAt = until
 	r.byID.endIfEmpty()
 	by.countDropped(dropped)
-}
-
-func (s *byIDState) wakes(consider func(time.Time)) {
-	if s.ids != nil {
-		consider(s.ids.retryAt)
-	}
 }
 
 func (s *byIDState) count() int {

@@ -15,12 +15,9 @@ type catchUp struct {
 }
 
 type catchUpState struct {
-	since     nostr.Timestamp // later events may be missed; 0: none
-	missed    bool            // the running catch-up does not cover all missed events
+	missed    nostr.Timestamp // later events may be missed, and no part fetches them yet; 0: none
 	missedAll bool            // missed concerns all items, not only the items opened next
 	queue     []itemGroup
-	parked    []itemGroup
-	running   int
 }
 
 // maxCatchUps is the average number of parts per item above which all parts are merged into one.
@@ -34,44 +31,59 @@ func (cu *catchUp) missedSince(r *relayState, t time.Time) {
 }
 
 func (cu *catchUp) missedSome(r *relayState, t time.Time) {
-	cu.lookSince(r, t)
-	r.catchUp.missed = true
+	r.catchUp.missed = earlier(r.catchUp.missed, cu.since(t))
 }
 
-// lookSince extends the catch-up to shortly before t, and returns that time.
-func (cu *catchUp) lookSince(r *relayState, t time.Time) (since nostr.Timestamp) {
-	since = nostr.Timestamp(t.Add(-cu.cfg.Overlap).Unix())
-	if r.catchUp.since == 0 || since < r.catchUp.since {
-		r.catchUp.since = since
+func (cu *catchUp) since(t time.Time) nostr.Timestamp {
+	return nostr.Timestamp(t.Add(-cu.cfg.Overlap).Unix())
+}
+
+// earlier returns the earlier time that is not 0.
+func earlier(a, b nostr.Timestamp) nostr.Timestamp {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// unfetched returns the time since which events may be missing, or 0.
+func (cu *catchUp) unfetched(r *relayState) (since nostr.Timestamp) {
+	since = r.catchUp.missed
+	for _, g := range r.catchUp.queue {
+		since = earlier(since, g.since)
+	}
+	for _, b := range r.pending.all() {
+		if b.of == cu {
+			since = earlier(since, b.since)
+		}
 	}
 	return since
 }
 
 func (cu *catchUp) skipped(r *relayState, since time.Time) {
-	if r.catchUp.missed { // one catch-up follows when the missing items are followed
+	if r.catchUp.missed != 0 { // one catch-up follows when the missing items are followed
 		cu.missedSince(r, since)
 	} else {
-		cu.queueItems(r, r.history.partlyFetched(), cu.lookSince(r, since))
+		cu.queueItems(r, r.history.partlyFetched(), cu.since(since))
 	}
 }
 
 // queueAll queues a catch-up of all partly fetched items.
 func (cu *catchUp) queueAll(r *relayState) {
-	items := r.history.partlyFetched()
-	r.catchUp.missed, r.catchUp.missedAll = false, false
-	r.catchUp.queue, r.catchUp.parked = nil, nil
-	cu.queueItems(r, items, r.catchUp.since)
-	if len(items) == 0 && r.catchUp.running == 0 {
-		r.catchUp.since = 0
-	}
+	since := cu.unfetched(r)
+	r.catchUp = catchUpState{}
+	r.pending.parked = slices.DeleteFunc(r.pending.parked, func(b *batch) bool { return b.of == cu })
+	cu.queueItems(r, r.history.partlyFetched(), since)
 }
 
 // queueItems queues a catch-up of partly fetched items, unless a waiting part covers them. Running
 // parts keep their progress, because otherwise they might never reach old events.
 func (cu *catchUp) queueItems(r *relayState, items []Item, since nostr.Timestamp) {
 	covered, waiting := make(map[Item]struct{}), 0
-	for _, g := range r.catchUp.parked {
-		waiting += len(g.items)
+	for _, b := range r.pending.parked {
+		if b.of == cu {
+			waiting += len(b.items)
+		}
 	}
 	for _, g := range r.catchUp.queue {
 		waiting += len(g.items)
@@ -82,6 +94,7 @@ func (cu *catchUp) queueItems(r *relayState, items []Item, since nostr.Timestamp
 		}
 	}
 	if waiting > maxCatchUps*len(r.history.items) {
+		r.catchUp.missed = earlier(r.catchUp.missed, since)
 		cu.queueAll(r)
 		return
 	}
@@ -92,20 +105,6 @@ func (cu *catchUp) queueItems(r *relayState, items []Item, since nostr.Timestamp
 	for _, g := range cu.repos.groups(items, nil) {
 		g.since = since
 		r.catchUp.queue = append(r.catchUp.queue, g)
-	}
-	cu.endIfCaughtUp(r)
-}
-
-func (cu *catchUp) queuePolled(r *relayState, items []Item, polled *pollGroup) {
-	if polled.tier == mainTier { // the mark does not depend on layer 4
-		cu.lookSince(r, polled.since)
-	}
-	cu.queueItems(r, items, nostr.Timestamp(polled.since.Add(-cu.cfg.Overlap).Unix()))
-}
-
-func (cu *catchUp) endIfCaughtUp(r *relayState) {
-	if !r.catchUp.catching() && !r.catchUp.missed {
-		r.catchUp.since = 0
 	}
 }
 
@@ -128,48 +127,29 @@ func (cu *catchUp) start(r *relayState, now time.Time) {
 	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 })
 	qs, roles := cu.pending.queries(r, cu.repos.itemFilters(items), g.since, g.resume)
 	if len(qs) == 0 {
-		cu.endIfCaughtUp(r)
 		return
 	}
-	r.catchUp.running++
 	b := &batch{of: cu, kind: Recent, items: items, thread: thread, roles: roles, resume: g.resume, since: g.since}
 	cu.pending.start(r, b, qs, now)
 }
 
-func (cu *catchUp) done(r *relayState, _ *batch, _ bool) {
-	r.catchUp.running--
-	cu.endIfCaughtUp(r)
-}
+func (cu *catchUp) done(*relayState, *batch, bool) {}
 
-func (cu *catchUp) failed(r *relayState, b *batch, in Done, until time.Time) {
-	r.catchUp.running--
-	r.catchUp.parked = append(r.catchUp.parked, itemGroup{
-		items: b.items, resume: merge(b.resume, b.roles, in.Cursors, false), since: b.since, until: until,
+func (cu *catchUp) failed(r *relayState, b *batch, in Done) {
+	r.catchUp.queue = append(r.catchUp.queue, itemGroup{
+		items: b.items, resume: merge(b.resume, b.roles, in.Cursors, false), since: b.since,
 	})
 }
 
-func (c *catchUpState) catching() bool { return c.running > 0 || len(c.queue)+len(c.parked) > 0 }
-
-func (c *catchUpState) unpark(now time.Time) { c.queue = append(c.queue, ended(&c.parked, now)...) }
-
-func (c *catchUpState) unparkAll() {
-	for i := range c.parked {
-		c.parked[i].until = time.Time{}
+// jumped: the parts of a catch-up start at a wrong time after the clock was set back.
+func (cu *catchUp) jumped(r *relayState, back time.Duration) {
+	since, restarts := cu.unfetched(r), r.catchUp.missed == 0 && r.dial.connected
+	if since == 0 || back == 0 {
+		return
 	}
-	c.unpark(time.Time{})
-}
-
-func (c *catchUpState) wakes(consider func(time.Time)) {
-	for _, k := range c.parked {
-		consider(k.until)
+	r.catchUp.missed, r.catchUp.missedAll = since-nostr.Timestamp(back/time.Second), true
+	if restarts {
+		cu.queueAll(r)
+		cu.markDirty(r)
 	}
-}
-
-func (c *catchUpState) jumped(back time.Duration) bool {
-	if c.since == 0 || back == 0 {
-		return false
-	}
-	c.since -= nostr.Timestamp(back / time.Second)
-	c.missedAll = true
-	return true
 }

@@ -27,9 +27,10 @@ type Kept struct {
 // checkpoints contains, per relay, the time up to which its events are durable.
 type checkpoints struct {
 	*core
-	repos  *repoSyncIndex
-	relays *relaySyncIndex
-	dialer *dialer
+	repos   *repoSyncIndex
+	relays  *relaySyncIndex
+	dialer  *dialer
+	catchUp *catchUp
 
 	restored   map[graspsync.RelayURL]*Kept // of relays that are not in the plan yet
 	restoredAt time.Time
@@ -37,8 +38,8 @@ type checkpoints struct {
 	settledAt  time.Time
 }
 
-func newCheckpoints(c *core, w *repoSyncIndex, k *relaySyncIndex, d *dialer) *checkpoints {
-	return &checkpoints{core: c, repos: w, relays: k, dialer: d, changed: make(map[graspsync.RelayURL]struct{})}
+func newCheckpoints(c *core, w *repoSyncIndex, k *relaySyncIndex, d *dialer, cu *catchUp) *checkpoints {
+	return &checkpoints{core: c, repos: w, relays: k, dialer: d, catchUp: cu, changed: make(map[graspsync.RelayURL]struct{})}
 }
 
 type checkpointState struct {
@@ -115,10 +116,10 @@ func (cp *checkpoints) completeUntil(r *relayState, at time.Time) time.Time {
 			at = t
 		}
 	}
-	if r.catchUp.since != 0 {
-		earlier(r.catchUp.since.Time().UTC().Add(cp.cfg.Overlap))
+	if since := cp.catchUp.unfetched(r); since != 0 {
+		earlier(since.Time().UTC().Add(cp.cfg.Overlap))
 	}
-	earlier(r.live.poll.oldest())
+	earlier(r.live.poll.oldest(mainTier))
 	return at
 }
 

@@ -17,9 +17,7 @@ type deletions struct {
 }
 
 type deletionsState struct {
-	at      int
-	asked   int
-	retryAt time.Time
+	at, asked int
 }
 
 func newDeletions(c *core, bs *pendingSyncIndex) *deletions {
@@ -54,8 +52,8 @@ func (dl *deletions) passStarted(r *relayState) {
 	}
 }
 
-func (dl *deletions) due(r *relayState, now time.Time) bool {
-	return !r.busy() && dl.left(r) > 0 && !now.Before(r.deletions.retryAt)
+func (dl *deletions) due(r *relayState, _ time.Time) bool {
+	return !r.busy() && dl.left(r) > 0
 }
 
 func (dl *deletions) left(r *relayState) int {
@@ -74,7 +72,6 @@ func (dl *deletions) start(r *relayState, now time.Time) {
 		r.deletions.at++
 	}
 	r.deletions.asked += n
-	r.deletions.retryAt = time.Time{}
 	var qs []Query
 	if qs, b.roles = dl.pending.queries(r, filters.Deletions(authors), 0, nil); len(qs) > 0 {
 		dl.pending.start(r, b, qs, now)
@@ -83,7 +80,7 @@ func (dl *deletions) start(r *relayState, now time.Time) {
 
 func (dl *deletions) done(*relayState, *batch, bool) {}
 
-func (dl *deletions) failed(r *relayState, b *batch, _ Done, until time.Time) {
+func (dl *deletions) failed(r *relayState, b *batch, _ Done) {
 	r.deletions.asked = max(0, r.deletions.asked-b.authors)
-	r.deletions.at, r.deletions.retryAt = b.authorsAt, until
+	r.deletions.at = b.authorsAt
 }

@@ -31,12 +31,11 @@ type historyState struct {
 	ofKind   [itemKinds]int
 	ofStatus [statuses]int           // of layers 1 to 3
 	resume   map[Item]*batchProgress // progress of todo items
-	parked   []itemGroup             // items of failed batches
 	changed  bool                    // since the last checkpoint, in layers 1 to 3
 }
 
 type historyTier struct {
-	todo  map[Item]struct{} // items that are todo and not parked
+	todo  map[Item]struct{}
 	queue []itemGroup
 }
 
@@ -89,7 +88,7 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 
 func (h *historicSync) done(r *relayState, b *batch, gaps bool) { h.confirm(r, b.items, gaps) }
 
-func (h *historicSync) failed(r *relayState, b *batch, in Done, until time.Time) {
+func (h *historicSync) failed(r *relayState, b *batch, in Done) {
 	byOld := make(map[*batchProgress]*batchProgress)
 	for _, it := range b.items {
 		old := r.history.resume[it]
@@ -105,8 +104,6 @@ func (h *historicSync) failed(r *relayState, b *batch, in Done, until time.Time)
 		}
 		r.history.set(it, todo)
 	}
-	items := slices.DeleteFunc(b.items, func(it Item) bool { return r.history.items[it] != todo })
-	r.history.park(items, until)
 }
 
 func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
@@ -176,49 +173,11 @@ func (h *historyState) requeue() {
 	}
 }
 
-func (h *historyState) park(items []Item, until time.Time) {
-	for _, it := range items {
-		h.set(it, todo)
-		drop(&h.tiers[h.repos.tier(it)].todo, it)
-	}
-	h.parked = append(h.parked, itemGroup{until: until, items: items})
-}
-
-func (h *historyState) unpark(now time.Time) {
-	for _, k := range ended(&h.parked, now) {
-		for _, it := range k.items {
-			if h.items[it] == todo {
-				put(&h.tiers[h.repos.tier(it)].todo, it)
-			}
-		}
-	}
-}
-
-func ended(parked *[]itemGroup, now time.Time) (out []itemGroup) {
-	*parked = slices.DeleteFunc(*parked, func(g itemGroup) bool {
-		if now.Before(g.until) {
-			return false
-		}
-		out = append(out, g)
-		return true
-	})
-	return out
-}
-
-func (h *historyState) unparkAll() {
-	for i := range h.parked {
-		h.parked[i].until = time.Time{}
-	}
-	h.unpark(time.Time{})
-}
-
 func (h *historyState) forget() {
 	clear(h.resume)
-	h.parked = nil
 	h.requeue()
 	for it := range h.items {
 		h.set(it, todo)
-		put(&h.tiers[h.repos.tier(it)].todo, it)
 	}
 }
 
@@ -250,10 +209,4 @@ func (h *historyState) partlyFetched() (items []Item) {
 		}
 	}
 	return items
-}
-
-func (h *historyState) wakes(consider func(time.Time)) {
-	for _, k := range h.parked {
-		consider(k.until)
-	}
 }

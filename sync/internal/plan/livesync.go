@@ -88,7 +88,7 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 		return
 	}
 	if len(l.missing)+len(l.lost) == 0 {
-		if r.catchUp.missed || !l.waitUntil.IsZero() {
+		if r.catchUp.missed != 0 || !l.waitUntil.IsZero() {
 			lv.opened(r, nil) // the missing items are no longer wanted
 		}
 		return
@@ -231,8 +231,7 @@ func (lv *liveSync) apply(r *relayState, c subscriptionChange) (closed []nostr.F
 // a catch-up fetches the events in between.
 func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, items []Item, now time.Time) {
 	if closed, overlaps := lv.apply(r, c); !overlaps {
-		since := lv.catchUp.lookSince(r, now)
-		lv.catchUp.queueItems(r, lv.repos.itemsOf(closed), since)
+		lv.catchUp.queueItems(r, lv.repos.itemsOf(closed), lv.catchUp.since(now))
 	}
 	r.live.tooLarge += c.tooLarge
 	lv.opened(r, items)
@@ -247,9 +246,10 @@ func (lv *liveSync) opened(r *relayState, items []Item) {
 	switch {
 	case r.catchUp.missedAll:
 		lv.catchUp.queueAll(r)
-	case r.catchUp.missed:
-		r.catchUp.missed = false
-		lv.catchUp.queueItems(r, slices.Clone(items), r.catchUp.since)
+	case r.catchUp.missed != 0:
+		since := r.catchUp.missed
+		r.catchUp.missed = 0
+		lv.catchUp.queueItems(r, slices.Clone(items), since)
 	}
 }
 
@@ -341,7 +341,7 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	if _, overlaps := lv.apply(r, c); !overlaps {
 		lv.catchUp.missedSince(r, now)
 	}
-	if r.catchUp.missed {
+	if r.catchUp.missed != 0 {
 		lv.catchUp.queueAll(r)
 	}
 }
@@ -458,8 +458,7 @@ func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	parts := byRole(s.filters)
 	c := subscriptionChange{reqs: measured(parts)}
 	if len(parts) > 1 && c.fits(r, r.liveRoom()) {
-		since := lv.catchUp.lookSince(r, now)
-		lv.catchUp.queueItems(r, lv.repos.itemsOf(s.filters), since)
+		lv.catchUp.queueItems(r, lv.repos.itemsOf(s.filters), lv.catchUp.since(now))
 		lv.addFilters(r, c, nil, now)
 		return
 	}

@@ -51,7 +51,7 @@ func (p *Plan) resyncRepo(repo *repo) {
 		}
 		r.history.redo(repo.item, mark)
 		r.history.redo(Layer1, mark)
-		r.history.unparkAll()
+		r.pending.unparkAll(r)
 		p.markDirty(r)
 	}
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -74,9 +75,9 @@ type fetcher interface {
 	start(r *relayState, now time.Time)
 	// done: a batch is complete, possibly with gaps.
 	done(r *relayState, b *batch, gaps bool)
-	// failed: a batch has failed, or the connection was lost (until is zero). The rest is requested
-	// again, not before until.
-	failed(r *relayState, b *batch, in Done, until time.Time)
+	// failed: a batch has failed and its wait is over, or the connection was lost. The rest is
+	// requested again.
+	failed(r *relayState, b *batch, in Done)
 }
 
 type batch struct {
@@ -85,6 +86,8 @@ type batch struct {
 	items    []Item
 	roles    []filterRole
 	deadline time.Time
+	failure  Done
+	retryAt  time.Time // of a failed batch
 
 	// Deletions: number of authors, and the position in the rotation.
 	authors, authorsAt int
@@ -106,6 +109,7 @@ func (b *batch) background() bool {
 
 type pendingBatches struct {
 	open     map[BatchID]*batch
+	parked   []*batch // failed, until retryAt
 	failures int
 	unsaved  int
 	late     bool
@@ -153,7 +157,7 @@ func (bs *pendingSyncIndex) start(r *relayState, b *batch, qs []Query, now time.
 	}})
 }
 
-// failed schedules the repetition of a failed batch.
+// failed parks a failed batch.
 func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Time) {
 	failures := &r.pending.failures
 	if in.Unsaved = in.Unsaved || bs.unsaving; in.Unsaved {
@@ -162,11 +166,33 @@ func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Ti
 	if !in.Late { // a late batch is only too large for its time
 		*failures++
 	}
-	until := now.Add(bs.retryAfter(max(1, *failures)))
+	b.failure, b.retryAt = in, now.Add(bs.retryAfter(max(1, *failures)))
 	if in.Result == Refused {
-		until = now.Add(bs.longer(bs.cfg.RetryMax))
+		b.retryAt = now.Add(bs.longer(bs.cfg.RetryMax))
 	}
-	b.of.failed(r, b, in, until)
+	if b.kind != Audit {
+		r.pending.parked = append(r.pending.parked, b)
+	}
+}
+
+// unpark passes the parked batches whose wait is over to their fetchers.
+func (b *pendingBatches) unpark(r *relayState, now time.Time) {
+	parked := b.parked
+	b.parked = nil
+	for _, p := range parked {
+		if now.Before(p.retryAt) {
+			b.parked = append(b.parked, p)
+		} else {
+			p.of.failed(r, p, p.failure)
+		}
+	}
+}
+
+func (b *pendingBatches) unparkAll(r *relayState) {
+	for _, p := range b.parked {
+		p.retryAt = time.Time{}
+	}
+	b.unpark(r, time.Time{})
 }
 
 func (b *pendingBatches) runs(is func(*batch) bool) bool {
@@ -178,20 +204,23 @@ func (b *pendingBatches) runs(is func(*batch) bool) bool {
 	return false
 }
 
-func (b *pendingBatches) without(it Item) {
-	for _, open := range b.open {
-		open.items = slices.DeleteFunc(open.items, func(o Item) bool { return o == it })
-	}
+// all returns the open and the parked batches.
+func (b *pendingBatches) all() []*batch {
+	return slices.AppendSeq(slices.Clone(b.parked), maps.Values(b.open))
 }
 
-func (b *pendingBatches) forget() {
-	clear(b.open)
-	b.gaps, b.failures = 0, 0
+func (b *pendingBatches) without(it Item) {
+	for _, pending := range b.all() {
+		pending.items = slices.DeleteFunc(pending.items, func(o Item) bool { return o == it })
+	}
 }
 
 func (b *pendingBatches) wakes(consider func(time.Time)) {
 	for _, open := range b.open {
 		consider(open.deadline)
+	}
+	for _, p := range b.parked {
+		consider(p.retryAt)
 	}
 }
 

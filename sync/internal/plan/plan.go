@@ -43,10 +43,10 @@ type Plan struct {
 	owners      *ownerShares
 	relays      *relaySyncIndex
 	dialer      *dialer
-	checkpoints *checkpoints
 	pending     *pendingSyncIndex
-	history     *historicSync
 	catchUp     *catchUp
+	checkpoints *checkpoints
+	history     *historicSync
 	byID        *byID
 	polling     *polling
 	audit       *audit
@@ -67,9 +67,9 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 		pending: &pendingSyncIndex{core: c},
 	}
 	p.dialer = newDialer(c)
-	p.checkpoints = newCheckpoints(c, p.repos, p.relays, p.dialer)
-	p.history = &historicSync{c, p.repos, p.pending}
 	p.catchUp = &catchUp{c, p.repos, p.pending}
+	p.checkpoints = newCheckpoints(c, p.repos, p.relays, p.dialer, p.catchUp)
+	p.history = &historicSync{c, p.repos, p.pending}
 	p.byID = &byID{core: c, repos: p.repos, pending: p.pending, dialer: p.dialer}
 	p.polling = &polling{c, p.repos, p.pending, p.catchUp}
 	p.audit = &audit{c, p.repos, p.pending}
@@ -184,7 +184,7 @@ func (p *Plan) advance(r *relayState, now time.Time) {
 		return
 	}
 	p.expire(r, now)
-	r.unpark(now)
+	r.pending.unpark(r, now)
 	if !r.pass.dueAt.IsZero() && !now.Before(r.pass.dueAt) {
 		p.startDaily(r, now)
 	}
@@ -254,14 +254,16 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 }
 
 func (p *Plan) startFull(r *relayState, now time.Time) {
-	r.forget()
+	r.pending.gaps, r.pending.failures = 0, 0
+	r.catchUp = catchUpState{}
+	r.history.forget()
 	p.passStarted(r, now)
 }
 
 func (p *Plan) startDaily(r *relayState, now time.Time) {
 	p.emit(Reset{Relay: r.url, Daily: true})
 	r.pending.gaps, r.pending.failures = 0, 0
-	r.unparkAll()
+	r.pending.unparkAll(r)
 	r.history.again()
 	p.passStarted(r, now)
 }
@@ -305,12 +307,13 @@ func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt tim
 	r.dial.aliveAt = aliveAt
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.pending.open))) {
 		b := r.pending.open[id]
-		b.of.failed(r, b, Done{Result: Failed, Unsaved: true, Cursors: got[id]}, time.Time{})
+		b.failure = Done{Result: Failed, Unsaved: true, Cursors: got[id]}
+		r.pending.parked = append(r.pending.parked, b)
 	}
 	clear(r.pending.open)
-	r.unparkAll()
+	r.pending.unparkAll(r)
 	r.history.requeue()
-	r.catchUp.queue, r.catchUp.running = nil, 0
+	r.catchUp = catchUpState{missed: p.catchUp.unfetched(r)}
 	r.live.reset()
 }
 
@@ -389,10 +392,7 @@ func (p *Plan) onClockJumped(by time.Duration) {
 		r.dial.jumped(back)
 		r.live.jumped(back)
 		r.pending.jumped(back)
-		if r.catchUp.jumped(back) && r.dial.connected && !r.catchUp.missed { // the running catch-up starts at a wrong time
-			p.catchUp.queueAll(r)
-			p.markDirty(r)
-		}
+		p.catchUp.jumped(r, back)
 	}
 }
 

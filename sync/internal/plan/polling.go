@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -47,47 +45,32 @@ func (l *pollState) next(t tier) (next *pollGroup, n int) {
 	return next, n
 }
 
-// oldest returns the earliest time in layers 1 to 3, or zero.
-func (l *pollState) oldest() (oldest time.Time) {
+// oldest returns the earliest time in a tier, or zero.
+func (l *pollState) oldest(t tier) (oldest time.Time) {
 	for _, g := range l.groups {
-		if g.tier == mainTier && (oldest.IsZero() || g.since.Before(oldest)) {
+		if g.tier == t && (oldest.IsZero() || g.since.Before(oldest)) {
 			oldest = g.since
 		}
 	}
 	return oldest
 }
 
-// begin sets the polled items. A catch-up fetches the events of the others since their last poll.
+// begin sets the polled items. A catch-up fetches their events since the last poll.
 func (pl *polling) begin(r *relayState, items []Item, now time.Time) {
-	old := r.live.poll.groups
-	r.live.poll.groups = nil
-	polled, since := make(map[Item]struct{}, len(items)), make(map[Item]time.Time)
-	for _, it := range items {
-		polled[it] = struct{}{}
-	}
-	for _, g := range old {
-		var followed []Item
-		for _, it := range g.items {
-			if has(polled, it) {
-				since[it] = g.since
-			} else if r.history.items[it] != 0 {
-				followed = append(followed, it)
+	l := &r.live.poll
+	for t := range tiers {
+		var polled []Item
+		for _, g := range l.groups {
+			if g.tier == t {
+				polled = append(polled, g.items...)
 			}
 		}
-		if len(followed) > 0 {
-			pl.catchUp.queuePolled(r, followed, g)
+		if len(polled) > 0 {
+			pl.catchUp.queueItems(r, polled, pl.catchUp.since(l.oldest(t)))
 		}
 	}
-	for _, g := range pl.repos.groups(items, nil) {
-		at := now
-		for _, it := range g.items {
-			if t, ok := since[it]; ok && t.Before(at) {
-				at = t
-			}
-		}
-		r.live.poll.groups = append(r.live.poll.groups, &pollGroup{items: g.items, tier: pl.repos.tier(g.items[0]), since: at})
-	}
-	pl.schedule(r, now)
+	l.groups = nil
+	pl.add(r, items, now)
 }
 
 // add polls further items.
@@ -142,8 +125,7 @@ func (pl *polling) start(r *relayState, now time.Time) {
 	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
 		return r.history.items[it] == todo && r.history.resume[it] == nil
 	})
-	since := nostr.Timestamp(g.since.Add(-pl.cfg.Overlap).Unix())
-	qs, roles := pl.pending.queries(r, pl.repos.itemFilters(items), since, nil)
+	qs, roles := pl.pending.queries(r, pl.repos.itemFilters(items), pl.catchUp.since(g.since), nil)
 	if len(qs) == 0 {
 		g.since = now
 		return
@@ -156,9 +138,4 @@ func (pl *polling) done(_ *relayState, b *batch, _ bool) {
 	b.poll.running, b.poll.since = false, b.begun
 }
 
-func (pl *polling) failed(r *relayState, b *batch, _ Done, until time.Time) {
-	b.poll.running = false
-	if at := &r.live.poll.at[b.poll.tier]; until.After(*at) {
-		*at = until
-	}
-}
+func (pl *polling) failed(_ *relayState, b *batch, _ Done) { b.poll.running = false }

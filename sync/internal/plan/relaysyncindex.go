@@ -62,7 +62,7 @@ func (r *relayState) phase() Phase {
 		return Connecting
 	case !r.dial.connected:
 		return Disconnected
-	case len(r.history.parked)+len(r.catchUp.parked) > 0 || r.pending.gaps > 0 || !r.deletions.retryAt.IsZero() || r.catchUp.missed && r.live.waitUntil.IsZero():
+	case len(r.pending.parked) > 0 || r.pending.gaps > 0 || r.catchUp.missed != 0 && r.live.waitUntil.IsZero():
 		return LiveWithGaps
 	case r.busy() || len(r.catchUp.queue) > 0 || r.byID.ids != nil:
 		return Syncing
@@ -97,29 +97,9 @@ func (r *relayState) remove(it Item) {
 	}
 }
 
-func (r *relayState) unpark(now time.Time) {
-	r.catchUp.unpark(now)
-	r.history.unpark(now)
-}
-
-func (r *relayState) unparkAll() {
-	r.catchUp.unparkAll()
-	r.history.unparkAll()
-}
-
-func (r *relayState) forget() {
-	r.pending.forget()
-	r.catchUp = catchUpState{}
-	r.history.forget()
-}
-
 func (r *relayState) retryNow() {
 	r.pending.unsaved, r.pending.late = 0, false
-	r.unparkAll()
-	r.deletions.retryAt = time.Time{}
-	if r.byID.ids != nil {
-		r.byID.ids.retryAt = time.Time{}
-	}
+	r.pending.unparkAll(r)
 	r.live.poll.at = [tiers]time.Time{}
 }
 
@@ -132,10 +112,6 @@ func (r *relayState) nextWake(now time.Time) (next time.Time) {
 	consider(r.coolUntil)
 	consider(r.pass.dueAt)
 	r.pending.wakes(consider)
-	r.history.wakes(consider)
-	r.catchUp.wakes(consider)
-	consider(r.deletions.retryAt)
-	r.byID.wakes(consider)
 	r.live.wakes(consider)
 	return next
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -252,7 +251,6 @@ type itemGroup struct {
 	resume *batchProgress
 	items  []Item
 	since  nostr.Timestamp // of a catch-up
-	until  time.Time       // it waits after a failure
 }
 
 // groups splits items into chunks of one kind and progress, at most MaxValues items each, in the

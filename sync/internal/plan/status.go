@@ -77,7 +77,7 @@ func (p *Plan) status(r *relayState) RelayStatus {
 		LiveMethod:  r.live.method(),
 		Examples:    slices.Clone(r.listed.examples),
 		Gaps:        r.pending.gaps,
-		Parked:      len(r.history.parked) + len(r.catchUp.parked),
+		Parked:      len(r.pending.parked),
 		RetryAt:     r.dial.retryAt,
 		CoolUntil:   r.coolUntil,
 		DailyAt:     r.pass.dueAt,

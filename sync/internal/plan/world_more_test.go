@@ -370,7 +370,7 @@ func (w *world) checkBackground() {
 		if r.byID.ids != nil {
 			w.must(len(r.byID.ids.known) <= w.plan.cfg.MaxNamed, "too many named")
 			n := len(r.byID.ids.queue)
-			for _, b := range r.pending.open {
+			for _, b := range r.pending.all() {
 				n += len(b.named)
 			}
 			w.must(n == len(r.byID.ids.known) && n > 0, "named twice, or never asked for")

@@ -37,7 +37,7 @@ func (w *world) check() {
 		if c == nil || !c.connected {
 			require.Empty(t, r.pending.open)
 			require.Zero(t, r.history.ofStatus[inFlight], "in flight on no connection")
-			require.Zero(t, r.catchUp.running)
+			require.Empty(t, r.pending.parked)
 			require.True(t, r.dial.connecting || r.turn.waits() || r.timer.index > 0, "T1: never tried again")
 		} else {
 			w.checkConnected(r, c, wanted)
@@ -62,18 +62,12 @@ func (w *world) check() {
 	require.Empty(t, p.dirty)
 }
 
-// checkFacts checks that each item is exactly one of todo, in flight, parked and confirmed.
+// checkFacts checks that each item is exactly one of todo, in flight and confirmed.
 func (w *world) checkFacts(r *relayState) {
 	t := w.t
 	var count [statuses]int
-	parked := make(map[Item]bool)
-	for _, k := range r.history.parked {
-		for _, it := range k.items {
-			parked[it] = true
-		}
-	}
 	flying := make(map[Item]int)
-	for _, b := range r.pending.open {
+	for _, b := range r.pending.all() {
 		for _, it := range b.items {
 			if b.kind == History || b.kind == DailyHistory {
 				flying[it]++
@@ -87,7 +81,7 @@ func (w *world) checkFacts(r *relayState) {
 		}
 		isTodo := has(r.history.tiers[tier].todo, it)
 		if st == todo {
-			w.must(isTodo || parked[it], "neither asked for nor parked")
+			w.must(isTodo, "not asked for")
 		} else {
 			w.must(!isTodo, "asked for a second time")
 		}
@@ -99,7 +93,7 @@ func (w *world) checkFacts(r *relayState) {
 	}
 	require.Empty(t, flying, "batches have items that are not in flight")
 	require.Equal(t, count[todo:], r.history.ofStatus[todo:])
-	require.LessOrEqual(t, len(r.history.tiers[mainTier].todo), count[todo])
+	require.Len(t, r.history.tiers[mainTier].todo, count[todo])
 	for it := range r.history.resume {
 		require.NotZero(t, r.history.items[it])
 	}
@@ -236,7 +230,7 @@ func (w *world) finish() {
 		}
 		r := w.plan.relays.byURL[u]
 		require.Equal(w.t, len(r.history.items)-r.history.ofKind[itemDescendant], r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
-		require.Zero(w.t, r.catchUp.since)
+		require.Zero(w.t, w.plan.catchUp.unfetched(r))
 		require.Nil(w.t, r.byID.ids, "named but not asked for")
 		if len(w.plan.deletions.authors) <= w.plan.cfg.AuthorsPerPass {
 			for _, a := range w.plan.deletions.authors {
