@@ -116,10 +116,9 @@ type RepositoriesConfig struct {
 	// StageHold is the time for which the data of an unknown event is staged, also over restarts.
 	// Defaults to 20 min.
 	StageHold time.Duration
-	// MaxStaged is the maximum size of all staged data, in bytes, at least 64 KiB per event. An owner
-	// and a network may use a quarter, one client a 16th. Beyond the total or the part of an owner,
-	// the oldest push of the client with most data is removed. A push beyond the part of its client
-	// is refused. Defaults to 4 GiB.
+	// MaxStaged is the maximum size of all staged data, in bytes, at least 64 KiB per event. A
+	// network may use a quarter, one client a 16th, and a push beyond this is refused. Beyond the
+	// total, the oldest push of the client with most data is removed. Defaults to 4 GiB.
 	MaxStaged int64
 	// MaxOwnerBytes and MaxBytes are the maximum sizes of the repositories of one owner, and of all,
 	// in bytes. Pushes that need more are refused, and events whose fetched data needs more wait.
@@ -131,7 +130,7 @@ type RepositoriesConfig struct {
 }
 
 // folderNumbers are limits of staged data in bytes that only tests change.
-type folderNumbers struct{ MaxStagedPerOwner, MaxStagedPerClient int64 }
+type folderNumbers struct{ MaxStagedPerClient int64 }
 
 // NewMemory returns a memory budget for git children, for Memory of RepositoriesConfig and
 // gitfetch.Config.
@@ -150,7 +149,6 @@ func (c RepositoriesConfig) withDefaults() RepositoriesConfig {
 	def(&c.MaxMemory, gitrun.DefaultMemory)
 	def(&c.StageHold, 20*time.Minute)
 	def(&c.MaxStaged, 4<<30)
-	def(&c.fixed.MaxStagedPerOwner, max(c.MaxStaged/4, 1))
 	def(&c.fixed.MaxStagedPerClient, max(c.MaxStaged/16, 1))
 	return c
 }

@@ -496,20 +496,30 @@ func (h *Handler) settled(ctx context.Context, p *push) {
 	_ = p.setQueued(true) // then ctx ends
 	ctx, cancel := context.WithTimeout(ctx, settledMost)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- h.auth.WaitServed(ctx, p.ref) }()
+	if err := h.auth.WaitServed(ctx, p.ref); err != nil {
+		h.log.seldom(slog.LevelWarn, p.ref, "push answered before its events were served", err)
+	}
+}
+
+// keepAlive sends progress packets until stop is called.
+func (p *push) keepAlive() (stop func()) {
+	ended := make(chan struct{})
 	tick := time.NewTicker(aliveEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case err := <-done:
-			if err != nil {
-				h.log.seldom(slog.LevelWarn, p.ref, "push answered before its events were served", err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-tick.C:
+				p.alive()
+			case <-ended:
+				return
 			}
-			return
-		case <-tick.C:
-			p.alive()
 		}
+	})
+	return func() {
+		tick.Stop()
+		close(ended)
+		wg.Wait()
 	}
 }
 

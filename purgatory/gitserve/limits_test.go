@@ -180,7 +180,7 @@ func TestPromiseP30_NoRoomForAPush(t *testing.T) {
 	refuse("while it comes", func(n int64) uint64 { return floor - uint64(n)/2 })
 	require.EqualValues(t, 2, asked.Load())
 	refuse("before git sees it", func(n int64) uint64 { return floor + 9<<20 })
-	require.EqualValues(t, 4, asked.Load())
+	require.EqualValues(t, 3, asked.Load())
 
 	// A client without reports gets the reason as a status.
 	r.git.SetDisk(func(string) (uint64, error) { return 0, nil })

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -59,9 +60,10 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 		}
 	}
 	offset := p.body.size
-	if err := h.receive(ctx, p); err != nil || p.req.over() {
+	if err := h.receive(ctx, p); err != nil {
 		return err
 	}
+	defer p.keepAlive()()
 	if err := judge(ctx, h.auth, p.ref, p.req, true); err != nil || p.req.over() {
 		return err
 	}
@@ -88,48 +90,24 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 	return nil
 }
 
-func (p *push) refuseStaged(err error) bool {
-	if !isRefusal(err, http.StatusInsufficientStorage) {
-		return false
-	}
-	for _, c := range p.req.left(true) {
-		c.reason = err.Error()
-	}
-	return true
-}
-
 func (h *Handler) receive(ctx context.Context, p *push) error {
-	charge := func() error {
-		if len(p.req.left(true)) > 0 && p.refuseStaged(h.repos.staging.check(p.who, p.body.size)) && p.req.over() {
-			return errOver
-		}
-		return h.room(0)
-	}
 	p.body.room = func() error {
 		slot, err := h.kept.acquire(ctx, p.who, roomEvery)
 		if err != nil {
 			return err
 		}
 		p.body.held = append(p.body.held, p.hold(slot))
-		return charge()
+		return h.room(0)
 	}
-	err := charge()
+	err := h.room(0)
 	if err == nil {
 		err = p.body.readAll()
 	}
 	if err == nil {
-		err = charge()
-	}
-	if err == nil {
 		err = h.room(p.body.size) // git writes a second copy
-	}
-	if errors.Is(err, errOver) {
-		return nil
 	}
 	return err
 }
-
-var errOver = errors.New("all commands were refused")
 
 func (h *Handler) index(ctx context.Context, p *push, offset int64) error {
 	sets := slices.ContainsFunc(p.req.commands, func(c *command) bool { return !c.new.IsZero() })
@@ -251,8 +229,8 @@ func (p *push) moves(now map[nip34.RefName]nip34.ObjectID) []*command {
 	return slices.DeleteFunc(p.req.left(false), func(c *command) bool { return now[c.ref] == c.new })
 }
 
-// choose refuses commands whose objects are missing or have no room, and returns the pack for the
-// others.
+// choose returns the pack of the objects that the commands need. It refuses the commands if objects
+// are missing or there is no room, and those that the Authority does not admit.
 func (h *Handler) choose(ctx context.Context, p *push, now map[nip34.RefName]nip34.ObjectID) (pack string, err error) {
 	for again := true; again; {
 		some := p.moves(now)
@@ -260,19 +238,21 @@ func (h *Handler) choose(ctx context.Context, p *push, now map[nip34.RefName]nip
 			return "", nil
 		}
 		if pack, err = h.pack(ctx, p, some); isFault(err) {
-			err = p.each(some, func(some []*command) error {
-				_, err := h.pack(ctx, p, some)
-				return err
-			})
-		} else if err == nil {
-			var bytes int64
-			if bytes, err = h.repos.weigh(pack); err == nil {
-				pulls := !slices.ContainsFunc(some, func(c *command) bool { _, ok := eventOf(c.ref); return !ok })
-				err = h.repos.quota.reserve(ctx, p.ref, pulls, bytes)
+			for _, c := range some {
+				c.reason = err.Error()
 			}
-			if err == nil {
-				again, err = ration(ctx, h.auth, p.ref, p.dir, some, now, max(1, bytes))
-			}
+			return "", nil
+		}
+		var bytes int64
+		if err == nil {
+			bytes, err = h.repos.weigh(pack)
+		}
+		if err == nil {
+			pulls := !slices.ContainsFunc(some, func(c *command) bool { _, ok := eventOf(c.ref); return !ok })
+			err = h.repos.quota.reserve(ctx, p.ref, pulls, bytes)
+		}
+		if err == nil {
+			again, err = ration(ctx, h.auth, p.ref, p.dir, some, now, max(1, bytes))
 		}
 		if err != nil {
 			return "", err
@@ -432,26 +412,20 @@ const (
 	shareEach = time.Second
 )
 
-// watch cancels the context if the disk is full or the share is used, and sends progress packets.
+// watch cancels the context if the disk is full or the share is used.
 func (h *Handler) watch(ctx context.Context, p *push) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Timeout, limitError("git took more than %v", h.cfg.fixed.Timeout))
 	ctx, end := context.WithCancelCause(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		tick := time.NewTicker(roomPeriod)
 		defer tick.Stop()
 		began, share := time.Now(), shareMost+time.Duration(p.body.size>>20)*shareEach
-		told := began
 		for {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
 				return
-			}
-			if time.Since(told) > aliveEvery {
-				p.alive()
-				told = time.Now()
 			}
 			if err := h.room(0); err != nil {
 				end(err)
@@ -459,11 +433,11 @@ func (h *Handler) watch(ctx context.Context, p *push) (_ context.Context, stop f
 				end(fmt.Errorf("%w: git took more than %v, and others wait", errBusy, share))
 			}
 		}
-	}()
+	})
 	return ctx, func() {
 		end(nil)
 		cancel()
-		<-ended
+		wg.Wait()
 	}
 }
 
@@ -495,9 +469,6 @@ func (h *Handler) keep(p *push) error {
 		err = h.repos.staging.keep(p.folder, &upload{Repo: p.ref, Client: p.who.ID, Bytes: bytes, Tips: tips})
 	}
 	if err != nil {
-		if p.refuseStaged(err) {
-			return nil
-		}
 		return err
 	}
 	p.notes = append(p.notes, fmt.Sprintf("stored for %v, until the event arrives", h.repos.staging.cfg.StageHold))

@@ -116,7 +116,6 @@ x_staging_ended_total{reason="unreadable"} 0
 x_staging_refused_total{reason="all"} 0
 x_staging_refused_total{reason="client"} 0
 x_staging_refused_total{reason="event"} 0
-x_staging_refused_total{reason="owner"} 0
 # HELP x_staging_uploads Number of pushes whose events are not stored.
 # TYPE x_staging_uploads gauge
 x_staging_uploads 0
@@ -236,55 +235,25 @@ func TestUploadsForOneEventDoNotExcludeOneAnother(t *testing.T) {
 	require.Empty(t, lies(t, r.repos.Dir()))
 }
 
-// endless is the body of an endless push. It counts the bytes read.
-type endless struct {
-	head io.Reader
-	read int64
-}
-
-func (e *endless) Read(p []byte) (int, error) {
-	n, err := e.head.Read(p)
-	if err != nil {
-		n = len(p)
-		clear(p)
-	}
-	e.read += int64(n)
-	return n, nil
-}
-
-// A push beyond any quota is cut off while it arrives, with the remedy. Other staged data stays,
-// and other clients can push.
-func TestQuotasCountWhileAPushComes(t *testing.T) {
+// A push beyond any quota is refused, with the remedy. Other staged data stays, and other clients
+// can push.
+func TestQuotasOfStagedData(t *testing.T) {
 	const mib = 1 << 20
 	for name, cfg := range map[string]gitserve.RepositoriesConfig{
 		"client": gitserve.RepositoriesConfig{}.With(gitserve.FixedFolder{MaxStagedPerClient: mib}),
-		"owner":  gitserve.RepositoriesConfig{}.With(gitserve.FixedFolder{MaxStagedPerOwner: mib}),
-		"all":    gitserve.RepositoriesConfig{MaxStaged: mib}.With(gitserve.FixedFolder{MaxStagedPerOwner: 2 * mib, MaxStagedPerClient: 2 * mib}),
+		"all":    gitserve.RepositoriesConfig{MaxStaged: mib}.With(gitserve.FixedFolder{MaxStagedPerClient: 4 * mib}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := rigWith(t, cfg, gitserve.Config{Client: byHeader, MaxPush: 64 * mib})
+			r := rigWith(t, cfg, gitserve.Config{Client: byHeader})
 			out, err := r.pushAs(t, "alice", "main:refs/nostr/"+stranger(1))
 			require.NoError(t, err, out)
-			body := &endless{head: strings.NewReader(packet(null + " " + r.tip + " refs/nostr/" + stranger(2) + "\x00report-status"))}
-			req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", body)
-			req.Header.Set("X-Client", "eve")
-			answer := httptest.NewRecorder()
-			r.git.ServeHTTP(answer, req)
-			require.Equal(t, http.StatusOK, answer.Code)
-			require.Contains(t, answer.Body.String(), "publish the event first")
-			require.Less(t, body.read, int64(2*roomEvery+keptPushes*64*mib))
-			require.Len(t, lies(t, r.repos.Dir()), 1)
-			require.Equal(t, leastStaged, stagedBytes(t, r.repos), "what she took is free again")
-			refused := 0
-			for _, why := range []string{"client", "owner", "all", "event"} {
-				refused += stagingMetric(t, r.repos, "refused_total", why)
-			}
-			require.Equal(t, 1, refused)
-
 			commit, _ := r.file(t, "large", random(t, 2*mib))
 			out, err = r.pushAs(t, "eve", "main:refs/nostr/"+stranger(3))
 			require.Error(t, err)
 			require.Contains(t, out, "publish the event first")
+			require.Len(t, lies(t, r.repos.Dir()), 1)
+			require.Equal(t, leastStaged, stagedBytes(t, r.repos), "what she took is free again")
+			require.Equal(t, 1, stagingMetric(t, r.repos, "refused_total", name))
 			r.tips[stranger(3)] = commit
 			out, err = r.pushAs(t, "eve", "main:refs/nostr/"+stranger(3))
 			require.NoError(t, err, "and it does help: %s", out)
@@ -298,35 +267,29 @@ func TestQuotasCountWhileAPushComes(t *testing.T) {
 // could not push.
 func TestManyAddressesOfANetworkKeepNobodyOut(t *testing.T) {
 	const places = 10
-	for name, cfg := range map[string]gitserve.RepositoriesConfig{
-		"repository": gitserve.RepositoriesConfig{}.With(gitserve.FixedFolder{MaxStagedPerOwner: places * leastStaged}),
-		"all":        gitserve.RepositoriesConfig{MaxStaged: places * leastStaged}.With(gitserve.FixedFolder{MaxStagedPerOwner: 1 << 30, MaxStagedPerClient: 1 << 30}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := rigWith(t, cfg, gitserve.Config{Client: byHeader})
-			attack := func(from, n int) (refused int) {
-				for i := range n {
-					if _, err := r.pushAs(t, fmt.Sprint("203.0.113.", from+i), "main:refs/nostr/"+stranger(from+i)); err != nil {
-						refused++
-					}
-				}
-				return refused
+	cfg := gitserve.RepositoriesConfig{MaxStaged: places * leastStaged}.With(gitserve.FixedFolder{MaxStagedPerClient: 1 << 30})
+	r := rigWith(t, cfg, gitserve.Config{Client: byHeader})
+	attack := func(from, n int) (refused int) {
+		for i := range n {
+			if _, err := r.pushAs(t, fmt.Sprint("203.0.113.", from+i), "main:refs/nostr/"+stranger(from+i)); err != nil {
+				refused++
 			}
-			require.Zero(t, attack(0, places+4), "its oldest uploads yield to its newer ones")
-			r.file(t, "change", random(t, 100<<10))
-			for i := range 2 { // more than one upload of each address
-				out, err := r.pushAs(t, fmt.Sprint("198.51.100.", i), "main:refs/nostr/"+stranger(100+i))
-				require.NoError(t, err, out)
-				require.LessOrEqual(t, stagedBytes(t, r.repos), places*leastStaged)
-			}
-			require.Zero(t, attack(20, 5))
-			for i := range 2 {
-				require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(100+i))), 1)
-			}
-			require.Len(t, lies(t, r.repos.Dir()), stagingMetric(t, r.repos, "uploads"), "what was displaced is gone")
-			require.Positive(t, stagingMetric(t, r.repos, "ended_total", "displaced"))
-		})
+		}
+		return refused
 	}
+	require.Zero(t, attack(0, places+4), "its oldest uploads yield to its newer ones")
+	r.file(t, "change", random(t, 100<<10))
+	for i := range 2 { // more than one upload of each address
+		out, err := r.pushAs(t, fmt.Sprint("198.51.100.", i), "main:refs/nostr/"+stranger(100+i))
+		require.NoError(t, err, out)
+		require.LessOrEqual(t, stagedBytes(t, r.repos), places*leastStaged)
+	}
+	require.Zero(t, attack(20, 5))
+	for i := range 2 {
+		require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(100+i))), 1)
+	}
+	require.Len(t, lies(t, r.repos.Dir()), stagingMetric(t, r.repos, "uploads"), "what was displaced is gone")
+	require.Positive(t, stagingMetric(t, r.repos, "ended_total", "displaced"))
 }
 
 // random returns an incompressible text.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"math"
+	"net/http"
 	"path"
 	"path/filepath"
 	"slices"
@@ -33,15 +34,14 @@ type Staging struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	uploads        *uploadTable                      // owned by the client that pushed
-	owners         map[graspsync.PubKey]*uploadTable // the same uploads, by repository owner
-	refused, ended map[string]uint64                 // by reason
+	uploads        *limit.Table[*upload, struct{}] // owned by the client that pushed
+	byEvent        map[stagedEvent][]*upload       // the same uploads, the oldest first
+	refused, ended map[string]uint64               // by reason
 }
 
-type uploadTable = limit.Table[*upload, struct{}]
-
-func newUploadTable(bytes int64) *uploadTable {
-	return limit.NewTable[*upload, struct{}](int(max(1, bytes/leastStaged)), bytes)
+type stagedEvent struct {
+	repo graspsync.RepoRef
+	id   graspsync.EventID
 }
 
 // upload is a staged push. Its JSON is in its folder.
@@ -51,13 +51,9 @@ type upload struct {
 	Client string
 	Bytes  int64
 	Since  time.Time
-
-	// guarded by mu of Staging
-	Tips map[graspsync.EventID]string // of its events
-	slot *limit.Slot
+	Tips   map[graspsync.EventID]string // of its events; guarded by mu of Staging
+	slot   *limit.Slot
 }
-
-func (u *upload) who() limit.Stranger { return clientNamed(u.Client) }
 
 // leastStaged is the minimum charge per event, in bytes. It limits the number of uploads.
 const leastStaged = 64 << 10
@@ -67,10 +63,9 @@ const maxPerEvent = 8
 
 // errStaged are the refusals, by the exhausted limit.
 var errStaged = map[string]*refusal{
-	"all":    full("too much was pushed to this server for events that are not here: publish the event first"),
-	"owner":  full("too much was pushed to this owner's repositories for events that are not here: publish the event first"),
-	"client": full("you have pushed too much for events that are not here: publish the event first"),
-	"event":  full("too many have pushed for this event: publish the event first"),
+	"all":    {status: http.StatusForbidden, text: "too much was pushed to this server for events that are not here: publish the event first"},
+	"client": {status: http.StatusForbidden, text: "you have pushed too much for events that are not here: publish the event first"},
+	"event":  {status: http.StatusForbidden, text: "too many have pushed for this event: publish the event first"},
 }
 
 const area = "staged"
@@ -91,8 +86,8 @@ const (
 // expired, or over a limit.
 func openStaging(l *layout, cfg RepositoriesConfig, tasks *tasks) (*Staging, error) {
 	s := &Staging{
-		layout: l, cfg: cfg, parts: limit.NewSlots(math.MaxInt64, cfg.fixed.MaxStagedPerClient), uploads: newUploadTable(cfg.MaxStaged),
-		owners: make(map[graspsync.PubKey]*uploadTable), refused: make(map[string]uint64),
+		layout: l, cfg: cfg, parts: limit.NewSlots(math.MaxInt64, cfg.fixed.MaxStagedPerClient), byEvent: make(map[stagedEvent][]*upload),
+		uploads: limit.NewTable[*upload, struct{}](int(max(1, cfg.MaxStaged/leastStaged)), cfg.MaxStaged), refused: make(map[string]uint64),
 		ended: map[string]uint64{endedEvent: 0, endedExpired: 0, endedReplaced: 0, endedDisplaced: 0, endedRepository: 0, endedUnreadable: 0},
 	}
 	if err := l.root.Mkdir(area, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -168,17 +163,13 @@ func (s *Staging) discard(uploads []*upload) {
 func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgatory.Upload) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	owned := s.owners[ref.Owner]
-	if owned == nil {
-		return nil
-	}
-	for u := range owned.All() {
-		if tip, err := nip34.ParseObjectID(u.Tips[id]); err == nil && u.Repo == ref {
+	for _, u := range s.byEvent[stagedEvent{ref, id}] {
+		if tip, err := nip34.ParseObjectID(u.Tips[id]); err == nil {
 			out = append(out, purgatory.Upload{
 				Tip: tip, Dir: filepath.Join(s.layout.dir, filepath.FromSlash(u.path)), Bytes: u.Bytes,
 				Discard: func() {
 					s.mu.Lock()
-					gone := s.strike(endedEvent, u, id)
+					gone := s.remove(endedEvent, u, id)
 					s.mu.Unlock()
 					s.discard(gone)
 				},
@@ -201,111 +192,73 @@ func (s *Staging) end(why string, which func(*upload) bool) {
 		}
 	}
 	for _, u := range gone {
-		s.remove(u)
+		s.removeAll(why, u)
 	}
-	s.ended[why] += uint64(len(gone))
 	s.mu.Unlock()
 	s.discard(gone)
 }
 
 // The caller of the methods below holds mu. It must discard the returned uploads.
 
-// strike removes an event from an upload, and the upload with its last event.
-func (s *Staging) strike(why string, u *upload, id graspsync.EventID) (gone []*upload) {
+// remove removes an event from an upload, and the upload with its last event.
+func (s *Staging) remove(why string, u *upload, id graspsync.EventID) (gone []*upload) {
 	if _, ok := u.Tips[id]; !ok {
 		return nil
 	}
-	if delete(u.Tips, id); len(u.Tips) > 0 {
+	delete(u.Tips, id)
+	of := stagedEvent{u.Repo, id}
+	if s.byEvent[of] = slices.DeleteFunc(s.byEvent[of], func(o *upload) bool { return o == u }); len(s.byEvent[of]) == 0 {
+		delete(s.byEvent, of)
+	}
+	if len(u.Tips) > 0 {
 		return nil
 	}
-	s.remove(u)
+	s.uploads.Delete(u)
+	u.slot.Release()
 	s.ended[why]++
 	return []*upload{u}
 }
 
-// remove removes an upload from all tables. It may be called again.
-func (s *Staging) remove(u *upload) {
-	s.uploads.Delete(u)
-	if of := s.owners[u.Repo.Owner]; of != nil {
-		if of.Delete(u); of.Len() == 0 {
-			delete(s.owners, u.Repo.Owner)
-		}
+func (s *Staging) removeAll(why string, u *upload) (gone []*upload) {
+	for id := range u.Tips {
+		gone = s.remove(why, u, id)
 	}
-	if u.slot != nil {
-		u.slot.Release()
-	}
+	return gone
 }
 
 // add adds an upload. It removes the uploads that it displaces, and those of the same client for the
 // same events. A refused upload is in gone.
 func (s *Staging) add(u *upload) (gone []*upload, err error) {
 	u.Bytes = max(u.Bytes, leastStaged*int64(len(u.Tips)))
-	why, others, replaced := "", make(map[graspsync.EventID]int), make(map[graspsync.EventID]*upload)
-	for o := range s.uploads.All() {
-		for id := range o.Tips { // each costs leastStaged, so there are few
-			switch _, same := u.Tips[id]; {
-			case !same || o.Repo != u.Repo:
-			case u.Client != "" && o.Client == u.Client:
-				replaced[id] = o
-			default:
-				if others[id]++; others[id] >= maxPerEvent {
-					why = "event"
-				}
-			}
-		}
-	}
-	if why == "" {
-		why, gone = s.charge(u)
-	}
-	if why != "" {
+	refuse := func(why string) ([]*upload, error) {
 		s.refused[why]++
-		s.remove(u)
 		return append(gone, u), errStaged[why]
 	}
-	for id, o := range replaced {
-		gone = append(gone, s.strike(endedReplaced, o, id)...)
-	}
-	return gone, nil
-}
-
-// charge adds an upload to the tables. why is the exhausted limit, or "".
-func (s *Staging) charge(u *upload) (why string, gone []*upload) {
-	if u.slot = s.parts.TryAcquire(u.who(), u.Bytes); u.slot == nil {
-		return "client", nil
-	}
-	of := s.owners[u.Repo.Owner]
-	if of == nil {
-		of = newUploadTable(s.cfg.fixed.MaxStagedPerOwner)
-		s.owners[u.Repo.Owner] = of
-	}
-	displaced, ok := of.Put(u, u.who(), u.Bytes, struct{}{})
-	if !ok {
-		why = "owner"
-	} else if more, ok := s.uploads.Put(u, u.who(), u.Bytes, struct{}{}); !ok {
-		why = "all"
-	} else {
-		displaced = append(displaced, more...)
-	}
-	for _, e := range displaced {
-		s.remove(e.Key)
-		s.ended[endedDisplaced]++
-		gone = append(gone, e.Key)
-	}
-	return why, gone
-}
-
-// check returns a refusal if a client may not stage so many bytes now. keep checks all limits.
-func (s *Staging) check(who limit.Stranger, bytes int64) error {
-	if bytes <= min(s.cfg.fixed.MaxStagedPerOwner, s.cfg.MaxStaged) {
-		if slot := s.parts.TryAcquire(who, bytes); slot != nil {
-			slot.Release()
-			return nil
+	isSame := func(o *upload) bool { return u.Client != "" && o.Client == u.Client }
+	for id := range u.Tips {
+		if others := s.byEvent[stagedEvent{u.Repo, id}]; len(others) >= maxPerEvent && !slices.ContainsFunc(others, isSame) {
+			return refuse("event")
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refused["client"]++
-	return errStaged["client"]
+	if u.slot = s.parts.TryAcquire(clientNamed(u.Client), u.Bytes); u.slot == nil {
+		return refuse("client")
+	}
+	displaced, ok := s.uploads.Put(u, clientNamed(u.Client), u.Bytes, struct{}{})
+	for _, e := range displaced {
+		gone = append(gone, s.removeAll(endedDisplaced, e.Key)...)
+	}
+	if !ok {
+		u.slot.Release()
+		return refuse("all")
+	}
+	for id := range u.Tips {
+		of := stagedEvent{u.Repo, id}
+		if i := slices.IndexFunc(s.byEvent[of], isSame); i >= 0 {
+			gone = append(gone, s.remove(endedReplaced, s.byEvent[of][i], id)...)
+		}
+		s.byEvent[of] = append(s.byEvent[of], u)
+	}
+	return gone, nil
 }
 
 // keep stages the folder of a push, durably because the client is told so. The error is a refusal
