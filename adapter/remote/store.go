@@ -16,7 +16,6 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // Sentinels of a [Store].
@@ -44,10 +43,7 @@ type constants struct {
 	pageLimit int           // requested events per page
 }
 
-const (
-	requests   = 8  // concurrent requests
-	publishing = 64 // events whose OK is awaited
-)
+const publishing = 64 // events whose OK is awaited
 
 // Store is a relay in another process. It is safe for concurrent use. It connects on demand.
 type Store struct {
@@ -55,12 +51,13 @@ type Store struct {
 	relay     graspsync.RelayURL
 	transport relaysync.Transport
 	cfg       Config
-	places    chan struct{} // one for each request
 	end       context.CancelFunc
 	open      context.Context //nolint:containedctx // that of no call: it ends with Close
 
-	dialing chan struct{} // its one slot is held while link changes
-	link    *link         // nil: none; guarded by dialing
+	turn chan struct{} // its one slot is held by an exchange
+	// guarded by turn
+	conn   relaysync.Conn // nil: none
+	number int            // of requests
 }
 
 var _ relaysync.Store = (*Store)(nil)
@@ -79,7 +76,7 @@ func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*
 	}
 	cfg.fixed.timeout = cmp.Or(cfg.fixed.timeout, 30*time.Second)
 	cfg.fixed.pageLimit = cmp.Or(cfg.fixed.pageLimit, filters.DefaultLimit)
-	s := &Store{relay: relay, transport: transport, cfg: cfg, places: make(chan struct{}, requests), dialing: make(chan struct{}, 1)}
+	s := &Store{relay: relay, transport: transport, cfg: cfg, turn: make(chan struct{}, 1)}
 	s.open, s.end = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -115,39 +112,6 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 			}
 		}
 		out = append(out, part...)
-	}
-	return out, nil
-}
-
-func (s *Store) publish(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
-	l, err := s.connection(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.timeout)
-	defer stop()
-	answers, out := make([]*answer, len(events)), make([]graspsync.Outcome, len(events))
-	for i, in := range events {
-		if in.Event.IsZero() {
-			out[i] = graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: none", graspsync.ErrEvent)}
-			continue
-		}
-		answers[i], err = l.ask(ctx, in.Event.ID.String(), wire.Request{Type: wire.TypePublish, Event: in.Event.Event})
-		if out[i].Err = err; errors.Is(err, relaysync.ErrMessageTooLarge) {
-			out[i].Result = graspsync.Refused
-		} else if err != nil {
-			out[i].Result = graspsync.Failed
-		}
-	}
-	for i, a := range answers {
-		if a == nil {
-			continue
-		}
-		if err := l.wait(ctx, a); err != nil {
-			out[i] = graspsync.Outcome{Result: graspsync.Failed, Err: err}
-		} else {
-			out[i] = a.outcome
-		}
 	}
 	return out, nil
 }
