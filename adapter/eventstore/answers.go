@@ -93,18 +93,3 @@ func (s *Store) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 	}()
 	return ch, nil
 }
-
-// Count counts the matching events for a client. It reads them, because badger and lmdb also count
-// events that do not match exactly.
-func (s *Store) Count(ctx context.Context, f nostr.Filter) (n int64, err error) {
-	f.Limit, f.LimitZero = 0, false
-	f, ok := timely(f)
-	if !ok || f.Search != "" {
-		return 0, ctx.Err()
-	}
-	err = s.walk(ctx, f, &walk{client: true, without: s.cfg.Hides, left: looksPerQuestion, yield: func(graspsync.Event) bool {
-		n++
-		return true
-	}})
-	return n, err
-}

@@ -76,9 +76,3 @@ func (s *Store) Reconciled(ctx context.Context, f nostr.Filter) (keys []graspsyn
 	}
 	return keys, ctx.Err()
 }
-
-// Count returns CountEvents of the backend, which can count events that do not match exactly.
-func (s *Store) Count(ctx context.Context, f nostr.Filter) (uint32, error) {
-	n, err := s.Store.Count(ctx, FromFilter(f))
-	return uint32(max(n, 0)), err
-}

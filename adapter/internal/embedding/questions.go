@@ -31,28 +31,23 @@ func (c *Core) Subscription(ctx context.Context) (id string) {
 }
 
 // Unanswered makes a failed query different from an empty answer: it closes the subscription, or the
-// connection of a reconciliation. It returns false if no client waits for the answer.
+// connection of a reconciliation, and logs once per minute. It returns false if no client waits for
+// the answer.
 func (c *Core) Unanswered(ctx context.Context, err error) bool {
 	ws := c.Hooks.Client(ctx)
 	if err == nil || ws == nil || ctx.Err() != nil {
 		return false
 	}
-	why := c.Unread(err)
+	why := MsgUnread
+	if errors.Is(err, eventstoreadapter.ErrClosed) {
+		why = MsgEnding
+	} else if c.lines.May(struct{}{}, time.Now()) {
+		c.Log.Error("reading the store for a client failed", "err", err)
+	}
 	if id := c.Subscription(ctx); id != "" {
 		_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why})
 	} else {
 		_ = ws.WriteMessage(closeFrame, append(binary.BigEndian.AppendUint16(nil, internalError), why...))
 	}
 	return true
-}
-
-// Unread returns the message for the client of a failed query, and logs once per minute.
-func (c *Core) Unread(err error) (why string) {
-	if errors.Is(err, eventstoreadapter.ErrClosed) {
-		return MsgEnding
-	}
-	if c.lines.May(struct{}{}, time.Now()) {
-		c.Log.Error("reading the store for a client failed", "err", err)
-	}
-	return MsgUnread
 }

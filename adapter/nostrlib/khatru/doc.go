@@ -22,8 +22,7 @@
 //	DeleteEvent    When an event leaves the backend.
 //	OnEventSaved   For each newly stored event.
 //	AllowDeleting  Before a deletion is stored, for each event that it would remove.
-//	OnRequest,     For each query, unless the server is closing.
-//	OnCount
+//	OnRequest      For each query, unless the server is closing.
 //
 // Other hooks can be set at any time. OnEventDeleted is also called for events that sync removes.
 // For synced events the context has no connection, [IsSynced] returns true, and the message of

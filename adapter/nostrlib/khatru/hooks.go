@@ -2,7 +2,6 @@ package khatruadapter
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 
@@ -113,20 +112,10 @@ func (s *Sync) onEventSaved(ctx context.Context, e nostr.Event) {
 }
 
 func (s *Sync) onRequest(ctx context.Context, f nostr.Filter) (reject bool, msg string) {
-	return s.asked(ctx, f, s.theirs.onRequest)
-}
-
-func (s *Sync) onCount(ctx context.Context, f nostr.Filter) (reject bool, msg string) {
-	return s.asked(ctx, f, s.theirs.onCount)
-}
-
-func (s *Sync) asked(
-	ctx context.Context, f nostr.Filter, theirs func(context.Context, nostr.Filter) (bool, string),
-) (reject bool, msg string) {
-	if reject, msg = s.core.Closed(); reject || theirs == nil {
+	if reject, msg = s.core.Closed(); reject || s.theirs.onRequest == nil {
 		return reject, msg
 	}
-	return theirs(ctx, f)
+	return s.theirs.onRequest(ctx, f)
 }
 
 // queryStored is the QueryStored hook. It reads the whole answer first, so that a slow client
@@ -169,14 +158,6 @@ func (s *Sync) paced(ctx context.Context) {
 	if ws := khatru.GetConnection(ctx); s.pace != nil && ws != nil {
 		s.pace(ctx, ws.Request, s.core.Subscription(ctx))
 	}
-}
-
-func (s *Sync) count(ctx context.Context, f nostr.Filter) (uint32, error) {
-	n, err := s.store.Count(ctx, f)
-	if err != nil {
-		return 0, errors.New(s.core.Unread(err))
-	}
-	return n, nil
 }
 
 func (s *Sync) lookUp(ctx context.Context, id graspsync.EventID) (found graspsync.Event, err error) {

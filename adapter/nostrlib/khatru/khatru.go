@@ -52,7 +52,7 @@ type Sync struct {
 }
 
 // ErrHooks is wrapped by the error of [New] for a relay with hooks of a database.
-var ErrHooks = errors.New("the relay has StoreEvent, ReplaceEvent, QueryStored or Count hooks, or UseEventstore was called; remove them, because New adds those of the backend")
+var ErrHooks = errors.New("the relay has StoreEvent, ReplaceEvent or QueryStored hooks, or UseEventstore was called; remove them, because New adds those of the backend")
 
 // New embeds graspsync in a relay that clients reach as identity, in place of UseEventstore. If New
 // fails, the relay is unchanged.
@@ -79,7 +79,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (_ *Sync, 
 	switch {
 	case relay == nil:
 		return nil, errors.New("khatru adapter: relay is nil")
-	case relay.StoreEvent != nil || relay.ReplaceEvent != nil || relay.QueryStored != nil || relay.Count != nil:
+	case relay.StoreEvent != nil || relay.ReplaceEvent != nil || relay.QueryStored != nil:
 		return nil, fmt.Errorf("khatru adapter: %w", ErrHooks)
 	case cfg.MaxQuery < 0:
 		return nil, fmt.Errorf("khatru adapter: Config.MaxQuery is %d, less than 0", cfg.MaxQuery)

@@ -69,7 +69,6 @@ func TestHooksOfTheRelay(t *testing.T) {
 	relay.OnEventSaved = func(context.Context, nostr.Event) { note("OnEventSaved") }
 	relay.OnEventDeleted = func(context.Context, nostr.Event) { note("OnEventDeleted") }
 	relay.OnRequest = func(context.Context, nostr.Filter) (bool, string) { note("OnRequest"); return true, "blocked: no" }
-	relay.OnCount = func(context.Context, nostr.Filter) (bool, string) { note("OnCount"); return false, "" }
 	s, store, _ := embed(t, relay, db, Config{})
 	was := func(want ...string) {
 		t.Helper()
@@ -89,9 +88,7 @@ func TestHooksOfTheRelay(t *testing.T) {
 	reject, msg := relay.OnRequest(t.Context(), nostr.Filter{})
 	require.True(t, reject)
 	require.Equal(t, "blocked: no", msg)
-	reject, _ = relay.OnCount(t.Context(), nostr.Filter{})
-	require.False(t, reject)
-	was("OnRequest", "OnCount")
+	was("OnRequest")
 
 	synced, newer := event(bob, 1, start), event(alice, 0, start+1)
 	importEvents(t, store, synced)
@@ -332,7 +329,6 @@ func TestClients(t *testing.T) {
 		require.Contains(t, c.read(), `["EVENT","all"`)
 	}
 	require.Contains(t, c.read(), "EOSE")
-	require.Contains(t, c.say(`["COUNT","n",{"kinds":[1]}]`), `"count":1100`)
 	vec := vector.New()
 	vec.Seal()
 	neg := negentropy.New(vec, 60_000, false, true)

@@ -24,13 +24,12 @@ type hooks struct {
 	deleteEvent      func(ctx context.Context, id nostr.ID) error
 	onEventSaved     func(ctx context.Context, e nostr.Event)
 	onRequest        func(ctx context.Context, f nostr.Filter) (reject bool, msg string)
-	onCount          func(ctx context.Context, f nostr.Filter) (reject bool, msg string)
 	preventBroadcast func(ws *khatru.WebSocket, f nostr.Filter, e nostr.Event) bool
 }
 
 func hooksOf(r *khatru.Relay) hooks {
 	return hooks{
-		onEvent: r.OnEvent, deleteEvent: r.DeleteEvent, onEventSaved: r.OnEventSaved, onRequest: r.OnRequest, onCount: r.OnCount,
+		onEvent: r.OnEvent, deleteEvent: r.DeleteEvent, onEventSaved: r.OnEventSaved, onRequest: r.OnRequest,
 		preventBroadcast: r.PreventBroadcast,
 	}
 }
@@ -43,7 +42,7 @@ func (s *Sync) Embed() {
 	}
 	r.OnEvent, r.StoreEvent, r.ReplaceEvent = s.onEvent, s.storeEvent, s.storeEvent
 	r.DeleteEvent, r.OnEventSaved = s.deleteEvent, s.onEventSaved
-	r.OnRequest, r.OnCount, r.QueryStored, r.Count = s.onRequest, s.onCount, s.queryStored, s.count
+	r.OnRequest, r.QueryStored = s.onRequest, s.queryStored
 	if s.hides != nil {
 		r.PreventBroadcast = s.preventBroadcast
 	}
@@ -72,7 +71,7 @@ func (s *Sync) inPlace() error {
 	}{
 		{"OnEvent", r.OnEvent, s.onEvent}, {"StoreEvent", r.StoreEvent, s.storeEvent}, {"ReplaceEvent", r.ReplaceEvent, s.storeEvent},
 		{"DeleteEvent", r.DeleteEvent, s.deleteEvent}, {"OnEventSaved", r.OnEventSaved, s.onEventSaved},
-		{"OnRequest", r.OnRequest, s.onRequest}, {"OnCount", r.OnCount, s.onCount}, {"QueryStored", r.QueryStored, s.queryStored}, {"Count", r.Count, s.count},
+		{"OnRequest", r.OnRequest, s.onRequest}, {"QueryStored", r.QueryStored, s.queryStored},
 	} {
 		if reflect.ValueOf(h.is).Pointer() != reflect.ValueOf(h.ours).Pointer() {
 			return fmt.Errorf("khatru adapter: %s: %w", h.name, ErrReplaced)
