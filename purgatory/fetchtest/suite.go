@@ -2,7 +2,6 @@ package fetchtest
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,26 +38,15 @@ type Setup struct {
 //	}
 func RunGitFetcher(t *testing.T, open func(t *testing.T) Setup) {
 	for name, test := range map[string]func(t *testing.T, s Setup){
-		"Empty":      testEmpty,
 		"Quarantine": testQuarantine,
 		"Needed":     testNeeded,
 		"NotServed":  testNotServed,
 		"Junk":       testJunk,
 		"Discard":    testDiscard,
-		"UpdateRefs": testUpdateRefs,
-		"Cleanup":    testCleanup,
-		"Share":      testShare,
-		"Probe":      testProbe,
-		"Maintain":   testMaintain,
+		"Operations": testOperations,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
-}
-
-func mustRef(t *testing.T, name string) nip34.RefName {
-	r, err := nip34.ParseRefName(name)
-	require.NoError(t, err)
-	return r
 }
 
 // fetching is a quarantine with the fetches of a Setup.
@@ -106,14 +94,6 @@ func (s Setup) missing(t *testing.T, dir string, ids ...nip34.ObjectID) []nip34.
 	missing, err := s.Git.Missing(t.Context(), dir, ids)
 	require.NoError(t, err)
 	return missing
-}
-
-func testEmpty(t *testing.T, s Setup) {
-	refs := s.refs(t)
-	require.Empty(t, refs.At)
-	require.Equal(t, s.First.Format(), refs.Format)
-	require.ElementsMatch(t, []nip34.ObjectID{s.First, s.Absent}, s.missing(t, s.Dir, s.First, s.Absent))
-	require.Empty(t, s.missing(t, s.Dir))
 }
 
 // A quarantine combines objects of two servers, which are not in the repository before the
@@ -171,108 +151,57 @@ func testDiscard(t *testing.T, s Setup) {
 	require.Len(t, s.missing(t, s.Dir, s.First, s.Second), 2)
 }
 
-func (s Setup) refs(t *testing.T) refplan.Refs {
-	refs, err := s.Git.Refs(t.Context(), s.Dir)
+// The git operations of a Fake are those of git.
+func testOperations(t *testing.T, s Setup) {
+	ctx := t.Context()
+	main, err := nip34.ParseRefName("refs/heads/main")
 	require.NoError(t, err)
-	return refs
-}
-
-func (s Setup) move(t *testing.T, head nip34.RefName, changes ...refplan.RefChange) {
-	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, changes, head))
-}
-
-func (s Setup) cleanup(t *testing.T) { require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir)) }
-
-func testUpdateRefs(t *testing.T, s Setup) {
+	dev, err := nip34.ParseRefName("refs/heads/dev")
+	require.NoError(t, err)
+	kinds := func(want map[nip34.ObjectID]refplan.Kind) {
+		got, err := s.Git.Stat(ctx, s.Dir, []nip34.ObjectID{s.First, s.Second, s.Absent})
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	kinds(map[nip34.ObjectID]refplan.Kind{})
 	s.bring(t, s.Second)
-	main, dev := mustRef(t, "refs/heads/main"), mustRef(t, "refs/heads/dev")
-	s.move(t, dev, refplan.RefChange{Name: main, New: s.First}, refplan.RefChange{Name: dev, New: s.First})
-	s.move(t, main, refplan.RefChange{Name: main, Old: s.First, New: s.Second}, refplan.RefChange{Name: dev, Old: s.First})
-	s.move(t, nip34.RefName{})
-	want := refplan.Refs{At: map[nip34.RefName]nip34.ObjectID{main: s.Second}, Head: main, Format: s.First.Format()}
-	require.Equal(t, want, s.refs(t))
+	kinds(map[nip34.ObjectID]refplan.Kind{s.First: refplan.Commit, s.Second: refplan.Commit})
+	// An absent object is not copied.
+	require.NoError(t, s.Git.CopyObjects(ctx, s.Dir, s.Other, []nip34.ObjectID{s.Second}))
+	require.NoError(t, s.Git.CopyObjects(ctx, s.Dir, s.Other, []nip34.ObjectID{s.Absent}))
+	require.Equal(t, []nip34.ObjectID{s.Absent}, s.missing(t, s.Other, s.First, s.Second, s.Absent))
+
+	update := func(head nip34.RefName, changes ...refplan.RefChange) error {
+		return s.Git.UpdateRefs(ctx, s.Dir, changes, head)
+	}
+	require.NoError(t, update(dev, refplan.RefChange{Name: main, New: s.Second}, refplan.RefChange{Name: dev, New: s.First}))
+	require.NoError(t, update(main, refplan.RefChange{Name: main, Old: s.Second, New: s.First}, refplan.RefChange{Name: dev, Old: s.First}))
 	// A concurrently moved ref fails all changes.
-	err := s.Git.UpdateRefs(t.Context(), s.Dir, []refplan.RefChange{
-		{Name: dev, New: s.First}, {Name: main, Old: s.First, New: s.First},
-	}, dev)
+	err = update(dev, refplan.RefChange{Name: dev, New: s.First}, refplan.RefChange{Name: main, Old: s.Second, New: s.Second})
 	require.ErrorIs(t, err, gitops.ErrChanged)
-	require.Equal(t, want, s.refs(t))
-}
-
-// Cleanup may be called at any time and keeps objects of refs.
-func testCleanup(t *testing.T, s Setup) {
-	s.cleanup(t)
-	s.bring(t, s.Second)
-	main := mustRef(t, "refs/heads/main")
-	s.move(t, main, refplan.RefChange{Name: main, New: s.Second})
-	s.cleanup(t)
-	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
-}
-
-func testProbe(t *testing.T, s Setup) {
-	ids := []nip34.ObjectID{s.First, s.Second, s.Absent}
-	kinds, err := s.Git.Stat(t.Context(), s.Dir, ids)
+	refs, err := s.Git.Refs(ctx, s.Dir)
 	require.NoError(t, err)
-	require.NotContains(t, kinds, s.Absent)
-	s.bring(t, s.Second)
-	kinds, err = s.Git.Stat(t.Context(), s.Dir, ids)
-	require.NoError(t, err)
-	require.Equal(t, map[nip34.ObjectID]refplan.Kind{s.First: refplan.Commit, s.Second: refplan.Commit}, kinds)
-}
+	require.Equal(t, refplan.Refs{At: map[nip34.RefName]nip34.ObjectID{main: s.First}, Head: main, Format: s.First.Format()}, refs)
 
-func testShare(t *testing.T, s Setup) {
-	s.bring(t, s.Second)
-	require.NoError(t, s.Git.CopyObjects(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Second}))
-	require.Empty(t, s.missing(t, s.Other, s.First, s.Second))
-	require.NoError(t, s.Git.CopyObjects(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Absent}), "what is not complete is left out")
-	require.Len(t, s.missing(t, s.Other, s.Absent), 1)
-}
-
-// Objects of refs and kept objects stay. Other objects are removed after the grace period, or
-// immediately.
-func testMaintain(t *testing.T, s Setup) {
-	s.bring(t, s.Second)
-	s.cleanup(t)
-	var choose []nip34.ObjectID
-	maintain := func(now bool, keep ...nip34.ObjectID) {
-		locked, chosen := 0, 0
-		_, err := s.Git.Maintain(t.Context(), gitops.Maintenance{
+	// Objects of refs, kept and chosen objects stay. Other objects are deleted.
+	both := []nip34.ObjectID{s.Second, s.Absent}
+	for _, stay := range []struct{ keep, choose []nip34.ObjectID }{{keep: both}, {choose: both}, {}} {
+		locked := false
+		require.NoError(t, s.Git.Cleanup(ctx, s.Dir))
+		_, err := s.Git.Maintain(ctx, gitops.Maintenance{
 			Lock: func(context.Context) (string, func(), error) {
-				locked++
-				require.Equal(t, 1, locked)
-				return s.Dir, func() { locked-- }, nil
+				locked = true
+				return s.Dir, func() { locked = false }, nil
 			},
-			Keep: func(context.Context) ([]nip34.ObjectID, error) { return keep, nil },
-			Choose: func(_ context.Context, dir string) ([]nip34.ObjectID, error) {
-				require.Zero(t, locked, "without the lock")
-				require.Equal(t, s.Dir, dir)
-				chosen++
-				return choose, nil
+			Keep: func(context.Context) ([]nip34.ObjectID, error) { return stay.keep, nil },
+			Choose: func(context.Context, string) ([]nip34.ObjectID, error) {
+				require.False(t, locked)
+				return stay.choose, nil
 			},
-			Grace: time.Hour, Remember: time.Hour, Now: now,
+			Now: true, Remember: time.Hour,
 		})
 		require.NoError(t, err)
-		require.Zero(t, locked)
-		require.LessOrEqual(t, chosen, 1)
+		require.False(t, locked)
+		require.Len(t, s.missing(t, s.Dir, s.First, s.Second), 1-len(append(stay.keep, stay.choose...))/2)
 	}
-	maintain(false)
-	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "within its grace")
-	s.cleanup(t)
-	maintain(true, s.Second, s.Absent)
-	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "it was to be kept")
-	s.cleanup(t)
-	choose = []nip34.ObjectID{s.Absent, s.Second}
-	maintain(true)
-	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second), "it was chosen")
-	choose = nil
-	s.cleanup(t)
-	main := mustRef(t, "refs/heads/main")
-	s.move(t, main, refplan.RefChange{Name: main, New: s.First})
-	maintain(true)
-	require.Equal(t, []nip34.ObjectID{s.Second}, s.missing(t, s.Dir, s.First, s.Second))
-	boom := errors.New("boom")
-	_, err := s.Git.Maintain(t.Context(), gitops.Maintenance{
-		Lock: func(context.Context) (string, func(), error) { return "", nil, boom },
-	})
-	require.ErrorIs(t, err, boom)
 }
