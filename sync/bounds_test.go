@@ -36,7 +36,7 @@ func TestConnectionsRotate(t *testing.T) {
 			after(time.Minute)
 			open := 0
 			for _, rel := range net.Relays() {
-				open += rel.Connections().Open
+				open += rel.Open()
 			}
 			require.LessOrEqual(t, open, 3)
 		}

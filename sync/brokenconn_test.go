@@ -142,7 +142,7 @@ func TestEachFaultOfATransport(t *testing.T) {
 			s, status := r.relay("wss://a.example"), r.manager.Status()
 			require.Equal(t, "live", s.Phase)
 			require.Equal(t, s.Wanted, s.Confirmed)
-			require.Equal(t, 1, a.Connections().Open)
+			require.Equal(t, 1, a.Open())
 			calls = tr.count(method)
 			if call == 0 {
 				r.stop()

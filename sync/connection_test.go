@@ -127,7 +127,7 @@ func TestTrapT9_LiveDoesNotAccumulate(t *testing.T) {
 		for range 20 {
 			a.Cut()
 			after(2 * time.Minute)
-			require.Equal(t, 1, a.Connections().Open)
+			require.Equal(t, 1, a.Open())
 			require.Equal(t, live, r.relay("wss://a.example").LiveSubscriptions)
 			require.Len(t, a.Subscriptions(), live)
 		}

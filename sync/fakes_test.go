@@ -59,7 +59,7 @@ func fakeRelays(t *testing.T, keys, fakes int, least float64) {
 		for range minutes {
 			after(time.Minute)
 			for _, rel := range honest {
-				up += rel.Connections().Open
+				up += rel.Open()
 			}
 		}
 		return float64(up) / float64(minutes*len(honest))

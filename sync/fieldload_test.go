@@ -77,7 +77,6 @@ type loadPhase struct {
 	pause    time.Duration // longest time without a stored event while some were missing
 	requests map[wire.RequestType]int
 	traffic  relaytest.Traffic
-	refusals map[string]int
 }
 
 // A server that all repositories of a large hub list syncs with it for the first time, and then for
@@ -119,11 +118,10 @@ type loadWorld struct {
 	rig   *rig
 	seen  int // requests of earlier phases
 	had   relaytest.Traffic
-	said  map[string]int
 }
 
 func loadLife(t *testing.T, field *fieldhub.Hub, b relaytest.Behavior, rate int) []loadPhase {
-	w := &loadWorld{t: t, net: relaytest.NewNetwork(), store: newDiary(0), said: make(map[string]int)}
+	w := &loadWorld{t: t, net: relaytest.NewNetwork(), store: newDiary(0)}
 	w.hub = w.net.Add("wss://"+field.Host, b)
 	fits := func(ev *nostr.Event) bool { return b.MaxEvent == 0 || len(ev.String()) <= b.MaxEvent }
 	there := make(map[string]bool)
@@ -218,7 +216,7 @@ func (w *loadWorld) phase(name string, wanted map[string]time.Time, end time.Tim
 	for _, id := range missing[:min(len(missing), 5)] {
 		w.t.Logf("%s: lost: %s", name, w.about(id))
 	}
-	p := loadPhase{name: name, lost: len(missing), requests: make(map[wire.RequestType]int), refusals: make(map[string]int)}
+	p := loadPhase{name: name, lost: len(missing), requests: make(map[wire.RequestType]int)}
 	var delays []time.Duration
 	came := []time.Time{}
 	for id, since := range wanted {
@@ -246,12 +244,7 @@ func (w *loadWorld) phase(name string, wanted map[string]time.Time, end time.Tim
 		MessagesSent: now.MessagesSent - w.had.MessagesSent, MessagesReceived: now.MessagesReceived - w.had.MessagesReceived,
 		BytesSent: now.BytesSent - w.had.BytesSent, BytesReceived: now.BytesReceived - w.had.BytesReceived,
 	}
-	for text, n := range w.hub.Refusals() {
-		if n -= w.said[text]; n > 0 {
-			p.refusals[text] = n
-		}
-	}
-	w.seen, w.had, w.said = len(seen), now, w.hub.Refusals()
+	w.seen, w.had = len(seen), now
 	return p
 }
 
@@ -271,22 +264,13 @@ func (w *loadWorld) about(id string) string {
 func loadTable(phases []loadPhase) string {
 	var b strings.Builder
 	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tab, "\tlost\ttook\thalf in\tlongest pause\tREQ\tNEG-OPEN\tNEG-MSG\tmessages\tsent\treceived\trefusals\t")
+	fmt.Fprintln(tab, "\tlost\ttook\thalf in\tlongest pause\tREQ\tNEG-OPEN\tNEG-MSG\tmessages\tsent\treceived\t")
 	for _, p := range phases {
-		refusals := 0
-		for _, n := range p.refusals {
-			refusals += n
-		}
-		fmt.Fprintf(tab, "%s\t%d\t%v\t%v\t%v\t%d\t%d\t%d\t%d\t%.1f MB\t%.1f MB\t%d\t\n", p.name, p.lost,
+		fmt.Fprintf(tab, "%s\t%d\t%v\t%v\t%v\t%d\t%d\t%d\t%d\t%.1f MB\t%.1f MB\t\n", p.name, p.lost,
 			p.took.Round(time.Second), p.typical.Round(time.Millisecond), p.pause.Round(time.Second),
 			p.requests[wire.TypeReq], p.requests[wire.TypeNegOpen], p.requests[wire.TypeNegSend], p.traffic.MessagesReceived,
-			float64(p.traffic.BytesReceived)/1e6, float64(p.traffic.BytesSent)/1e6, refusals)
+			float64(p.traffic.BytesReceived)/1e6, float64(p.traffic.BytesSent)/1e6)
 	}
 	tab.Flush()
-	for _, p := range phases {
-		for _, text := range slices.Sorted(maps.Keys(p.refusals)) {
-			fmt.Fprintf(&b, "%s: %d x %q\n", p.name, p.refusals[text], text)
-		}
-	}
 	return b.String()
 }

@@ -93,7 +93,7 @@ func TestTrapP7_HeldAnnouncementIsFollowedAfterARestart(t *testing.T) {
 		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Holder: policy})
 		defer r.stop()
 		after(time.Minute)
-		require.Equal(t, 1, b.Connections().Open)
+		require.Equal(t, 1, b.Open())
 		require.True(t, policy.all[state.ID])
 	})
 }

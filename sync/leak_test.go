@@ -40,7 +40,7 @@ func TestPromiseP39_RunEndsUnderHungRelays(t *testing.T) {
 			r.stop()
 			require.LessOrEqual(t, time.Since(began), 5*time.Second, patience)
 			for _, rel := range net.Relays() {
-				require.Zero(t, rel.Connections().Open)
+				require.Zero(t, rel.Open())
 			}
 		}
 	})

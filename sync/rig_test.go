@@ -79,7 +79,7 @@ func (r *rig) run() {
 		m.LeftOver(t)
 		synctest.Wait()
 		for _, rel := range r.net.Relays() {
-			require.Zero(t, rel.Connections().Open, "%s: each connection is closed", rel.URL())
+			require.Zero(t, rel.Open(), "%s: each connection is closed", rel.URL())
 		}
 	}
 }

@@ -82,7 +82,7 @@ func TestFullSecondInOurStore(t *testing.T) {
 		r := start(t, net, store, relaysync.Config{})
 		defer r.stop()
 		after(time.Minute)
-		require.Equal(t, 1, a.Connections().Open)
+		require.Equal(t, 1, a.Open())
 		require.Equal(t, uint64(1), r.manager.Status().Events.Dropped["scans"], "it is counted")
 		require.LessOrEqual(t, store.scans.Load(), int64(1))
 		comment := owner.Comment(at(0), issues[0], "x")
@@ -99,12 +99,12 @@ func TestFullSecondInOurStore(t *testing.T) {
 		r.save(late)
 		after(3 * 25 * time.Hour)
 		require.LessOrEqual(t, store.scans.Load(), int64(5))
-		require.Equal(t, 1, b.Connections().Open, "its announcement was not among the 500 of its second")
+		require.Equal(t, 1, b.Open(), "its announcement was not among the 500 of its second")
 		require.Equal(t, 599, r.manager.Status().Roots, "all but the one that no scan finds and nobody told of")
 
 		// Removed events are not.
 		require.NoError(t, store.Remove(t.Context(), eventtest.Of(late)))
 		after(26 * time.Hour)
-		require.Zero(t, b.Connections().Open, "moderation reaches no feed, but the next scan")
+		require.Zero(t, b.Open(), "moderation reaches no feed, but the next scan")
 	})
 }

@@ -89,7 +89,7 @@ func (run *simRun) watch(f *simFigures) {
 	for range looks {
 		after(simLook)
 		for i, r := range honest {
-			up[i] += min(1, r.Connections().Open)
+			up[i] += min(1, r.Open())
 		}
 	}
 	for i, n := range up {

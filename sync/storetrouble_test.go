@@ -164,7 +164,7 @@ func TestStoreHiccup(t *testing.T) {
 				arm(store)
 				a.Publish(bob.Hosted(at(2*time.Hour), "bobs", us, "b.example"))
 				after(time.Minute)
-				require.Equal(t, 1, b.Connections().Open, "it is followed")
+				require.Equal(t, 1, b.Open(), "it is followed")
 				require.True(t, r.has(waiting))
 			})
 		})

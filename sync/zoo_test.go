@@ -136,7 +136,7 @@ func storm(w temper, most int, message func(c *relaytest.ConnScript, i int) wire
 		n := 0
 		var next func()
 		next = func() {
-			if n++; n > most || c.Relay().Connections().Open == 0 {
+			if n++; n > most || c.Relay().Open() == 0 {
 				return
 			}
 			c.Send(message(c, n))

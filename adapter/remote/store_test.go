@@ -390,7 +390,7 @@ func TestFullSecondOfOurRelay(t *testing.T) {
 		defer stop()
 		time.Sleep(time.Minute)
 		<-m.Ready()
-		require.Equal(t, 1, other.Connections().Open)
+		require.Equal(t, 1, other.Open())
 		asked := len(own.Requests(wire.TypeReq))
 		time.Sleep(24 * time.Hour)
 		t.Logf("%d requests to our relay at the start, %d in a day", asked, len(own.Requests(wire.TypeReq))-asked)

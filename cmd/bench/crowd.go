@@ -71,7 +71,7 @@ func serveCrowd(in io.Reader, out io.Writer) error {
 			c.mu.Lock()
 			for _, r := range c.relays {
 				asked += r.Traffic().MessagesReceived
-				open += r.Connections().Open
+				open += r.Open()
 			}
 			c.mu.Unlock()
 			fmt.Fprintln(out, asked, open)

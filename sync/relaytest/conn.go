@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -31,7 +32,6 @@ const (
 type subscription struct {
 	id      string
 	filters []nostr.Filter
-	opened  time.Time
 	follows bool // receives live events
 	ended   bool // EOSE was sent
 	size    int  // bytes of the REQ
@@ -51,8 +51,7 @@ type Conn struct {
 	wake chan struct{} // one slot: Receive must check again
 	room chan struct{} // one slot: Send must check again
 
-	inRecv guard
-	inSend guard
+	inRecv, inSend sync.Mutex // held during Receive and Send
 
 	// The fields below are guarded by relay.mu.
 	closed     bool
@@ -179,10 +178,11 @@ func (c *Conn) ReceiveText(ctx context.Context) ([]byte, error) {
 }
 
 func (c *Conn) receive(ctx context.Context) (frame, error) {
-	if !c.inRecv.enter() {
+	if !c.inRecv.TryLock() {
 		c.violate(ViolationConcurrentUse, "Receive was called while another Receive ran")
+		c.inRecv.Lock()
 	}
-	defer c.inRecv.leave()
+	defer c.inRecv.Unlock()
 	for {
 		if err := context.Cause(c.over); err != nil {
 			return frame{}, fmt.Errorf("receive from %s: %w", c.relay.url, err)
@@ -283,10 +283,11 @@ func (c *Conn) Send(ctx context.Context, req wire.Request) error {
 }
 
 func (c *Conn) send(ctx context.Context, req wire.Request, size int) error {
-	if !c.inSend.enter() {
+	if !c.inSend.TryLock() {
 		c.violate(ViolationConcurrentUse, "Send was called while another Send ran")
+		c.inSend.Lock()
 	}
-	defer c.inSend.leave()
+	defer c.inSend.Unlock()
 	for {
 		if err := context.Cause(c.over); err != nil {
 			return fmt.Errorf("send to %s: %w", c.relay.url, err)
@@ -545,7 +546,7 @@ func (c *Conn) request(req wire.Request, size int, reason string) {
 }
 
 func (c *Conn) follow(id string, fs []nostr.Filter, size int) *subscription {
-	s := &subscription{id: id, filters: fs, opened: time.Now(), size: size}
+	s := &subscription{id: id, filters: fs, size: size}
 	asks := false
 	for _, f := range fs {
 		asks = asks || !f.LimitZero

@@ -10,9 +10,8 @@ import (
 
 // Dial is an attempt to connect.
 type Dial struct {
-	At   time.Time
-	Took time.Duration
-	Err  error // nil if it succeeded
+	At  time.Time
+	Err error // nil if it succeeded
 }
 
 // Seen is a message that a client sent.
@@ -23,21 +22,11 @@ type Seen struct {
 	wire.Request
 }
 
-// Connections are numbers of connections of a relay.
-type Connections struct {
-	Dials  int // attempts, including failed ones
-	Failed int
-	Open   int // now
-}
-
 // Subscription is an open subscription.
 type Subscription struct {
 	Conn    int
 	ID      string
 	Filters []nostr.Filter
-	Opened  time.Time
-	// Stored reports whether EOSE has not been sent yet.
-	Stored bool
 }
 
 // Traffic is the traffic of all connections of a relay.

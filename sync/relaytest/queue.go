@@ -153,15 +153,9 @@ func (c *Conn) account(f *frame, now time.Time) {
 	t := &c.relay.traffic
 	t.MessagesSent++
 	t.BytesSent += int64(f.msg.Size)
-	switch f.msg.Type {
-	case wire.TypeEvent:
+	if f.msg.Type == wire.TypeEvent {
 		t.EventsSent++
 		f.msg.Event.Event = clone(f.msg.Event.Event)
-	case wire.TypeClosed, wire.TypeNegErr, wire.TypeNotice:
-		said := c.relay.refusals
-		if _, ok := said[f.msg.Text]; f.msg.Text != "" && (ok || len(said) < maxTexts) {
-			said[f.msg.Text]++
-		}
 	}
 	pause := b.MessageDelay
 	if b.BytesPerSecond > 0 {

@@ -21,8 +21,6 @@ import (
 // maxRecords is the maximum number of recorded items of each kind. The oldest half is then dropped.
 const maxRecords = 200_000
 
-const maxTexts = 1000
-
 // Relay is a scripted relay. Use [Network.Add] or [New].
 type Relay struct {
 	url graspsync.RelayURL
@@ -39,7 +37,6 @@ type Relay struct {
 	requests   []Seen
 	violations []Violation
 	traffic    Traffic
-	refusals   map[string]int // by text; at most maxTexts
 	challenges int
 	made       *Key   // signs invented events
 	source     bucket // khatru's, for all connections, which have the same address
@@ -57,7 +54,6 @@ func New(url string, b Behavior) *Relay {
 		program:  programOf(b.Software),
 		store:    newArchive(),
 		conns:    make(map[*Conn]struct{}),
-		refusals: make(map[string]int),
 	}
 }
 
@@ -175,16 +171,16 @@ func (r *Relay) Query(f nostr.Filter) []*nostr.Event {
 
 // Dial opens a connection like [Network.Dial].
 func (r *Relay) Dial(ctx context.Context) (*Conn, error) {
-	started := time.Now()
+	d := Dial{At: time.Now()}
 	c, err := r.dial(ctx)
 	if err != nil {
-		err = fmt.Errorf("dial %s: %w", r.url, err)
+		d.Err = fmt.Errorf("dial %s: %w", r.url, err)
 	}
 	r.mu.Lock()
-	r.dials = remember(r.dials, Dial{At: started, Took: time.Since(started), Err: err})
+	r.dials = remember(r.dials, d)
 	r.mu.Unlock()
 	if err != nil {
-		return nil, err
+		return nil, d.Err
 	}
 	c.greet()
 	return c, nil
@@ -249,17 +245,11 @@ func (r *Relay) Requests(types ...wire.RequestType) []Seen {
 	return slices.DeleteFunc(all, func(s Seen) bool { return !slices.Contains(types, s.Type) })
 }
 
-// Connections returns the numbers of connections.
-func (r *Relay) Connections() Connections {
+// Open returns the number of open connections.
+func (r *Relay) Open() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := Connections{Dials: len(r.dials), Open: len(r.conns)}
-	for _, d := range r.dials {
-		if d.Err != nil {
-			n.Failed++
-		}
-	}
-	return n
+	return len(r.conns)
 }
 
 // Subscriptions returns the open subscriptions, ordered by connection and id, without NEG sessions.
@@ -270,7 +260,7 @@ func (r *Relay) Subscriptions() []Subscription {
 	for _, c := range r.connected() {
 		first := len(all)
 		for _, s := range c.subs {
-			all = append(all, Subscription{Conn: c.id, ID: s.id, Filters: s.filters, Opened: s.opened, Stored: !s.ended})
+			all = append(all, Subscription{Conn: c.id, ID: s.id, Filters: s.filters})
 		}
 		slices.SortFunc(all[first:], func(a, b Subscription) int { return strings.Compare(a.ID, b.ID) })
 	}
@@ -282,13 +272,6 @@ func (r *Relay) Traffic() Traffic {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.traffic
-}
-
-// Refusals returns how often each text was sent in a CLOSED, NEG-ERR or NOTICE.
-func (r *Relay) Refusals() map[string]int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.refusals)
 }
 
 // Violations returns the violations of clients, in order.

@@ -17,12 +17,35 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-func checkCloseReceive(s *suite) {
-	c := s.dial()
-	wait := s.receiving(s.ctx, c)
-	require.NoError(s, c.Close())
-	assert.ErrorIs(s, wait(), relaysync.ErrClosed)
-	s.eventually("the relay still sees the connection", func() bool { return s.relay.Connections().Open == 0 })
+// checkEnds ends a connection in each way while each method blocks.
+func checkEnds(s *suite) {
+	for end, of := range map[string]func(c relaysync.Conn, cancel func()){
+		"Close":       func(c relaysync.Conn, _ func()) { assert.NoError(s, c.Close()) },
+		"the relay":   func(relaysync.Conn, func()) { s.relay.Cut() },
+		"its context": func(_ relaysync.Conn, cancel func()) { cancel() },
+	} {
+		for method, call := range map[string]func(context.Context, relaysync.Conn) (wait func() error){"Receive": s.receiving, "Send": s.flood} {
+			ctx, cancel := context.WithCancel(s.ctx)
+			c := s.dial()
+			s.eventually("not connected", func() bool { return s.relay.Open() == 1 })
+			wait := call(ctx, c)
+			of(c, cancel)
+			err := wait()
+			cancel()
+			require.Error(s, err, "%s after the end by %s", method, end)
+			if end != "its context" {
+				require.ErrorIs(s, err, relaysync.ErrClosed, "%s after the end by %s", method, end)
+			}
+			_, err = c.Receive(s.ctx)
+			require.Error(s, err, "the first error is final")
+			s.eventually("Send goes on after the end", func() bool { return c.Send(s.ctx, reqAll("x")) != nil })
+			for range 2 {
+				require.NoError(s, c.Close())
+			}
+			s.relay.Update(func(b *Behavior) { b.StopReading = false })
+			s.eventually("the relay still sees the connection", func() bool { return s.relay.Open() == 0 })
+		}
+	}
 }
 
 // receiving calls Receive in the background.
@@ -57,33 +80,6 @@ func (s *suite) flood(ctx context.Context, c relaysync.Conn) (wait func() error)
 	return wait
 }
 
-func checkCloseSend(s *suite) {
-	c := s.dial()
-	wait := s.flood(s.ctx, c)
-	require.NoError(s, c.Close())
-	assert.ErrorIs(s, wait(), relaysync.ErrClosed)
-}
-
-func checkSendContext(s *suite) {
-	c := s.dial()
-	ctx, cancel := context.WithCancel(s.ctx)
-	defer cancel()
-	wait := s.flood(ctx, c)
-	cancel()
-	assert.Error(s, wait())
-	assert.Error(s, c.Send(s.ctx, reqAll("x")), "the first error is final")
-}
-
-func checkCloseAgain(s *suite) {
-	c := s.dial()
-	for range 3 {
-		require.NoError(s, c.Close())
-	}
-	_, err := c.Receive(s.ctx)
-	require.ErrorIs(s, err, relaysync.ErrClosed)
-	require.ErrorIs(s, c.Send(s.ctx, reqAll("x")), relaysync.ErrClosed)
-}
-
 // checkTold calls the accessors of a connection while another goroutine blocks in Receive, after
 // InfoKnown, and after Close.
 func checkTold(s *suite) {
@@ -101,20 +97,6 @@ func checkTold(s *suite) {
 	assert.Equal(s, before.RemoteAddr, after.RemoteAddr, "it does not change")
 	assert.GreaterOrEqual(s, after.DroppedBytes, before.DroppedBytes)
 	assert.GreaterOrEqual(s, after.ReadWaited, before.ReadWaited)
-}
-
-func checkCut(s *suite) {
-	c := s.dial()
-	wait := s.receiving(s.ctx, c)
-	s.eventually("not connected", func() bool { return s.relay.Connections().Open == 1 })
-	s.relay.Cut()
-	assert.ErrorIs(s, wait(), relaysync.ErrClosed)
-	_, err := c.Receive(s.ctx)
-	require.ErrorIs(s, err, relaysync.ErrClosed, "the first error is final")
-	s.eventually("Send goes on after Receive has failed", func() bool {
-		return c.Send(s.ctx, reqAll("x")) != nil
-	})
-	assert.ErrorIs(s, c.Send(s.ctx, reqAll("x")), relaysync.ErrClosed)
 }
 
 func checkDialContext(s *suite) {
@@ -168,17 +150,7 @@ func checkDials(s *suite) {
 	for _, wait := range waits {
 		assert.NoError(s, wait())
 	}
-	s.eventually("connections stay open", func() bool { return s.relay.Connections().Open == 0 })
-}
-
-func checkReceiveContext(s *suite) {
-	c := s.dial()
-	ctx, cancel := context.WithCancel(s.ctx)
-	wait := s.receiving(ctx, c)
-	cancel()
-	assert.Error(s, wait())
-	_, err := c.Receive(s.ctx)
-	assert.Error(s, err, "the first error is final")
+	s.eventually("connections stay open", func() bool { return s.relay.Open() == 0 })
 }
 
 func checkTooLarge(s *suite) {

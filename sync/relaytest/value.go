@@ -3,18 +3,11 @@ package relaytest
 import (
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/sync/wire"
 )
-
-// guard detects concurrent calls.
-type guard struct{ n atomic.Int32 }
-
-func (g *guard) enter() bool { return g.n.Add(1) == 1 }
-func (g *guard) leave()      { g.n.Add(-1) }
 
 func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))

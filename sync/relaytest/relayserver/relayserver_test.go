@@ -72,7 +72,7 @@ func TestRawFrames(t *testing.T) {
 
 func TestEnds(t *testing.T) {
 	open := func(r *relaytest.Relay) func() bool {
-		return func() bool { return r.Connections().Open == 0 }
+		return func() bool { return r.Open() == 0 }
 	}
 	for name, end := range map[string]func(*relaytest.Relay, *relayserver.Server, *websocket.Conn){
 		"client":  func(_ *relaytest.Relay, _ *relayserver.Server, ws *websocket.Conn) { _ = ws.CloseNow() },
@@ -120,7 +120,7 @@ func TestDialWithoutAnswer(t *testing.T) {
 	}()
 	cancel()
 	require.Error(t, <-done)
-	assert.Zero(t, r.Connections().Open)
+	assert.Zero(t, r.Open())
 	go func() {
 		_, _, err := websocket.Dial(t.Context(), s.URL().String(), nil)
 		done <- err
@@ -151,7 +151,7 @@ func TestInfo(t *testing.T) {
 	url := strings.Replace(s.URL().String(), "ws", "http", 1)
 	body := get(t, url)
 	assert.Equal(t, info, wire.ParseInfo([]byte(body)), "%s", body)
-	assert.Zero(t, r.Connections().Dials)
+	assert.Zero(t, r.Dials())
 }
 
 func TestOwnListener(t *testing.T) {
