@@ -213,9 +213,9 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 		p.notePrune(ref, began, 0, 0)
 	}
 	p.maintenance.count(done, err)
-	if err == nil && (done.Removed > 0 || now) {
-		p.cfg.Logger.Info("repository maintained", keyRepo, graspsync.Printable(ref.String()), "packs", done.Packs, "removed", done.Removed,
-			"freed", done.Freed, "pruned", done.Pruned, "took", took.Round(time.Millisecond), "locked", done.Locked.Round(time.Millisecond))
+	if err == nil && (done.Freed != 0 || now) {
+		p.cfg.Logger.Info("repository maintained", keyRepo, graspsync.Printable(ref.String()), "packs", done.Packs,
+			"freed", done.Freed, "pruned", done.Pruned, "took", took.Round(time.Millisecond))
 	}
 	return done, err
 }

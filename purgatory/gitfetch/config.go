@@ -17,8 +17,6 @@ type Config struct {
 	Dialer *egress.Dialer
 	// Git is the path of the git program, version 2.39 or later. Defaults to git in PATH.
 	Git string
-	// UserAgent is the User-Agent header of requests. Defaults to "git/2.39 graspsync".
-	UserAgent string
 	// Logger receives warnings about git. Defaults to discarding them.
 	Logger *slog.Logger
 
@@ -80,7 +78,6 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	def(&c.Git, "git")
-	def(&c.UserAgent, "git/2.39 graspsync")
 	def(&c.MaxPackBytes, 4<<30)
 	def(&c.MaxPackObjects, 2_000_000)
 	def(&c.MaxAddressDay, 16<<30)
@@ -114,12 +111,6 @@ func (c Config) validate() error {
 	}
 	if c.Dialer == nil {
 		errs = append(errs, errors.New("Dialer is nil"))
-	}
-	for i := range len(c.UserAgent) {
-		if b := c.UserAgent[i]; b < ' ' || b >= 0x7f {
-			errs = append(errs, errors.New("UserAgent is not printable ASCII"))
-			break
-		}
 	}
 	positive("MaxPackBytes", c.MaxPackBytes > 0)
 	positive("MaxAddressDay", c.MaxAddressDay > 0)

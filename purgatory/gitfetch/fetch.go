@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -36,7 +37,7 @@ func newReceiver(cfg Config, faults fsck.Rules, client *http.Client, disk *stora
 	return &receiver{
 		cfg: cfg, faults: faults, disk: disk, received: limit.NewDaily[string](maxAddresses), fetching: halves(cfg.MaxFetches),
 		client: &upload.Client{
-			HTTP: client, UserAgent: cfg.UserAgent, Answered: cfg.Dialer.Proven,
+			HTTP: client, UserAgent: userAgent, Answered: cfg.Dialer.Proven,
 			Limits: upload.Limits{
 				AdvertBytes: cfg.fixed.MaxAdvertBytes, AdvertRefs: cfg.fixed.MaxAdvertRefs,
 				PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,
@@ -47,6 +48,7 @@ func newReceiver(cfg Config, faults fsck.Rules, client *http.Client, disk *stora
 
 const (
 	maxAddresses = 50_000
+	userAgent    = "git/2.39 graspsync"
 	// maxRequests is the maximum number of requests of a fetch, including redirects.
 	maxRequests = 4
 )
@@ -91,7 +93,7 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 	if err != nil {
 		return err
 	}
-	defer pack.close()
+	defer func() { _ = pack.Close() }() // it is unlinked
 	r := q.f.receiver
 	place, err := r.fetching.Acquire(ctx, limit.Stranger{ID: ownerOf(q.dir)}, 1)
 	if err != nil {
@@ -110,7 +112,7 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 	return r.within(ctx, m, q.dir, func(ctx context.Context) error { return q.index(ctx, pack) })
 }
 
-func (r *receiver) receive(ctx context.Context, to *spool, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
+func (r *receiver) receive(ctx context.Context, to *os.File, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
 	var peer string // IPv4 address of the server, or its IPv6 /64, because one host may own a /64
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if at, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -143,7 +145,7 @@ func (r *receiver) receive(ctx context.Context, to *spool, from graspsync.CloneU
 
 // ask requests a pack, again without each object that the server reports missing. If more objects
 // are left than requests, only tips of the server are requested.
-func (r *receiver) ask(ctx context.Context, to *spool, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *meter) error {
+func (r *receiver) ask(ctx context.Context, to *os.File, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *meter) error {
 	for {
 		err := r.client.Fetch(ctx, s, left, haves, to, m)
 		requests--
@@ -151,7 +153,7 @@ func (r *receiver) ask(ctx context.Context, to *spool, s *upload.Server, left, h
 		if !errors.As(err, &missing) || !slices.Contains(left, missing.ID) {
 			return err
 		}
-		if err := to.empty(); err != nil {
+		if err := empty(to); err != nil {
 			return err
 		}
 		left = slices.DeleteFunc(left, func(id nip34.ObjectID) bool { return id == missing.ID })

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,13 +34,10 @@ type Fetcher struct {
 	disk       *storage
 	receiver   *receiver
 	checks     *checks
-	maintained *limit.Slots // maintenance runs
+	maintained *limit.Slots // maintenance, one run at a time
 	epoch      string       // part of the names of quarantines of this process
 
 	names atomic.Uint64 // quarantines made
-
-	mu   sync.Mutex
-	busy map[string]bool // guarded by mu: folders being maintained
 }
 
 var (
@@ -76,8 +72,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 			children: halves(cfg.MaxChildren),
 		},
 		disk:   &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk},
-		checks: newChecks(), maintained: limit.NewSlots(maxMaintained, maxMaintained),
-		epoch: rand.Text(), busy: make(map[string]bool),
+		checks: newChecks(), maintained: limit.NewSlots(1, 1), epoch: rand.Text(),
 	}
 	f.receiver = newReceiver(cfg, faults, client, f.disk)
 	return f, nil

@@ -263,9 +263,9 @@ func TestPromiseP36_Versions(t *testing.T) {
 		require.Equal(t, warned, strings.Contains(log.String(), "collisions"), build)
 		f.Close()
 	}
-	_, err = gitfetch.New(t.Context(), gitfetch.Config{MaxPackBytes: -1, MaxChildren: -1, MaxFetches: -1, UserAgent: "a\nb"})
+	_, err = gitfetch.New(t.Context(), gitfetch.Config{MaxPackBytes: -1, MaxChildren: -1, MaxFetches: -1})
 	require.ErrorIs(t, err, gitfetch.ErrConfig)
-	for _, field := range []string{"Dialer", "MaxPackBytes", "MaxChildren", "MaxFetches", "UserAgent"} {
+	for _, field := range []string{"Dialer", "MaxPackBytes", "MaxChildren", "MaxFetches"} {
 		require.ErrorContains(t, err, field)
 	}
 }

@@ -2,6 +2,7 @@ package gitfetch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +23,6 @@ import (
 )
 
 const (
-	// maxMaintained is the maximum number of runs: one scheduled, and one of an operator.
-	maxMaintained = 2
 	// fewPacks is the number below which readers notice no delay.
 	fewPacks = 8
 	// pruneEvery is the minimum time between two searches for unnamed objects.
@@ -43,7 +42,6 @@ func (f *Fetcher) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.
 	}
 	defer place.Release()
 	m := &maintenance{Fetcher: f, how: how, now: time.Now()}
-	defer m.leave()
 	if err := m.run(ctx); err != nil {
 		return m.done, fmt.Errorf("maintaining a repository: %w", err)
 	}
@@ -53,13 +51,13 @@ func (f *Fetcher) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.
 type maintenance struct {
 	*Fetcher
 	how   gitops.Maintenance
-	dir   string // folder of the repository at the start; empty: not yet known
+	dir   string // folder of the repository at the start
 	now   time.Time
 	idLen int
 	done  gitops.Maintained
 
 	packs  map[string]packFile // by name without extension, as last listed
-	first  map[string]packFile // packs at the start
+	before int64               // size of all packs at the start, in bytes
 	chosen []nip34.ObjectID    // result of how.Choose
 }
 
@@ -96,39 +94,15 @@ func (m *maintenance) locked(ctx context.Context, do func(ctx context.Context) e
 		return err
 	}
 	defer unlock()
-	if err := m.enter(dir); err != nil {
-		return err
+	if m.dir = cmp.Or(m.dir, dir); m.dir != dir {
+		return fmt.Errorf("%w: it has moved", purgatory.ErrInUse)
 	}
-	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, lockMost, errLong)
 	defer cancel()
-	err = do(ctx)
-	m.done.Locked = max(m.done.Locked, time.Since(began))
-	return err
+	return do(ctx)
 }
 
 var errLong = errors.New("the lock was held too long")
-
-// enter reserves the repository for this run.
-func (m *maintenance) enter(dir string) error {
-	if m.dir == dir {
-		return nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.dir != "" || m.busy[dir] {
-		return fmt.Errorf("%w: it has moved or is being maintained", purgatory.ErrInUse)
-	}
-	m.busy[dir] = true
-	m.dir = dir
-	return nil
-}
-
-func (m *maintenance) leave() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.busy, m.dir)
-}
 
 // begin removes abandoned files, packs refs, and lists the packs.
 func (m *maintenance) begin(ctx context.Context) error {
@@ -179,15 +153,8 @@ func (m *maintenance) look() error {
 		p.kept, p.cruft = p.kept || ext == "keep", p.cruft || ext == "mtimes"
 		m.packs[base] = p
 	}
-	if m.first == nil {
-		m.first = m.packs
-	}
-	m.done.Packs, m.done.Removed, m.done.Freed = len(m.packs), 0, size(m.first)-size(m.packs)
-	for base := range m.first {
-		if _, there := m.packs[base]; !there {
-			m.done.Removed++
-		}
-	}
+	m.before = cmp.Or(m.before, size(m.packs))
+	m.done.Packs, m.done.Freed = len(m.packs), m.before-size(m.packs)
 	return nil
 }
 
@@ -458,8 +425,7 @@ func (m *maintenance) drop(bases ...string) error {
 // leftAfter is the age after which a temporary file is abandoned.
 const leftAfter = time.Hour
 
-// sweepObjects removes partial packs, temporary files, and keep files of pushes that killed processes
-// left.
+// sweepObjects removes partial packs and temporary files that killed processes left.
 func sweepObjects(on files, dir string, now time.Time) error {
 	objects := filepath.Join(dir, "objects")
 	var errs []error
@@ -479,14 +445,7 @@ func sweepObjects(on files, dir string, now time.Time) error {
 			}
 			path, base, ext := filepath.Join(folder, e.Name()), strings.TrimSuffix(e.Name(), filepath.Ext(e.Name())), filepath.Ext(e.Name())
 			half := strings.HasPrefix(base, "pack-") && !(names[base+".idx"] && names[base+".pack"])
-			switch {
-			case ext == ".keep":
-				note, err := on.ReadFile(path)
-				half = err == nil && strings.HasPrefix(string(note), barerepo.PushNote)
-			case strings.HasPrefix(e.Name(), "tmp_"), strings.HasPrefix(e.Name(), ".tmp-"):
-				half = true
-			}
-			if half {
+			if ext != ".keep" && half || strings.HasPrefix(e.Name(), "tmp_") || strings.HasPrefix(e.Name(), ".tmp-") {
 				errs = append(errs, on.RemoveAll(path))
 			}
 		}

@@ -175,7 +175,6 @@ func takeDown(t *testing.T, format nip34.ObjectFormat) {
 	done := k.maintain()
 	require.True(t, done.Pruned)
 	require.Equal(t, 1, done.Packs)
-	require.Equal(t, 3, done.Removed)
 	require.Positive(t, done.Freed)
 	require.False(t, k.has(bad))
 	require.False(t, k.has(loose))
@@ -344,28 +343,6 @@ func TestPruneTakesWhatGaveWay(t *testing.T) {
 	done = k.maintain()
 	require.False(t, k.has(young))
 	require.Zero(t, done.Unnamed)
-}
-
-// The pack of a killed push was never maintained, because git's keep file stayed forever.
-func TestWhatAKilledPushKeepsGoes(t *testing.T) {
-	for note, goes := range map[string]bool{"receive-pack 4711 on vm\n": true, "receive-pack-like\n": false, "an operator's\n": false} {
-		f := fetcher(t)
-		dir := bare(t, nip34.SHA1)
-		main := packed(t, dir, nip34.ObjectID{}, "main")
-		git(t, dir, "update-ref", "refs/heads/main", main.String())
-		secret := packed(t, dir, main, "secret")
-		k := keeping(t, f, dir)
-		for _, pack := range k.packs() {
-			require.NoError(t, os.WriteFile(strings.TrimSuffix(pack, ".pack")+".keep", []byte(note), 0o600))
-		}
-		k.how.Now = true
-		k.maintain()
-		require.True(t, k.has(secret), "the push may go on")
-		k.later(2 * leftAfter)
-		k.maintain()
-		require.Equal(t, goes, !k.has(secret), note)
-		require.True(t, k.has(main))
-	}
 }
 
 // Leftovers of killed processes are removed after an hour, complete data never. A crash during a

@@ -12,13 +12,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// spool is an unlinked file for a received pack, of which nothing is left after a crash.
-type spool struct {
-	file *os.File
-	size int64
-}
-
-func newSpool(on files, path string) (*spool, error) {
+// newSpool creates an unlinked file for a received pack, of which nothing is left after a crash.
+func newSpool(on files, path string) (*os.File, error) {
 	file, err := on.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("creating a pack file: %w", err)
@@ -26,26 +21,16 @@ func newSpool(on files, path string) (*spool, error) {
 	if err := on.Remove(path); err != nil {
 		return nil, fmt.Errorf("creating a pack file: %w", errors.Join(err, file.Close()))
 	}
-	return &spool{file: file}, nil
+	return file, nil
 }
 
-func (s *spool) Write(p []byte) (int, error) {
-	n, err := s.file.WriteAt(p, s.size)
-	s.size += int64(n)
-	return n, err
-}
-
-func (s *spool) empty() error {
-	if err := s.file.Truncate(0); err != nil {
+func empty(spool *os.File) error {
+	_, err := spool.Seek(0, io.SeekStart)
+	if err = errors.Join(err, spool.Truncate(0)); err != nil {
 		return fmt.Errorf("truncating a pack file: %w", err)
 	}
-	s.size = 0
 	return nil
 }
-
-func (s *spool) reader() io.Reader { return io.NewSectionReader(s.file, 0, s.size) }
-
-func (s *spool) close() { _ = s.file.Close() }
 
 // packIndexes are open indexes of packs.
 type packIndexes struct {

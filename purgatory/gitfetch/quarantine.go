@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -108,7 +110,7 @@ func (q *Quarantine) Discard() error {
 }
 
 // index indexes a pack by the rules of package fsck. The caller holds a slot for a child.
-func (q *Quarantine) index(ctx context.Context, pack *spool) error {
+func (q *Quarantine) index(ctx context.Context, pack *os.File) error {
 	return q.f.receiver.faults.Index(fsck.Git{
 		Index: func(options ...string) (stderr string, err error) {
 			err = q.indexPack(ctx, pack, options...)
@@ -125,10 +127,10 @@ func (q *Quarantine) index(ctx context.Context, pack *spool) error {
 	})
 }
 
-func (q *Quarantine) indexPack(ctx context.Context, pack *spool, options ...string) error {
+func (q *Quarantine) indexPack(ctx context.Context, pack *os.File, options ...string) error {
 	memory, most := q.f.git.Memory.Part, q.f.receiver.cfg.MaxPackBytes
 	_, err := q.f.git.runNow(ctx, gitrun.Child{
-		Dir: q.dir, Env: gitrun.Beside(q.name), Stdin: pack.reader(), Limits: gitrun.Limits{Memory: memory},
+		Dir: q.dir, Env: gitrun.Beside(q.name), Stdin: io.NewSectionReader(pack, 0, math.MaxInt64), Limits: gitrun.Limits{Memory: memory},
 		Args: append([]string{"index-pack", "--stdin", "--fix-thin", "--threads=1", fmt.Sprintf("--max-input-size=%d", most)}, options...),
 	})
 	var failed *gitrun.Error

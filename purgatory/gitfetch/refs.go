@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,8 +66,8 @@ func refName(name string) (nip34.RefName, bool) {
 	return r, err == nil
 }
 
-// UpdateRefs implements [gitops.Operations]. Conflicting deletions come first, because git refuses
-// a ref below the name of an existing ref.
+// UpdateRefs implements [gitops.Operations]. Deletions come first if git refuses a ref below the name
+// of an existing ref.
 func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := f.checkChanges(ctx, dir, changes); err != nil {
 		return err
@@ -82,11 +80,13 @@ func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.
 			sets = append(sets, c)
 		}
 	}
-	first, deletes := inTheWay(sets, deletes)
-	if err := f.remove(ctx, dir, first); err != nil {
-		return err
+	err := f.transact(ctx, dir, sets)
+	if says(err, inTheWay) {
+		if err = f.remove(ctx, dir, deletes); err == nil {
+			deletes, err = nil, f.transact(ctx, dir, sets)
+		}
 	}
-	if err := f.transact(ctx, dir, sets); err != nil {
+	if err != nil {
 		return fmt.Errorf("setting refs: %w", err)
 	}
 	if !head.IsZero() {
@@ -117,37 +117,6 @@ func (f *Fetcher) checkChanges(ctx context.Context, dir string, changes []refpla
 		}
 	}
 	return nil
-}
-
-// inTheWay divides deletes into refs that exclude a set ref, because one name is a folder of the
-// other, and the rest.
-func inTheWay(sets, deletes []refplan.RefChange) (first, rest []refplan.RefChange) {
-	names, above := make(map[string]bool), make(map[string]bool)
-	for _, c := range sets {
-		names[c.Name.String()] = true
-		for folder := range folders(c.Name) {
-			above[folder] = true
-		}
-	}
-	for _, c := range deletes {
-		conflict := above[c.Name.String()]
-		for folder := range folders(c.Name) {
-			conflict = conflict || names[folder]
-		}
-		if conflict {
-			first = append(first, c)
-		} else {
-			rest = append(rest, c)
-		}
-	}
-	return first, rest
-}
-
-func folders(name nip34.RefName) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for at := path.Dir(name.String()); at != "." && yield(at); at = path.Dir(at) {
-		}
-	}
 }
 
 // remove deletes refs, after writing their old values to the reflog of HEAD.
@@ -195,7 +164,8 @@ const staleAfter = time.Minute
 // Phrases of git. Ref names contain no spaces, so they cannot contain these.
 var (
 	// changed: another value of a ref, or a conflicting ref.
-	changed = []string{"but expected", "reference already exists", "unable to resolve reference", "exists; cannot create"}
+	changed  = append([]string{"but expected", "reference already exists", "unable to resolve reference"}, inTheWay...)
+	inTheWay = []string{"exists; cannot create"}
 	// unfit: one name is a folder of another, a branch is no commit, the file system does not
 	// support a name, or an object is unreadable.
 	unfit = []string{

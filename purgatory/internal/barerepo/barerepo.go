@@ -132,9 +132,6 @@ func SyncRefs(dir string, names []nip34.RefName, sync func(folder string) error)
 	return errors.Join(errs...)
 }
 
-// PushNote is the start of the keep file of a pushed pack, which a killed git leaves.
-const PushNote = "receive-pack "
-
 // Refs returns the values of the named refs that exist. Refs must not change concurrently.
 func Refs(on Disk, dir string, names []nip34.RefName) (map[nip34.RefName]nip34.ObjectID, error) {
 	at := make(map[nip34.RefName]nip34.ObjectID, len(names))

@@ -45,7 +45,7 @@ type Operations interface {
 	Cleanup(ctx context.Context, dir string) error
 	// Maintain repacks a repository and its refs if that is worth the cost, and deletes unnamed
 	// objects. It holds the lock only briefly. The error wraps purgatory.ErrInUse if the repository
-	// is already being maintained, or if an object to delete is needed again.
+	// has moved, or if an object to delete is needed again.
 	Maintain(ctx context.Context, how Maintenance) (Maintained, error)
 }
 
@@ -84,12 +84,10 @@ type Maintenance struct {
 
 // Maintained is the result of [Operations].Maintain.
 type Maintained struct {
-	Packs   int           // packs in the repository afterwards
-	Removed int           // deleted packs
-	Freed   int64         // bytes; negative if the repository has grown
-	Pruned  bool          // unnamed objects were searched
-	Unnamed int64         // maximum bytes of unnamed objects in their grace, if Pruned
-	Locked  time.Duration // longest time for which the lock was held
+	Packs   int   // packs in the repository afterwards
+	Freed   int64 // bytes; negative if the repository has grown
+	Pruned  bool  // unnamed objects were searched
+	Unnamed int64 // maximum bytes of unnamed objects in their grace, if Pruned
 }
 
 var (
