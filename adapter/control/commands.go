@@ -196,8 +196,7 @@ func (c *Control) maintain(ctx context.Context, ref graspsync.RepoRef) (any, err
 		return nil, err
 	}
 	return map[string]any{
-		"packs": done.Packs, "removed_packs": done.Removed, "freed_bytes": done.Freed, "pruned": done.Pruned,
-		"unreferenced_bytes": done.Unnamed, "locked_seconds": done.Locked.Seconds(),
+		"packs": done.Packs, "freed_bytes": done.Freed, "pruned": done.Pruned, "unreferenced_bytes": done.Unnamed,
 	}, nil
 }
 
