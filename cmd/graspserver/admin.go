@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/adapter/statuspage"
 )
@@ -108,8 +110,13 @@ func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.Port+1)), false
 }
 
+func untilDone(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 // serveAdmin serves the operator's pages until stop is called.
-func serveAdmin(a http.Handler, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
+func serveAdmin(ctx context.Context, a http.Handler, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
 	address, chosen := adminAddress(opt, own)
 	site, stop := guarded(a, namesOf(opt)), func() {}
 	switch address {
@@ -131,16 +138,17 @@ func serveAdmin(a http.Handler, everybody *http.ServeMux, opt options, own net.A
 		log.Error("status page not served, set -admin-listen", "error", err)
 		return stop, nil
 	}
-	front, done := newFront(withDeadline(site), log), make(chan struct{})
+	log.Info("serving the status page", "page", "http://"+listener.Addr().String()+"/")
+	ctx, end := context.WithCancel(ctx)
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := front.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := gate.Serve(ctx, listener, withDeadline(site), untilDone); err != nil {
 			log.Error("serving the status page failed", "error", err)
 		}
 	}()
-	log.Info("serving the status page", "page", "http://"+listener.Addr().String()+"/")
 	return func() {
-		front.Close() // also ends streaming pages
+		end()
 		<-done
 	}, nil
 }

@@ -160,11 +160,11 @@ func TestAdminAddress(t *testing.T) {
 	defer taken.Close()
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
-	_, err = serveAdmin(nil, nil, options{AdminListen: taken.Addr().String()}, taken.Addr(), log)
+	_, err = serveAdmin(t.Context(), nil, nil, options{AdminListen: taken.Addr().String()}, taken.Addr(), log)
 	require.ErrorContains(t, err, "-admin-listen")
 	before := *taken.Addr().(*net.TCPAddr)
 	before.Port--
-	stop, err := serveAdmin(nil, nil, options{}, &before, log)
+	stop, err := serveAdmin(t.Context(), nil, nil, options{}, &before, log)
 	require.NoError(t, err)
 	stop()
 	require.Contains(t, said.String(), "status page not served, set -admin-listen")

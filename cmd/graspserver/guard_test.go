@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,7 +17,7 @@ import (
 
 // Who asks on and on and reads nothing kept the connection for good.
 func TestWhoReadsNothingIsCutOff(t *testing.T) {
-	front := newFront(deadlined(http.HandlerFunc(healthy), 300*time.Millisecond), slog.New(slog.DiscardHandler))
+	front := &http.Server{Handler: deadlined(http.HandlerFunc(healthy), 300*time.Millisecond), ReadHeaderTimeout: time.Minute}
 	closed := make(chan struct{})
 	front.ConnState = func(c net.Conn, s http.ConnState) {
 		switch s {

@@ -31,15 +31,14 @@ import (
 )
 
 type program struct {
-	Serve      serveCommand      `cmd:"" default:"withargs" help:"Run a server (default)."`
-	Check      checkCommand      `cmd:"" help:"Check settings, data folder, git, name, proxy and clock."`
-	Config     configCommand     `cmd:"" help:"Print each setting with its value and source."`
-	Try        tryCommand        `cmd:"" help:"Run a server with a sample repository, and delete it afterwards."`
-	Explain    explainCommand    `cmd:"" help:"Ask a running server about an event, a repository or a relay."`
-	Admin      adminCommand      `cmd:"" help:"Send a command to a running server."`
-	Completion completionCommand `cmd:"" help:"Print a completion script for bash, zsh or fish."`
-	Version    struct{}          `cmd:"" help:"Print the version."`
-	Help       struct{}          `cmd:"" help:"Print this help, or that of a command."`
+	Serve   serveCommand   `cmd:"" default:"withargs" help:"Run a server (default)."`
+	Check   checkCommand   `cmd:"" help:"Check settings, data folder, git, name, proxy and clock."`
+	Config  configCommand  `cmd:"" help:"Print each setting with its value and source."`
+	Try     tryCommand     `cmd:"" help:"Run a server with a sample repository, and delete it afterwards."`
+	Explain explainCommand `cmd:"" help:"Ask a running server about an event, a repository or a relay."`
+	Admin   adminCommand   `cmd:"" help:"Send a command to a running server."`
+	Version struct{}       `cmd:"" help:"Print the version."`
+	Help    struct{}       `cmd:"" help:"Print this help, or that of a command."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 }
@@ -157,31 +156,4 @@ func (c *configCommand) Run(command *kong.Context, set settings, out io.Writer) 
 		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Name, graspsync.Printable(value), source)
 	}
 	return table.Flush()
-}
-
-type completionCommand struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
-}
-
-func (completionCommand) Help() string {
-	return "Examples:\n\n    source <(graspserver completion bash)    # in ~/.bashrc, zsh in ~/.zshrc\n    graspserver completion fish > ~/.config/fish/completions/graspserver.fish"
-}
-
-func (c *completionCommand) Run(command *kong.Context, out io.Writer) error {
-	var words []string
-	for _, c := range command.Model.Children {
-		words = append(words, c.Name)
-		for _, f := range c.Flags {
-			words = append(words, "--"+f.Name)
-		}
-	}
-	slices.Sort(words)
-	_, err := fmt.Fprintf(out, completions[c.Shell], strings.Join(slices.Compact(words), " "))
-	return err
-}
-
-var completions = map[string]string{
-	"bash": "complete -o default -W '%s' graspserver\n",
-	"zsh":  "autoload -Uz compinit bashcompinit && compinit && bashcompinit && complete -o default -W '%s' graspserver\n",
-	"fish": "complete -c graspserver -a '%s'\n",
 }

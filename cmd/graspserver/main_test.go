@@ -209,16 +209,6 @@ func TestHelp(t *testing.T) {
 			require.NotEmpty(t, f.Tag.Get("group"), f.Name)
 		}
 	}
-	for shell, begin := range map[string]string{"bash": "complete -o default -W '", "zsh": "autoload -Uz ", "fish": "complete -c graspserver "} {
-		script := run("completion", shell)
-		require.True(t, strings.HasPrefix(script, begin), script)
-		require.Contains(t, script, "--max-bytes ")
-		require.Contains(t, script, " explain ")
-	}
-	if bash, err := exec.LookPath("bash"); err == nil {
-		out, err := exec.CommandContext(t.Context(), bash, "-c", "source <("+binary+" completion bash); complete -p graspserver").CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
 }
 
 // The settings that come with it are such as there are, commented out or not.

@@ -32,7 +32,6 @@ import (
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/internal/disk"
-	"github.com/graspsync/graspsync/internal/front"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -93,7 +92,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	if err != nil {
 		return err
 	}
-	stop, err := serveAdmin(admin, site, opt, listener.Addr(), log)
+	stop, err := serveAdmin(ctx, admin, site, opt, listener.Addr(), log)
 	if err != nil {
 		return err
 	}
@@ -259,16 +258,6 @@ func deadlined(h http.Handler, most time.Duration) http.Handler {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(most))
 		h.ServeHTTP(w, r)
 	})
-}
-
-func newFront(h http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler:           front.Bodies(h, answerBy),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		ConnState:         front.Idle(),
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
 }
 
 func bare(domain string) string {
