@@ -7,18 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/nbd-wtf/go-nostr/nip11"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 type checkCommand struct {
@@ -26,7 +21,7 @@ type checkCommand struct {
 }
 
 func (checkCommand) Help() string {
-	return "Each line begins with ok, warning or error. The exit code is 1 after an error. Start the server first, because its proxy is checked."
+	return "Each line begins with ok, warning or error. The exit code is 1 after an error. Start the server first: at its start it checks data folder and git itself."
 }
 
 var errCheck = errors.New("errors were found")
@@ -53,48 +48,12 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := readRules(opt.Rules); err != nil {
-		k.say("error", "%v", err)
-	}
-	k.data(opt.Data)
-	dialer, err := egress.NewDialer(egress.Config{})
-	if err != nil {
-		return err
-	}
-	if git, err := gitfetch.New(ctx, gitfetch.Config{Dialer: dialer, AllowFaults: opt.FsckAllow}); err != nil {
-		k.say("error", "%v", flagError{err})
-	} else {
-		k.say("ok", "%s", git.GitVersion())
-	}
 	k.proxy(ctx, identity, opt)
 	k.relays(ctx, opt.Bootstrap)
 	if k.failed {
 		return errCheck
 	}
 	return nil
-}
-
-func (c *checker) data(folder string) {
-	if _, err := os.Stat(folder); errors.Is(err, os.ErrNotExist) {
-		c.say("warning", "data folder %s does not exist, serve creates it", folder)
-		return
-	}
-	probe, err := os.CreateTemp(folder, "check-")
-	if err != nil {
-		c.say("error", "data folder cannot be written: %v", err)
-		return
-	}
-	defer os.Remove(probe.Name())
-	defer probe.Close()
-	free, err := disk.Free(folder)
-	switch {
-	case err != nil:
-		c.say("error", "free space of %s is unknown: %v", folder, err)
-	case free < disk.MinFree:
-		c.say("error", "data folder %s has %s left, below 1 GiB nothing is stored", folder, humanize.IBytes(free))
-	default:
-		c.say("ok", "data folder %s can be written, %s are free", folder, humanize.IBytes(free))
-	}
 }
 
 func (c *checker) proxy(ctx context.Context, identity nip34.Identity, opt options) {

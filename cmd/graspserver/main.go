@@ -32,7 +32,7 @@ import (
 
 type program struct {
 	Serve   serveCommand   `cmd:"" default:"withargs" help:"Run a server (default)."`
-	Check   checkCommand   `cmd:"" help:"Check settings, data folder, git, name, proxy and clock."`
+	Check   checkCommand   `cmd:"" help:"Check settings, name, proxy and clock of a running server."`
 	Config  configCommand  `cmd:"" help:"Print each setting with its value and source."`
 	Try     tryCommand     `cmd:"" help:"Run a server with a sample repository, and delete it afterwards."`
 	Explain explainCommand `cmd:"" help:"Ask a running server about an event, a repository or a relay."`
