@@ -48,12 +48,11 @@ type Config struct {
 	// GRASPPolicy. Its Holder must be nil.
 	Sync relaysync.Config
 	// Purgatory configures how events are held and their git data is fetched. Limits.MaxRepoDay
-	// defaults to Fetch.MaxPackBytes if that is above 4 GiB, Limits.MaxPullBytes to an eighth of
+	// must be at least Fetch.MaxPackBytes. Limits.MaxPullBytes defaults to an eighth of
 	// Repositories.MaxOwnerBytes if that is below 1 GiB.
 	Purgatory purgatory.Config
 	// Fetch has the limits of fetching git data. MaxFetches defaults to twice
-	// Purgatory.Limits.MaxFetchJobs, MaxAddressDay to Purgatory.Limits.MaxHostDay if that is above
-	// 16 GiB, MinFreeDisk to Serve.MinFreeDisk.
+	// Purgatory.Limits.MaxFetchJobs, MinFreeDisk to Serve.MinFreeDisk.
 	Fetch gitfetch.Config
 	// Repositories has the limits of the repositories in Dir.
 	Repositories gitserve.RepositoriesConfig

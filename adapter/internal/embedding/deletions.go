@@ -3,7 +3,6 @@ package embedding
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -21,15 +20,10 @@ func (c *Core) Undeletable(ctx context.Context, deletion graspsync.Event) (msg s
 }
 
 func (c *Core) askDeletable(ctx context.Context, deletion graspsync.Event) (msg string, err error) {
-	asks := c.Hooks.AsksDeletions()
-	if deletion.Kind != graspsync.KindDeletion || IsSynced(ctx) && !asks {
+	if deletion.Kind != graspsync.KindDeletion || IsSynced(ctx) && !c.Hooks.AsksDeletions() {
 		return "", nil
 	}
-	named := deletion
-	if !asks { // targets named by address belong to the author
-		named = byID(deletion)
-	}
-	targets, err := c.Store.Targets(ctx, named)
+	targets, err := c.Store.Targets(ctx, deletion)
 	if err != nil {
 		return "", err
 	}
@@ -45,11 +39,4 @@ func (c *Core) askDeletable(ctx context.Context, deletion graspsync.Event) (msg 
 		}
 	}
 	return "", nil
-}
-
-func byID(deletion graspsync.Event) graspsync.Event {
-	named := *deletion.Event
-	named.Tags = slices.DeleteFunc(slices.Clone(deletion.Tags), func(t nostr.Tag) bool { return len(t) > 0 && t[0] == "a" })
-	deletion.Event = &named
-	return deletion
 }

@@ -21,24 +21,17 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 		return c
 	}
 	cfg := complete(given)
-	require.Zero(t, cfg.Purgatory.Limits.MaxRepoDay)
 	require.Zero(t, cfg.Fetch.MaxFetches)
-	require.Zero(t, cfg.Fetch.MaxAddressDay)
 	require.Zero(t, cfg.Fetch.MinFreeDisk)
 	cfg = complete(Config{
-		Fetch: gitfetch.Config{MaxPackBytes: 5 << 30}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxFetchJobs: 30, MaxHostDay: 20 << 30}},
-		Serve: gitserve.Config{MinFreeDisk: 10 << 30},
+		Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxFetchJobs: 30}}, Serve: gitserve.Config{MinFreeDisk: 10 << 30},
 	})
-	require.Equal(t, int64(5<<30), cfg.Purgatory.Limits.MaxRepoDay)
 	require.Equal(t, 60, cfg.Fetch.MaxFetches)
-	require.Equal(t, int64(20<<30), cfg.Fetch.MaxAddressDay)
 	require.Equal(t, uint64(10<<30), cfg.Fetch.MinFreeDisk)
 
 	given.Fetch.Git = "/opt/git"
-	given.Purgatory = purgatory.Config{Limits: purgatory.Limits{MaxHostDay: 1 << 30}}
 	given.Serve.MinFreeDisk, given.Fetch.MinFreeDisk = 10<<30, 3<<30
 	cfg = complete(given)
-	require.Zero(t, cfg.Fetch.MaxAddressDay)
 	require.Equal(t, uint64(3<<30), cfg.Fetch.MinFreeDisk)
 	require.Equal(t, "/opt/git", cfg.Repositories.Git)
 	given.Repositories.Git = "/usr/bin/git"

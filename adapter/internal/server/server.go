@@ -68,12 +68,6 @@ func (c *Config) validate(errs ...error) error {
 	return nil
 }
 
-// Defaults of purgatory.Limits.MaxRepoDay and gitfetch.Config.MaxAddressDay.
-const (
-	manyBytesADay    = 4 << 30
-	manyBytesOfAHost = 16 << 30
-)
-
 // mostRelays is the default of relaysync.Limits.MaxConnections, unless the process can open fewer
 // than relaysPart times as many files.
 const (
@@ -115,12 +109,6 @@ func (c *Config) setDefaults() error {
 	}
 	if most := 2 * c.Purgatory.Limits.MaxFetchJobs; c.Fetch.MaxFetches == 0 {
 		c.Fetch.MaxFetches = most // with fewer, slow servers would delay the others
-	}
-	if most := c.Fetch.MaxPackBytes; c.Purgatory.Limits.MaxRepoDay == 0 && most > manyBytesADay {
-		c.Purgatory.Limits.MaxRepoDay = most // else a larger pack could never be fetched
-	}
-	if most := c.Purgatory.Limits.MaxHostDay; c.Fetch.MaxAddressDay == 0 && most > manyBytesOfAHost {
-		c.Fetch.MaxAddressDay = most // else a host name could never use its own limit
 	}
 	if c.Repositories.Git == "" {
 		c.Repositories.Git = c.Fetch.Git // Fetch checks the version of git

@@ -93,13 +93,16 @@ type Opened interface {
 	Collector(namespace string) prometheus.Collector
 }
 
-type both struct{ records, rules *state.DB }
+type both struct {
+	*state.DB
+	rules *state.DB
+}
 
-func (b both) Close() error { return errors.Join(b.records.Close(), b.rules.Close()) }
+func (b both) Close() error { return errors.Join(b.DB.Close(), b.rules.Close()) }
 
 // Collector implements [Opened]. The metrics of the rules have "_rules" appended to the namespace.
 func (b both) Collector(namespace string) prometheus.Collector {
-	return Collectors{b.records.Collector(namespace), b.rules.Collector(strings.TrimPrefix(namespace+"_rules", "_"))}
+	return Collectors{b.DB.Collector(namespace), b.rules.Collector(strings.TrimPrefix(namespace+"_rules", "_"))}
 }
 
 func onThisMachine(identity nip34.Identity) bool {
