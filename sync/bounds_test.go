@@ -30,7 +30,7 @@ func TestConnectionsRotate(t *testing.T) {
 			issues = append(issues, owner.Issue(at(time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
 			rel.Publish(issues[i])
 		}
-		r, _ := hosted(t, net, relaysync.Config{Limits: relaysync.Limits{MaxConnections: 3}, Bootstrap: []graspsync.RelayURL{boot.URL()}}, hosts...)
+		r, _ := hosted(t, net, relaysync.Config{MaxConnections: 3, Bootstrap: []graspsync.RelayURL{boot.URL()}}, hosts...)
 		defer r.stop()
 		for range 120 {
 			after(time.Minute)

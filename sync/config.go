@@ -56,38 +56,20 @@ type Config struct {
 	// method of the manager except Run. While it runs, at most 1,024 observations are queued. More
 	// are dropped and counted ("observations").
 	Observe func(Observation)
-	// OwnRelay is the URL of the own relay if the relay is another process. Its announcements, root
-	// events and deletions are then read over OwnTransport, and [SyncManager.NotifyStored] is not
-	// needed. The relay must have verified signatures. The address may be internal.
+	// OwnRelay is the URL of the own relay if the relay is another process. Its new announcements,
+	// root events and deletions are then read over OwnTransport, and [SyncManager.NotifyStored] is
+	// not needed. The Store must contain its events, and the relay must have verified their
+	// signatures. The address may be internal.
 	OwnRelay graspsync.RelayURL
 	// OwnTransport connects to OwnRelay. Defaults to the transport for all relays, which usually
 	// refuses internal addresses.
 	OwnTransport Transport
 
-	constants constants
-
-	// Times are durations and intervals.
-	Times Times
-	// Limits are the limits for memory, connections and work.
-	Limits Limits
-}
-
-// Times are the durations and intervals of a [SyncManager] that operators may change.
-type Times struct {
 	// BatchWindow is the time in which changes of the targets are collected. Defaults to 5 s.
 	BatchWindow time.Duration
 	// PassEvery is the time between two passes over the whole history of a relay, plus or minus
 	// 1/24. A pass finds events that were missed live. Defaults to 24 h.
 	PassEvery time.Duration
-}
-
-// passBetween returns the bounds of the random time between two passes.
-func (t Times) passBetween() (least, most time.Duration) {
-	return t.PassEvery - t.PassEvery/24, t.PassEvery + t.PassEvery/24
-}
-
-// Limits are the limits of a [SyncManager].
-type Limits struct {
 	// MaxConnections is the maximum number of relay connections and attempts. Defaults to 256.
 	MaxConnections int
 	// MaxRelaysPerRepo is the maximum number of relays followed per announcement, this server
@@ -101,6 +83,13 @@ type Limits struct {
 	// InFlight is the maximum size of all events in the pipeline in bytes. A relay host may use a
 	// quarter of it. Defaults to 48 MiB, at least 4 MiB.
 	InFlight int64
+
+	constants constants
+}
+
+// passBetween returns the bounds of the random time between two passes.
+func (c *Config) passBetween() (least, most time.Duration) {
+	return c.PassEvery - c.PassEvery/24, c.PassEvery + c.PassEvery/24
 }
 
 // ErrConfig is wrapped by errors of [New] about its arguments.
@@ -116,12 +105,12 @@ func (c Config) withDefaults() Config {
 	}
 	c.constants.setDefaults()
 	def(&c.Health.MaxRecords, c.constants.MaxRelays)
-	def(&c.Times.BatchWindow, 5*time.Second)
-	def(&c.Times.PassEvery, 24*time.Hour)
-	def(&c.Limits.MaxConnections, 256)
-	def(&c.Limits.MaxRelaysPerRepo, 16)
-	def(&c.Limits.MaxRootsPerRepo, 5_000)
-	def(&c.Limits.InFlight, 48<<20)
+	def(&c.BatchWindow, 5*time.Second)
+	def(&c.PassEvery, 24*time.Hour)
+	def(&c.MaxConnections, 256)
+	def(&c.MaxRelaysPerRepo, 16)
+	def(&c.MaxRootsPerRepo, 5_000)
+	def(&c.InFlight, 48<<20)
 	return c
 }
 
@@ -135,39 +124,25 @@ func def[T comparable](field *T, value T) {
 // validate names every invalid field.
 func (c Config) validate() error {
 	var errs []error
-	bad := func(field string, value any, want string) {
-		errs = append(errs, fmt.Errorf("%s is %v, want %s", field, value, want))
+	bad := func(is bool, field string, value any, want string) {
+		if is {
+			errs = append(errs, fmt.Errorf("%s is %v, want %s", field, value, want))
+		}
 	}
-	if c.Times.BatchWindow < 0 {
-		bad("BatchWindow", c.Times.BatchWindow, "a positive duration")
-	}
-	if c.Times.PassEvery < 0 {
-		bad("PassEvery", c.Times.PassEvery, "a positive duration")
-	}
-	if c.Limits.MaxConnections < 0 {
-		bad("MaxConnections", c.Limits.MaxConnections, "a positive number")
-	}
-	if c.Limits.MaxRootsPerRepo < 0 {
-		bad("MaxRootsPerRepo", c.Limits.MaxRootsPerRepo, "a positive number")
-	}
-	if c.Limits.MaxRelaysPerRepo < 1 || c.Limits.MaxRelaysPerRepo > nip34.MaxListed {
-		bad("MaxRelaysPerRepo", c.Limits.MaxRelaysPerRepo, "1 to 64")
-	}
-	if c.Limits.InFlight < 4<<20 {
-		bad("InFlight", c.Limits.InFlight, "at least 4 MiB")
-	}
-	if c.Health.MaxRecords > c.constants.MaxRelays {
-		bad("Health.MaxRecords", c.Health.MaxRecords, fmt.Sprintf("at most %d, the number of known relays", c.constants.MaxRelays))
-	}
+	bad(c.BatchWindow < 0, "BatchWindow", c.BatchWindow, "a positive duration")
+	bad(c.PassEvery < 0, "PassEvery", c.PassEvery, "a positive duration")
+	bad(c.MaxConnections < 0, "MaxConnections", c.MaxConnections, "a positive number")
+	bad(c.MaxRootsPerRepo < 0, "MaxRootsPerRepo", c.MaxRootsPerRepo, "a positive number")
+	bad(c.MaxRelaysPerRepo < 1 || c.MaxRelaysPerRepo > nip34.MaxListed, "MaxRelaysPerRepo", c.MaxRelaysPerRepo, "1 to 64")
+	bad(c.InFlight < 4<<20, "InFlight", c.InFlight, "at least 4 MiB")
+	most := c.constants.MaxRelays
+	bad(c.Health.MaxRecords > most, "Health.MaxRecords", c.Health.MaxRecords, fmt.Sprintf("at most %d, the number of known relays", most))
 	if c.Holder != nil && c.Policy == nil {
 		errs = append(errs, errors.New("Holder is set without a Policy: the default one holds nothing"))
 	}
 	for _, u := range c.Bootstrap {
-		if u.IsZero() {
-			bad("Bootstrap", "an empty relay URL", "relay URLs")
-		} else if u.Plaintext() && !c.AllowPlaintext {
-			bad("Bootstrap", u, "wss:// (or AllowPlaintext)")
-		}
+		bad(u.IsZero(), "Bootstrap", "an empty relay URL", "relay URLs")
+		bad(u.Plaintext() && !c.AllowPlaintext, "Bootstrap", u, "wss:// (or AllowPlaintext)")
 	}
 	return errors.Join(errs...)
 }

@@ -19,7 +19,7 @@ func TestNewNamesEveryBadField(t *testing.T) {
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
 	_, err = relaysync.New(nil, nil, nip34.Identity{}, relaysync.Config{
-		Times: relaysync.Times{BatchWindow: -1}, Limits: relaysync.Limits{MaxConnections: -1, InFlight: 1}, Health: health.Config{BaseBackoff: -1},
+		BatchWindow: -1, MaxConnections: -1, InFlight: 1, Health: health.Config{BaseBackoff: -1},
 		Bootstrap: []graspsync.RelayURL{{}, relayURL(t, "ws://plain.example")},
 	})
 	require.ErrorIs(t, err, relaysync.ErrConfig)
@@ -53,7 +53,7 @@ func TestStartStop(t *testing.T) {
 			net := relaytest.NewNetwork()
 			net.Add("wss://a.example", relaytest.Behavior{Latency: 50 * time.Millisecond})
 			net.Add("wss://b.example", relaytest.Behavior{NoAnswer: true})
-			r, owner := hosted(t, net, relaysync.Config{Times: relaysync.Times{BatchWindow: time.Millisecond}}, "a.example", "b.example")
+			r, owner := hosted(t, net, relaysync.Config{BatchWindow: time.Millisecond}, "a.example", "b.example")
 			net.Relay(relayURL(t, "wss://a.example")).Publish(owner.Issue(at(time.Hour), owner.Ref("repo"), "x"))
 			time.Sleep(time.Duration(i) * 7 * time.Millisecond)
 			began := time.Now()

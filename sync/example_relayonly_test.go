@@ -59,9 +59,9 @@ func ExamplePolicy_relayOnly() {
 	stored := make(chan int, 3)
 	store := memstore.New()
 	manager, err := relaysync.New(store, network, identity, relaysync.Config{
-		Policy:    relayOnly{relaysync.NewGRASPPolicy(identity), identity},
-		Bootstrap: []graspsync.RelayURL{hub},
-		Times:     relaysync.Times{BatchWindow: 10 * time.Millisecond},
+		Policy:      relayOnly{relaysync.NewGRASPPolicy(identity), identity},
+		Bootstrap:   []graspsync.RelayURL{hub},
+		BatchWindow: 10 * time.Millisecond,
 		Observe: func(o relaysync.Observation) {
 			if o, is := o.(relaysync.EventStored); is {
 				stored <- o.Event.Kind

@@ -33,7 +33,7 @@ func TestPromiseP37_FakeRelays(t *testing.T) {
 func fakeRelays(t *testing.T, keys, fakes int, least float64) {
 	net := relaytest.NewNetwork()
 	kept, st := state.NewMemory(), memstore.New()
-	cfg := relaysync.Config{Limits: relaysync.Limits{MaxConnections: 8}, State: kept}
+	cfg := relaysync.Config{MaxConnections: 8, State: kept}
 	owner := relaytest.NewCheapKey("owner")
 	(&rig{t: t, store: st}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example", "b.example"))
 	honest := []*relaytest.Relay{net.Add("wss://a.example", relaytest.Behavior{}), net.Add("wss://b.example", relaytest.Behavior{})}

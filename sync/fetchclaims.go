@@ -34,16 +34,11 @@ type fetchClaims struct {
 	room    atomic.Int64  // for ids that relays claim to have; may be negative, because each query gets at least claimFew
 
 	mu sync.Mutex
-	by map[graspsync.EventID]fetchClaim // guarded by mu: unsettled ids
-}
-
-type fetchClaim struct {
-	of    *relayBatch
-	until time.Time
+	by map[graspsync.EventID]*relayBatch // guarded by mu: unsettled ids
 }
 
 func newFetchClaims() *fetchClaims {
-	c := &fetchClaims{by: make(map[graspsync.EventID]fetchClaim)}
+	c := &fetchClaims{by: make(map[graspsync.EventID]*relayBatch)}
 	c.room.Store(claimRoom)
 	return c
 }
@@ -56,12 +51,15 @@ func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, now time.Time
 		return ids, nil
 	}
 	for _, id := range ids {
-		if other := c.by[id]; len(free) >= claimIDs || other.of != nil && now.Before(other.until) {
+		if other := c.by[id]; len(free) >= claimIDs || other != nil && now.Before(other.until) {
 			busy = append(busy, id)
 			continue
 		}
 		free = append(free, id)
-		c.by[id] = fetchClaim{f, now.Add(claimPatience)}
+		c.by[id] = f
+	}
+	if len(free) > 0 {
+		f.until = now.Add(claimPatience)
 	}
 	c.claimed.Add(uint64(len(free)))
 	f.claimed = append(f.claimed, free...)
@@ -78,7 +76,7 @@ func (c *fetchClaims) leave(f *relayBatch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range f.claimed {
-		if c.by[id].of == f {
+		if c.by[id] == f {
 			delete(c.by, id)
 		}
 	}
@@ -101,7 +99,7 @@ func (c *fetchClaims) waits(id graspsync.EventID, f *relayBatch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	other := c.by[id]
-	if other.of == nil || !time.Now().Before(other.until) || f.waited >= claimPatience {
+	if other == nil || !time.Now().Before(other.until) || f.waited >= claimPatience {
 		return false
 	}
 	f.waited += claimPoll

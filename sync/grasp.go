@@ -132,21 +132,15 @@ func reject(reason string) graspsync.Verdict {
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reason}
 }
 
-// waitingFor collects dependencies.
-type waitingFor []graspsync.Dependency
-
-func (w *waitingFor) add(d graspsync.Dependency) {
-	if len(*w) < pending.MaxDependencies && (len(*w) > 16 || !slices.Contains(*w, d)) {
-		*w = append(*w, d)
-	}
+func depend(on ...graspsync.Dependency) graspsync.Verdict {
+	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: on}
 }
 
-// verdict returns Depend, or Reject if there is no dependency.
-func (w waitingFor) verdict(reason string) graspsync.Verdict {
-	if len(w) == 0 {
-		return reject(reason)
+func addDependency(on []graspsync.Dependency, d graspsync.Dependency) []graspsync.Dependency {
+	if len(on) < pending.MaxDependencies && (len(on) > 16 || !slices.Contains(on, d)) {
+		on = append(on, d)
 	}
-	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: w}
+	return on
 }
 
 // Lists reports whether the announcement lists this service and Hosts does not refuse it. Judge
@@ -225,7 +219,7 @@ func (p *GRASPPolicy) judgeState(ev graspsync.Event, view View) graspsync.Verdic
 	if p.isMember(s.Ref, view) {
 		return accept()
 	}
-	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{graspsync.OnBecomesMaintainer(s.Ref.Identifier, s.Ref.Owner)}}
+	return depend(graspsync.OnBecomesMaintainer(s.Ref.Identifier, s.Ref.Owner))
 }
 
 // Authority implements [Policy].
@@ -250,13 +244,13 @@ func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev graspsync.Event, view 
 	case wrote:
 		return accept(), nil
 	}
-	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{graspsync.OnAuthor(author), graspsync.OnHeldBy(author)}}, nil
+	return depend(graspsync.OnAuthor(author), graspsync.OnHeldBy(author)), nil
 }
 
 func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
 	author := ev.PubKey
 	ids, at := nip34.Deletes(ev)
-	var wait waitingFor
+	var wait []graspsync.Dependency
 	for _, a := range at {
 		ref, ok := a.Repo()
 		switch {
@@ -268,9 +262,9 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, vie
 			if p.isMember(ref, view) {
 				return accept(), nil
 			}
-			wait.add(graspsync.OnBecomesMaintainer(ref.Identifier, author))
+			wait = addDependency(wait, graspsync.OnBecomesMaintainer(ref.Identifier, author))
 		default:
-			wait.add(graspsync.OnRepo(ref))
+			wait = addDependency(wait, graspsync.OnRepo(ref))
 		}
 	}
 	missing := len(wait) > 0
@@ -282,7 +276,7 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, vie
 		return accept(), nil
 	}
 	for _, c := range at {
-		wait.add(graspsync.OnVersion(c))
+		wait = addDependency(wait, graspsync.OnVersion(c))
 	}
 	found, err := view.Events(ctx, ids) // in one call, because an event may name thousands
 	if err != nil {
@@ -295,12 +289,12 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, vie
 			return accept(), nil
 		}
 		missing = missing || !here
-		wait.add(graspsync.OnEvent(id))
+		wait = addDependency(wait, graspsync.OnEvent(id))
 	}
-	if !missing {
+	if !missing || len(wait) == 0 {
 		return graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonDeletion, DependsOn: wait}, nil
 	}
-	return wait.verdict(reasonDeletion), nil
+	return depend(wait...), nil
 }
 
 const (
@@ -318,9 +312,9 @@ type relation struct {
 	view View
 
 	seen     map[graspsync.EventID]struct{}
-	looked   int        // number of examined events
-	mentions waitingFor // events that would connect an examined event
-	wait     waitingFor // referenced events that are not stored or not related to a hosted repository
+	looked   int                    // number of examined events
+	mentions []graspsync.Dependency // events that would connect an examined event
+	wait     []graspsync.Dependency // referenced events that are not stored or not related to a hosted repository
 }
 
 // judgeRelated accepts an event that is connected to an accepted event by references. Each event on
@@ -338,14 +332,15 @@ func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev graspsync.Event, view
 		}
 		at = next
 	}
-	named := len(r.wait) > 0
+	v := depend()
+	if len(r.wait) == 0 {
+		v = reject(reasonUnrelated)
+	}
 	for _, d := range r.wait {
-		r.mentions.add(d)
+		r.mentions = addDependency(r.mentions, d)
 	}
-	if named {
-		return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: r.mentions}, nil
-	}
-	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonUnrelated, DependsOn: r.mentions}, nil
+	v.DependsOn = r.mentions
+	return v, nil
 }
 
 // hop returns the neighbors of events, or reports that one belongs to a hosted repository.
@@ -359,9 +354,9 @@ func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []grasps
 	}
 	for _, ev := range at {
 		own = append(own, ev.ID)
-		r.mentions.add(graspsync.OnMention(ev.ID))
+		r.mentions = addDependency(r.mentions, graspsync.OnMention(ev.ID))
 		if a, ok := ev.Address(); ok {
-			r.mentions.add(graspsync.OnVersionMention(a))
+			r.mentions = addDependency(r.mentions, graspsync.OnVersionMention(a))
 			address(a)
 		}
 	}
@@ -372,7 +367,7 @@ func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []grasps
 				if r.view.Announced(ref) {
 					return nil, true, nil
 				}
-				r.wait.add(graspsync.OnRepo(ref))
+				r.wait = addDependency(r.wait, graspsync.OnRepo(ref))
 			}
 		}
 		ids := nip34.EventRefs(ev.Event)
@@ -392,7 +387,7 @@ func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []grasps
 	}
 	for _, id := range named {
 		if ev, here := found[id]; !here {
-			r.wait.add(graspsync.OnEvent(id))
+			r.wait = addDependency(r.wait, graspsync.OnEvent(id))
 		} else if next, related = r.meet(next, ev); related {
 			return nil, true, nil
 		}
@@ -405,7 +400,7 @@ func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []grasps
 				address(a) // its author may be a maintainer who announces nothing
 			default:
 				address(a)
-				r.wait.add(graspsync.OnVersion(a))
+				r.wait = addDependency(r.wait, graspsync.OnVersion(a))
 			}
 		}
 	}
@@ -436,13 +431,13 @@ func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsy
 		if r.view.Announced(ref) {
 			return next, true
 		}
-		r.wait.add(graspsync.OnRepo(ref)) // an announcement would make the repository hosted
+		r.wait = addDependency(r.wait, graspsync.OnRepo(ref)) // an announcement would make the repository hosted
 	}
 	if s, err := nip34.ParseState(ev); err == nil {
 		if r.p.isMember(s.Ref, r.view) {
 			return next, true
 		}
-		r.wait.add(graspsync.OnBecomesMaintainer(s.Ref.Identifier, s.Ref.Owner))
+		r.wait = addDependency(r.wait, graspsync.OnBecomesMaintainer(s.Ref.Identifier, s.Ref.Owner))
 	}
 	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
 		return next, false // references from other repositories do not relate an event to a hosted one

@@ -39,7 +39,7 @@ func TestIdleHour(t *testing.T) {
 			stored = append(stored, owner.Hosted(at(24*time.Hour), fmt.Sprint("repo", i), us, host))
 		}
 		r.save(stored...)
-		r = start(t, net, r.store, relaysync.Config{Limits: relaysync.Limits{MaxConnections: 2 * connections}})
+		r = start(t, net, r.store, relaysync.Config{MaxConnections: 2 * connections})
 		defer r.stop()
 		after(time.Duration(connections)*time.Second + 10*time.Minute)
 		require.True(t, r.manager.Status().Synced)

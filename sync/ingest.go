@@ -59,7 +59,6 @@ type ingest struct {
 
 	inflight  *inflight
 	reprocess reprocessQueue
-	sources   heldSources
 
 	savesNothing atomic.Bool // all attempts to save fail
 
@@ -79,7 +78,7 @@ func newIngest(m *SyncManager) *ingest {
 	return &ingest{
 		cfg: m.cfg, identity: m.identity, index: m.index, self: m.self, telemetry: m.telemetry, request: m.refetch,
 		store: m.store, policy: m.cfg.Policy, view: storeView{m.index, m.store},
-		inflight: newInflight(m.cfg.Limits.InFlight), reprocess: reprocessQueue{most: c.FeedQueue, wake: make(chan struct{}, 1)},
+		inflight: newInflight(m.cfg.InFlight), reprocess: reprocessQueue{most: c.FeedQueue, wake: make(chan struct{}, 1)},
 		known: pending.NewKnown(c.Remembered),
 		rejected: pending.NewRejectedIndex(pending.Config{
 			Most: c.Remembered, Waiting: c.Waiting, WaitingBytes: c.WaitingBytes, KeepFor: rejectedFor,
@@ -120,7 +119,7 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool, ids *wire.IDChe
 	}
 	j.key = copyKey{ev.ID, ev.Sig}
 	received := j.size
-	j.size = min(memorySize(ev, int(received)), hostShare(g.cfg.Limits.InFlight))
+	j.size = min(memorySize(ev, int(received)), hostShare(g.cfg.InFlight))
 	if j.from != nil {
 		if j.stats = j.from.stats; ev.Sig != "" && j.stats.badSig(ev.ID) == ev.Sig {
 			g.telemetry.duplicates.Add(1)
@@ -172,10 +171,8 @@ func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool)
 			g.telemetry.panicked("policy")
 		}
 	}()
-	if g.cfg.Rules != nil {
-		if reason, _ := g.cfg.Rules.Blocks(ev); reason != "" || g.cfg.Rules.BlocksRepository(a.Ref) {
-			return v, false // the verdict depends on a rule
-		}
+	if reason, _ := g.cfg.blocks(ev); reason != "" || g.cfg.Rules != nil && g.cfg.Rules.BlocksRepository(a.Ref) {
+		return v, false // the verdict depends on a rule
 	}
 	if g.policy.Lists(a) {
 		return v, false
@@ -367,7 +364,8 @@ func more(from <-chan *job, jobs []*job, most int) []*job {
 	return jobs
 }
 
-// inflight contains the jobs of the pipeline and the bytes of their events.
+// inflight contains the jobs of the pipeline, the bytes of their events, and the origins of held
+// events.
 type inflight struct {
 	room   *limit.Slots // bytes of events
 	checks *limit.Slots // events that wait for a signature check
@@ -377,6 +375,7 @@ type inflight struct {
 	// guarded by mu
 	inFlight map[copyKey]*job
 	coming   map[graspsync.EventID]int // number of jobs by event id
+	held     map[graspsync.EventID]heldSource
 
 	unsettled atomic.Int64 // events in the pipeline, plus one while the writer works
 }
@@ -386,7 +385,7 @@ func hostShare(most int64) int64 { return max(1, most/4) }
 func newInflight(most int64) *inflight {
 	return &inflight{
 		room: limit.NewSlots(most, hostShare(most)), checks: limit.NewSlots(2*verifyBatch, verifyBatch),
-		claims: newFetchClaims(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int),
+		claims: newFetchClaims(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int), held: make(map[graspsync.EventID]heldSource),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -33,8 +34,6 @@ type loop struct {
 	conns map[graspsync.RelayURL]*relayConn
 	stats map[graspsync.RelayURL]*relayStats
 
-	status *statusBuilder
-
 	bootstrap []graspsync.RelayURL // followed even if no repository lists them
 
 	scanning  bool
@@ -51,16 +50,25 @@ type loop struct {
 	savesNothing bool      // the last plan.Saving
 	resumedAt    time.Time // the last plan.Saving that reported a recovery
 
-	settledAt time.Time   // the last plan.Settled
-	settling  settleRound // the next plan.Settled
-	clockAt   time.Time   // the last call of watchClock
+	settledAt time.Time // the last plan.Settled
+	// A round of settle waits until all messages that were received before its start are processed.
+	roundAt     time.Time             // its start, zero: none
+	roundRead   map[*relayConn]uint64 // number of messages that were read at its start
+	roundQueued time.Time             // when all these messages were in the pipeline
+	clockAt     time.Time             // the last call of watchClock
+
+	changed      bool          // since the last snapshot
+	publishedAt  time.Time     // the last snapshot
+	publishPause time.Duration // minimum time until the next snapshot
+	publishedFor uint64        // events received before the last snapshot
+	healthLost   uint64        // dropped health records that are already counted
+	storeErr     string        // the last error of a scan, "" after a success
 }
 
 func newLoop(m *SyncManager) *loop {
-	stats := make(map[graspsync.RelayURL]*relayStats)
 	return &loop{
-		m: m, bootstrap: slices.Clone(m.cfg.Bootstrap), conns: make(map[graspsync.RelayURL]*relayConn), stats: stats,
-		status: &statusBuilder{m: m, stats: stats, unread: true},
+		m: m, bootstrap: slices.Clone(m.cfg.Bootstrap), conns: make(map[graspsync.RelayURL]*relayConn),
+		stats: make(map[graspsync.RelayURL]*relayStats),
 	}
 }
 
@@ -89,21 +97,21 @@ func (l *loop) run(ctx context.Context) {
 					l.m.health.Closed(u)
 				}
 			}
-			l.status.renew(time.Now(), l.plan, l.known())
+			l.m.snapshot.Store(l.status(time.Now()))
 			return
 		case <-l.m.inbox.wake:
-			l.status.changed = true
+			l.changed = true
 			for _, msg := range l.m.inbox.take() {
 				msg.handle(ctx, l)
 			}
-			l.status.publish(time.Now(), l.plan, l.known())
+			l.publish(time.Now())
 		case <-l.m.self.wake:
-			l.status.changed = true
+			l.changed = true
 			if l.window == nil && l.started {
-				l.window = time.After(l.m.cfg.Times.BatchWindow)
+				l.window = time.After(l.m.cfg.BatchWindow)
 			}
 		case <-l.window:
-			l.window, l.status.changed = nil, true
+			l.window, l.changed = nil, true
 			l.closeWindow(ctx)
 		case <-due:
 			l.tick(ctx)
@@ -114,18 +122,18 @@ func (l *loop) run(ctx context.Context) {
 			l.settle(ctx, time.Now())
 			l.saving(ctx, now)
 			l.complete(now)
-			l.status.publish(now, l.plan, l.known())
+			l.publish(now)
 		}
 	}
 }
 
 func (l *loop) planConfig() plan.Config {
 	cfg := l.m.cfg
-	least, most := cfg.Times.passBetween()
+	least, most := cfg.passBetween()
 	return plan.Config{
 		Salt:     l.m.persistence.salt,
-		MaxDials: cfg.constants.MaxDials, DialEvery: dialEvery, MaxConnections: cfg.Limits.MaxConnections,
-		MaxRelays: cfg.constants.MaxRelays, MaxRoots: cfg.Limits.MaxRootsPerRepo,
+		MaxDials: cfg.constants.MaxDials, DialEvery: dialEvery, MaxConnections: cfg.MaxConnections,
+		MaxRelays: cfg.constants.MaxRelays, MaxRoots: cfg.MaxRootsPerRepo,
 		MaxAuthors: maxAuthors, AuthorsPerPass: authorsPerPass,
 		MaxBatches:   maxBatches,
 		BatchTimeout: batchTimeout, Overlap: overlap, QuickReconnect: quickReconnect,
@@ -152,14 +160,11 @@ func (l *loop) tick(ctx context.Context) {
 }
 
 func (l *loop) step(ctx context.Context, in plan.Input) {
-	l.status.changed = true
+	l.changed = true
 	for _, e := range l.plan.Step(time.Now(), in) {
 		l.perform(ctx, e)
 	}
 }
-
-// known reports whether the index is complete.
-func (l *loop) known() bool { return l.started && !l.scanning }
 
 // closeWindow applies the changes of a batch window.
 func (l *loop) closeWindow(ctx context.Context) {
@@ -198,56 +203,16 @@ func (msg connOpened) handle(ctx context.Context, l *loop) {
 	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits})
 }
 
-func (msg dialFailure) handle(ctx context.Context, l *loop) {
+func (msg connEnd) handle(ctx context.Context, l *loop) {
 	c := msg.conn
 	if l.conns[c.url] != c || ctx.Err() != nil {
 		return
 	}
 	delete(l.conns, c.url)
-	var earliest time.Time
-	unsaved, unsent := errors.Is(msg.err, errUnsaved), errors.Is(msg.err, ErrNotDialed)
-	switch {
-	case unsaved:
-		l.m.health.Closed(c.url)
-		earliest = time.Now().Add(notDialed)
-	case unsent: // nothing was sent to the relay
-		l.m.health.Closed(c.url)
-		l.m.telemetry.drop("not_dialed", 1)
-		l.m.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, msg.err)
-		var asks interface{ RetryAfter() time.Duration }
-		if errors.As(msg.err, &asks) {
-			earliest = time.Now().Add(asks.RetryAfter())
-		}
-	case errors.Is(msg.err, ErrForbidden):
-		l.m.health.Refused(c.url, msg.err)
-	default:
-		l.m.health.Failed(c.url, msg.err)
-	}
-	if !unsaved {
-		l.m.persistence.health(c.url)
-		c.stats.failed(graspsync.Printable(msg.err.Error()))
-	}
-	if !unsaved && !unsent {
-		l.m.logFailure(c, msg.err)
-	}
-	l.step(ctx, plan.DialFailed{
-		Relay: c.url, Epoch: c.epoch, RetryAt: latest(earliest, l.m.health.NextAttempt(c.url)), NotDialed: unsent,
-	})
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func (msg connLoss) handle(ctx context.Context, l *loop) {
-	c := msg.conn
-	if l.conns[c.url] != c || ctx.Err() != nil {
+	if !c.connected {
+		l.notConnected(ctx, c, msg.err)
 		return
 	}
-	delete(l.conns, c.url)
 	switch {
 	case errors.Is(msg.err, errHostile), errors.Is(msg.err, errUnproductive):
 		l.m.health.Hostile(c.url)
@@ -263,6 +228,39 @@ func (msg connLoss) handle(ctx context.Context, l *loop) {
 	l.step(ctx, plan.Lost{
 		Relay: c.url, Epoch: c.epoch, AliveAt: msg.aliveAt, Cursors: msg.cursors,
 		RetryAt: l.m.health.NextAttempt(c.url),
+	})
+}
+
+// notConnected handles a failed attempt.
+func (l *loop) notConnected(ctx context.Context, c *relayConn, err error) {
+	var earliest time.Time
+	unsaved, unsent := errors.Is(err, errUnsaved), errors.Is(err, ErrNotDialed)
+	switch {
+	case unsaved:
+		l.m.health.Closed(c.url)
+		earliest = time.Now().Add(notDialed)
+	case unsent: // nothing was sent to the relay
+		l.m.health.Closed(c.url)
+		l.m.telemetry.drop("not_dialed", 1)
+		l.m.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, err)
+		var asks interface{ RetryAfter() time.Duration }
+		if errors.As(err, &asks) {
+			earliest = time.Now().Add(asks.RetryAfter())
+		}
+	case errors.Is(err, ErrForbidden):
+		l.m.health.Refused(c.url, err)
+	default:
+		l.m.health.Failed(c.url, err)
+	}
+	if !unsaved {
+		l.m.persistence.health(c.url)
+		c.stats.failed(graspsync.Printable(err.Error()))
+	}
+	if !unsaved && !unsent {
+		l.m.logFailure(c, err)
+	}
+	l.step(ctx, plan.DialFailed{
+		Relay: c.url, Epoch: c.epoch, RetryAt: backoff.Later(earliest, l.m.health.NextAttempt(c.url)), NotDialed: unsent,
 	})
 }
 
@@ -343,7 +341,7 @@ func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {
 
 func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
 	if c := l.conn(u, epoch); c != nil {
-		c.mailbox.put(planEffect{e})
+		c.mailbox.put(connMessage{effect: e})
 	}
 }
 
@@ -369,7 +367,7 @@ func (l *loop) dial(ctx context.Context, e plan.Dial) {
 
 func (l *loop) hangup(u graspsync.RelayURL, epoch uint64) {
 	if c := l.conn(u, epoch); c != nil {
-		c.hangup()
+		c.end(nil)
 		delete(l.conns, u)
 		l.m.health.Closed(u)
 		l.m.persistence.health(u)
@@ -381,39 +379,31 @@ const (
 	leastJump   = time.Minute // of the wall clock
 )
 
-// settleRound waits until all messages that were received before its start are processed.
-type settleRound struct {
-	at     time.Time
-	read   map[*relayConn]uint64 // number of messages that were read at the start
-	queued time.Time             // when all these messages were in the pipeline
-}
-
 // settle sends a plan.Settled once per minute. Failed events do not delay it, because they are
 // requested again after a restart.
 func (l *loop) settle(ctx context.Context, now time.Time) {
-	s := &l.settling
-	if s.at.IsZero() {
+	if l.roundAt.IsZero() {
 		if !l.started || now.Sub(l.settledAt) < settleEvery {
 			return
 		}
-		*s = settleRound{at: now, read: make(map[*relayConn]uint64)}
+		l.roundAt, l.roundRead, l.roundQueued = now, make(map[*relayConn]uint64), time.Time{}
 		for _, c := range l.conns {
-			s.read[c] = c.ahead.read.Load()
+			l.roundRead[c] = c.read.Load()
 		}
 	}
-	for c, n := range s.read {
-		if l.conns[c.url] == c && c.ahead.taken.Load() < n {
+	for c, n := range l.roundRead {
+		if l.conns[c.url] == c && c.taken.Load() < n {
 			return
 		}
 	}
-	if s.queued.IsZero() {
-		s.queued = time.Now()
+	if l.roundQueued.IsZero() {
+		l.roundQueued = time.Now()
 	}
-	if l.m.ingest.inflight.before(s.queued) {
+	if l.m.ingest.inflight.before(l.roundQueued) {
 		return
 	}
-	at := s.at
-	*s, l.settledAt = settleRound{}, now
+	at := l.roundAt
+	l.roundAt, l.settledAt = time.Time{}, now
 	l.step(ctx, plan.Settled{At: at})
 }
 
@@ -426,7 +416,7 @@ func (l *loop) watchClock(ctx context.Context, now time.Time) {
 	}
 	if by, jumped := clockJump(now.Round(0).Sub(last.Round(0)), now.Sub(last)); jumped {
 		l.m.cfg.Logger.Warn("clock changed", "change", by)
-		l.settling = settleRound{} // the round has an old time
+		l.roundAt = time.Time{} // the round has an old time
 		l.step(ctx, plan.ClockJumped{By: by})
 	}
 }
@@ -525,11 +515,8 @@ type (
 		limits relaylimits.Requests
 		info   wire.Info
 	}
-	dialFailure struct {
-		conn *relayConn
-		err  error
-	}
-	connLoss struct {
+	// connEnd: a connection has ended, or an attempt has failed.
+	connEnd struct {
 		conn    *relayConn
 		err     error
 		cursors map[plan.BatchID][]plan.Cursor
@@ -549,15 +536,6 @@ type (
 	// exportResult: the rejections on which the confirmed state depends are durable, unless err is
 	// set.
 	exportResult struct{ err error }
-	question     struct {
-		loopMessage
-		answered chan struct{}
-	}
 )
 
 func (msg planInput) handle(ctx context.Context, l *loop) { l.step(ctx, msg.in) }
-
-func (q question) handle(ctx context.Context, l *loop) {
-	q.loopMessage.handle(ctx, l)
-	close(q.answered)
-}

@@ -104,7 +104,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	m.self = newSelfSubscriber(m)
 	m.ingest = newIngest(m)
 	m.persistence = newPersistence(&cfg, identity, tracker, m.ingest.rejected, transport, rep)
-	m.own = &ownFeed{cfg: &cfg, telemetry: rep, readable: m.ready, stored: m.ownEvent}
+	m.own = &ownFeed{m: m}
 	m.sets = &negentropySets{m: m, places: make(chan struct{}, setLoads), loaded: make(map[string]func() (*negentropy.Set, error))}
 	m.loop = newLoop(m)
 	m.snapshot.Store(&Status{Unread: true})
@@ -197,7 +197,7 @@ func (m *SyncManager) apply() {
 	m.applying.Lock()
 	defer m.applying.Unlock()
 	for _, event := range m.submissions.take() {
-		m.telemetry.states.stored(event)
+		m.telemetry.stored(event)
 		m.index.Contain(func() { m.tookIn(event) })
 	}
 }
@@ -230,8 +230,7 @@ func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 	m.apply() // the event may have been stored just before
 	m.ingest.letGo(event.ID)
 	m.ingest.removed(event)
-	_, rule := m.cfg.blocks(event)
-	m.telemetry.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsRemoved, Rule: rule})
+	m.telemetry.note(graspsync.Incoming{Event: event}, EventState{Is: IsRemoved})
 	m.telemetry.say("event removed", graspsync.Incoming{Event: event})
 	m.self.removed(event)
 	m.ingest.withdrawn(event)
@@ -241,7 +240,7 @@ func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 // event. It does not block.
 func (m *SyncManager) NotifySuperseded(event graspsync.Event) {
 	if !event.IsZero() {
-		m.telemetry.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsGone})
+		m.telemetry.note(graspsync.Incoming{Event: event}, EventState{Is: IsGone})
 	}
 }
 
@@ -313,7 +312,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 		m.telemetry.say("event accepted", in)
 	case v.Decision == graspsync.Hold:
 		m.telemetry.say("event held", in, "by", "the policy")
-		m.ingest.sources.add(event.ID, heldSource{})
+		m.ingest.inflight.addHeld(event.ID, heldSource{})
 		m.NotifyHeld(event)
 	case v.Decision == graspsync.Reject:
 		m.telemetry.refuse(in, IsRejected, v)
@@ -348,12 +347,12 @@ func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	}
 	in := graspsync.Incoming{Event: event}
 	reason = graspsync.Printable(reason)
-	if blocked, rule := m.cfg.blocks(event); rule != "" {
+	if blocked, _ := m.cfg.blocks(event); blocked != "" {
 		m.telemetry.reject(blocked)
-		m.telemetry.states.note(in, EventState{Is: IsRejected, Reason: blocked, Rule: rule})
+		m.telemetry.note(in, EventState{Is: IsRejected, Reason: blocked})
 	} else {
 		m.telemetry.reject(reasonByRelay)
-		m.telemetry.states.note(in, EventState{Is: IsRefused, Detail: reason})
+		m.telemetry.note(in, EventState{Is: IsRefused, Detail: reason})
 	}
 	m.telemetry.say("event refused", in, keyReason, reason)
 }
@@ -421,14 +420,6 @@ const (
 	keyItems   = "items"
 )
 
-// ownEvent applies an event of [Config.OwnRelay]. Only live events count as submitted.
-func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
-	if live {
-		m.ingest.count(ev)
-	}
-	m.tookIn(ev)
-}
-
 // Collector returns the metrics. All names begin with namespace. Dashboards expect "ngit".
 func (m *SyncManager) Collector(namespace string) prometheus.Collector {
 	return newCollector(namespace, m.cfg.constants.MaxLabels, m.Status, m.telemetry.failing.Totals)
@@ -437,7 +428,7 @@ func (m *SyncManager) Collector(namespace string) prometheus.Collector {
 // RepoStatus returns the states of the followed repositories among refs. It blocks Run, so pass
 // few. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) RepoStatus(ctx context.Context, refs ...graspsync.RepoRef) ([]RepoStatus, error) {
-	q := &repoQuestion{refs: refs}
+	q := &request{refs: refs}
 	if err := m.ask(ctx, q); err != nil {
 		return nil, fmt.Errorf("asking about repositories: %w", err)
 	}
@@ -464,41 +455,34 @@ func (m *SyncManager) RepoStatus(ctx context.Context, refs ...graspsync.RepoRef)
 // RepoRefs returns the sorted addresses of the followed repositories. Blocking and errors are as
 // for RepoStatus.
 func (m *SyncManager) RepoRefs(ctx context.Context) ([]graspsync.RepoRef, error) {
-	q := &repoQuestion{all: true}
+	q := &request{all: true}
 	if err := m.ask(ctx, q); err != nil {
 		return nil, fmt.Errorf("asking for the repositories: %w", err)
 	}
 	return q.refs, nil
 }
 
-// repoQuestion asks for the status of the followed repositories among refs, or for all refs.
-type repoQuestion struct {
-	all   bool
-	refs  []graspsync.RepoRef
-	repos []RepoStatus // the answer
+// request is a call of a public method that the loop answers.
+type request struct {
+	in    plan.Input          // from the operator, or nil
+	rules bool                // the rules have changed
+	all   bool                // asks for the followed repositories
+	refs  []graspsync.RepoRef // repositories to describe; or the answer to all
+
+	known    bool         // the answer to in: its relay or repository is followed
+	repos    []RepoStatus // the answer about refs
+	answered chan struct{}
 }
 
-func (q *repoQuestion) handle(_ context.Context, l *loop) {
-	if q.all {
-		q.refs = l.plan.Refs()
-		return
-	}
-	for _, ref := range q.refs {
-		if p, known := l.plan.RepoStatus(ref); known {
-			q.repos = append(q.repos, repoStatus(p, l.m.self.listers(ref)))
-		}
-	}
-}
-
-// ask sends a message to the loop and waits until it is handled. After an error the loop may still
-// write to it.
-func (m *SyncManager) ask(ctx context.Context, msg loopMessage) error {
+// ask sends a request to the loop and waits for the answer. After an error the loop may still write
+// to q.
+func (m *SyncManager) ask(ctx context.Context, q *request) error {
 	select {
 	case <-m.ended:
 		return ErrNotRunning
 	default:
 	}
-	q := question{msg, make(chan struct{})}
+	q.answered = make(chan struct{})
 	m.inbox.put(q)
 	select {
 	case <-q.answered:
@@ -547,7 +531,7 @@ func (m *SyncManager) AddBootstrap(ctx context.Context, relay graspsync.RelayURL
 	case m.tooPlain(relay):
 		return fmt.Errorf("%w: %s is not encrypted", ErrUnusableRelay, relay)
 	}
-	return m.ask(ctx, &order{in: plan.Bootstrap{Relay: relay}})
+	return m.ask(ctx, &request{in: plan.Bootstrap{Relay: relay}})
 }
 
 // RemoveBootstrap drops a bootstrap relay unless a repository lists it. The error is that of ctx,
@@ -561,22 +545,16 @@ func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.Relay
 // dependency in lifted ([graspsync.OnRuleRemoved], [graspsync.OnOperatorRequest]) are judged or
 // requested again. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) RulesChanged(ctx context.Context, lifted ...graspsync.Dependency) error {
-	if err := m.ask(ctx, rulesChange{}); err != nil {
+	if err := m.ask(ctx, &request{rules: true}); err != nil {
 		return err
 	}
 	m.ingest.reprocess.wakeFor(pending.KeysOf(lifted))
 	return nil
 }
 
-// order is an input of the plan from the operator.
-type order struct {
-	in    plan.Input
-	known bool // the answer: its relay or repository is followed
-}
-
 // order passes an input to the plan. The error wraps unknown if nothing of that name is followed.
 func (m *SyncManager) order(ctx context.Context, in plan.Input, unknown error, about fmt.Stringer) error {
-	q := &order{in: in}
+	q := &request{in: in}
 	err := m.ask(ctx, q)
 	if err == nil && !q.known {
 		err = fmt.Errorf("%w: %s", unknown, about)
@@ -584,7 +562,19 @@ func (m *SyncManager) order(ctx context.Context, in plan.Input, unknown error, a
 	return err
 }
 
-func (q *order) handle(ctx context.Context, l *loop) {
+func (q *request) handle(ctx context.Context, l *loop) {
+	defer close(q.answered)
+	switch {
+	case q.rules:
+		l.rulesChanged(ctx)
+	case q.all:
+		q.refs = l.plan.Refs()
+	}
+	for _, ref := range q.refs {
+		if p, known := l.plan.RepoStatus(ref); known && !q.all {
+			q.repos = append(q.repos, repoStatus(p, l.m.self.listers(ref)))
+		}
+	}
 	switch in := q.in.(type) {
 	case plan.Retry:
 		q.known = l.order(ctx, in.Relay, in)
@@ -631,11 +621,9 @@ func (l *loop) followBootstrap(ctx context.Context) {
 	}
 }
 
-// rulesChange applies changed rules: to relays immediately, to repositories after the Store is
+// rulesChanged applies changed rules to relays immediately, and to repositories after the Store is
 // read.
-type rulesChange struct{}
-
-func (rulesChange) handle(ctx context.Context, l *loop) {
+func (l *loop) rulesChanged(ctx context.Context) {
 	if !l.started {
 		l.scanAgain = l.scanning // the scan may have used the old rules
 		return

@@ -26,7 +26,7 @@ func TestMaxRelaysPerRepo(t *testing.T) {
 				ev := owner.Hosted(at(time.Hour), "repo", append(hosts, us)...)
 				r := &rig{t: t, store: memstore.New()}
 				r.save(ev)
-				r = start(t, relaytest.NewNetwork(), r.store, relaysync.Config{Limits: relaysync.Limits{MaxRelaysPerRepo: most}})
+				r = start(t, relaytest.NewNetwork(), r.store, relaysync.Config{MaxRelaysPerRepo: most})
 				defer r.stop()
 				after(time.Minute)
 				status := r.manager.Status()

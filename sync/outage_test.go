@@ -48,7 +48,7 @@ func storeDownWithLittleRoom(t *testing.T, relays int) {
 	store := &badStore{Store: memstore.New()}
 	before := &rig{t: t, store: store}
 	before.save(owner.Hosted(at(24*time.Hour), "repo", hosts...))
-	r := startOver(t, net, net, store, relaysync.Config{Limits: relaysync.Limits{InFlight: 4 << 20}})
+	r := startOver(t, net, net, store, relaysync.Config{InFlight: 4 << 20})
 	defer r.stop()
 	after(5 * time.Minute)
 	store.down.Store(true)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
@@ -150,10 +149,8 @@ func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 // blocks it is lifted or an operator asks for it.
 func (g *ingest) removed(ev graspsync.Event) {
 	deps := []graspsync.Dependency{graspsync.OnOperatorRequest(ev.ID)}
-	if g.cfg.Rules != nil {
-		if reason, until := g.cfg.Rules.Blocks(ev); reason != "" {
-			deps = append(deps, until...)
-		}
+	if reason, until := g.cfg.blocks(ev); reason != "" {
+		deps = append(deps, until...)
 	}
 	g.note(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: pending.KeysOf(deps), Accepted: countsAgain(ev)})
 	g.known.Forget(ev.ID) // last, or a copy that arrives in between would be stored
@@ -161,7 +158,7 @@ func (g *ingest) removed(ev graspsync.Event) {
 
 // displaced schedules another judgment of an event that the Policy dropped for lack of room.
 func (g *ingest) displaced(ev graspsync.Event) {
-	h, known := g.sources.get(ev.ID, true)
+	h, known := g.inflight.heldSource(ev.ID, true)
 	if !known { // held before the start
 		h.source.Kind = graspsync.CatchUp
 	}
@@ -169,7 +166,7 @@ func (g *ingest) displaced(ev graspsync.Event) {
 		h.size = memorySize(ev, len(ev.String()))
 	}
 	g.note(pending.Note{
-		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: ev.ID, Size: min(h.size, g.cfg.Limits.InFlight), Payer: h.stats,
+		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: ev.ID, Size: min(h.size, g.cfg.InFlight), Payer: h.stats,
 		Later: true, Tries: h.tries,
 	})
 	g.known.Forget(ev.ID)
@@ -186,7 +183,7 @@ func (g *ingest) heldForUser(id graspsync.EventID) (byUser, held bool) {
 
 // heldFrom returns the source of a held event.
 func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
-	h, known := g.sources.get(id, false)
+	h, known := g.inflight.heldSource(id, false)
 	if ended {
 		g.letGo(id)
 	}
@@ -201,14 +198,14 @@ func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
 
 // letGo records the end of a hold.
 func (g *ingest) letGo(id graspsync.EventID) {
-	if _, held := g.sources.get(id, true); held {
+	if _, held := g.inflight.heldSource(id, true); held {
 		g.reprocess.freed()
 	}
 }
 
 // count counts an event that was stored without the writer.
 func (g *ingest) count(ev graspsync.Event) {
-	if _, held := g.sources.get(ev.ID, false); !held && (g.dealtWith(ev.ID) || g.inflight.has(ev.ID)) {
+	if _, held := g.inflight.heldSource(ev.ID, false); !held && (g.dealtWith(ev.ID) || g.inflight.has(ev.ID)) {
 		return // the writer has counted it
 	}
 	h := g.heldFrom(ev.ID, true)
@@ -287,28 +284,22 @@ type heldSource struct {
 	tries  int         // attempts without room before it was held
 }
 
-// heldSources contains the origins of held events. The zero value is ready to use.
-type heldSources struct {
-	mu sync.Mutex
-	by map[graspsync.EventID]heldSource // guarded by mu
-}
-
-// add records the origin of an event if none is recorded.
-func (h *heldSources) add(id graspsync.EventID, e heldSource) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if _, known := h.by[id]; !known && len(h.by) < maxHeldSources {
-		lazy.Put(&h.by, id, e)
+// addHeld records the origin of a held event if none is recorded.
+func (f *inflight) addHeld(id graspsync.EventID, e heldSource) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.held[id]; !known && len(f.held) < maxHeldSources {
+		f.held[id] = e
 	}
 }
 
-// get returns the origin of an event, and removes it if take is set.
-func (h *heldSources) get(id graspsync.EventID, take bool) (heldSource, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e, known := h.by[id]
+// heldSource returns the origin of a held event, and removes it if take is set.
+func (f *inflight) heldSource(id graspsync.EventID, take bool) (heldSource, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e, known := f.held[id]
 	if take {
-		delete(h.by, id)
+		delete(f.held, id)
 	}
 	return e, known
 }

@@ -102,16 +102,12 @@ type Rules interface {
 	BlocksRelay(relay graspsync.RelayURL) bool
 }
 
-// blocks calls Rules.Blocks and returns the reason and the subject of the rule.
-func (c *Config) blocks(ev graspsync.Event) (reason, rule string) {
-	if c.Rules == nil {
-		return "", ""
+// blocks calls Rules.Blocks.
+func (c *Config) blocks(ev graspsync.Event) (reason string, until []graspsync.Dependency) {
+	if c.Rules != nil {
+		reason, until = c.Rules.Blocks(ev)
 	}
-	reason, until := c.Rules.Blocks(ev)
-	if reason == "" {
-		return "", ""
-	}
-	return reason, ruleOf(until)
+	return reason, until
 }
 
 // WithRules returns a Policy that applies rules first and then policy, as [New] does with

@@ -37,11 +37,13 @@ type relayConn struct {
 	stats *relayStats
 
 	mailbox  mailbox[connMessage]
-	ahead    readAhead     // messages read ahead of their handling
-	room     chan struct{} // one slot: messages were taken out of the read-ahead queue
+	ahead    atomic.Int64  // bytes of messages that are read and not taken
+	read     atomic.Uint64 // messages since the connection was opened
+	taken    atomic.Uint64 // of these, handled
+	room     chan struct{} // one slot: a message was taken
 	liveness liveness
-	ctx      context.Context //nolint:containedctx // of the connection, ended by hangup
-	hangup   context.CancelFunc
+	ctx      context.Context         //nolint:containedctx // of the connection
+	end      context.CancelCauseFunc // ends the connection; the first cause counts
 
 	// owned by the goroutine
 	conn      Conn
@@ -54,8 +56,7 @@ type relayConn struct {
 	dropped   uint64     // part of Traffic.DroppedBytes that was charged
 	claimable int        // ids for which the connection holds room in fetchClaims
 	live      *batchWait // of live events; nothing waits for it
-	ended     error
-	cut       bool // the relay or the network ended the connection
+	cut       bool       // the relay or the network ended the connection
 
 	info   wire.Info
 	limits relaylimits.Limits // of requests
@@ -69,33 +70,20 @@ func newUnproductive(c *constants) *limit.Rate {
 	return limit.NewRate(float64(c.Refill)/60, int(c.Unproductive), c.MaxRelays)
 }
 
-type connMessage interface {
-	handle(c *relayConn, now time.Time) []session.Action
+// connMessage is an effect of the plan, or the result of an action of the session that was performed
+// on another goroutine.
+type connMessage struct {
+	effect plan.Effect
+
+	action     session.Action
+	set        *negentropy.Set     // of LoadSet
+	free, busy []graspsync.EventID // of Missing; busy ids are requested from another relay
+	event      *nostr.Event        // of Authenticate
+	err        error
 }
 
-type (
-	planEffect struct{ plan.Effect }
-	loadedSet  struct {
-		query session.QueryID
-		set   *negentropy.Set
-		err   error
-	}
-	// checkedIDs are ids of missing events. busy ids are requested from another relay.
-	checkedIDs struct {
-		query      session.QueryID
-		free, busy []graspsync.EventID
-		err        error
-	}
-	forgery   struct{ reason string }
-	authEvent struct {
-		event *nostr.Event
-		err   error
-	}
-	connEnd struct{ err error }
-)
-
-func (msg planEffect) handle(c *relayConn, now time.Time) []session.Action {
-	switch e := msg.Effect.(type) {
+func (c *relayConn) handle(msg connMessage, now time.Time) []session.Action {
+	switch e := msg.effect.(type) {
 	case plan.OpenLive:
 		return c.session.Follow(now, e.Live, e.Filters)
 	case plan.CloseLive:
@@ -111,33 +99,19 @@ func (msg planEffect) handle(c *relayConn, now time.Time) []session.Action {
 		}
 		return c.session.Abandon(now, e.Batch)
 	}
-	return nil
-}
-
-func (msg loadedSet) handle(c *relayConn, now time.Time) []session.Action {
-	n := c.m.ingest.inflight.claims.takeRoom()
-	c.claimable += n
-	c.session.Room(n)
-	return c.session.SetLoaded(now, msg.query, msg.set, msg.err)
-}
-
-func (msg checkedIDs) handle(c *relayConn, now time.Time) []session.Action {
-	return c.session.Checked(now, msg.query, msg.free, msg.busy, msg.err)
-}
-
-func (msg forgery) handle(c *relayConn, now time.Time) []session.Action {
-	return c.session.Forged(now, msg.reason)
-}
-
-func (msg authEvent) handle(c *relayConn, now time.Time) []session.Action {
-	return c.session.Signed(now, msg.event, msg.err)
-}
-
-func (msg connEnd) handle(c *relayConn, _ time.Time) []session.Action {
-	if c.ended == nil && errors.Is(msg.err, errUnproductive) {
-		c.m.telemetry.drop("unproductive", 1)
+	switch a := msg.action.(type) {
+	case session.LoadSet:
+		n := c.m.ingest.inflight.claims.takeRoom()
+		c.claimable += n
+		c.session.Room(n)
+		return c.session.SetLoaded(now, a.Query, msg.set, msg.err)
+	case session.Missing:
+		return c.session.Checked(now, a.Query, msg.free, msg.busy, msg.err)
+	case session.Authenticate:
+		return c.session.Signed(now, msg.event, msg.err)
+	case session.Strike: // a forged event
+		return c.session.Forged(now, a.Reason)
 	}
-	c.end(msg.err)
 	return nil
 }
 
@@ -149,31 +123,31 @@ func newRelayConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epo
 		live:    newBatchWait(),
 		room:    make(chan struct{}, 1),
 	}
-	c.ctx, c.hangup = context.WithCancel(ctx)
+	c.ctx, c.end = context.WithCancelCause(ctx)
 	return c
 }
 
 // run dials, runs the session and reports both results to the loop.
 func (c *relayConn) run() {
-	defer c.hangup()
+	defer c.end(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 
 	if err := c.m.persistence.beforeDial(c.ctx, c.url); err != nil {
-		c.m.inbox.put(dialFailure{conn: c, err: err})
+		c.m.inbox.put(connEnd{conn: c, err: err})
 		return
 	}
 	dialing, stop := context.WithTimeout(c.ctx, connectTimeout)
 	nc, err := c.dial(dialing)
 	stop()
 	if err != nil {
-		c.m.inbox.put(dialFailure{conn: c, err: err})
+		c.m.inbox.put(connEnd{conn: c, err: err})
 		return
 	}
 	c.conn = nc
 	c.liveness.heard()
 	if err := c.contain(c.begin); err != nil {
-		c.m.inbox.put(dialFailure{conn: c, err: err})
+		c.m.inbox.put(connEnd{conn: c, err: err})
 		c.close()
 		return
 	}
@@ -189,7 +163,6 @@ func (c *relayConn) run() {
 	}
 	c.holdClaimable(0)
 	c.lost()
-	c.hangup()
 	c.close()
 	c.report()
 }
@@ -266,24 +239,9 @@ func (c *relayConn) awaitInfo() {
 	}
 }
 
-type readAhead struct {
-	bytes       atomic.Int64
-	read, taken atomic.Uint64 // messages since the connection was opened
-}
-
-func (a *readAhead) add(msg wire.Message) {
-	a.bytes.Add(int64(msg.Size))
-	a.read.Add(1)
-}
-
-func (a *readAhead) take(msg wire.Message) {
-	a.bytes.Add(-int64(msg.Size))
-	a.taken.Add(1)
-}
-
 func (c *relayConn) receive(frames chan<- wire.Message, failed chan<- error) {
 	for {
-		for c.ahead.bytes.Load() >= frameBytes {
+		for c.ahead.Load() >= frameBytes {
 			select {
 			case <-c.room:
 			case <-c.ctx.Done():
@@ -302,7 +260,8 @@ func (c *relayConn) receive(frames chan<- wire.Message, failed chan<- error) {
 		if msg.Type == wire.TypeEvent && msg.Event.IsZero() {
 			continue
 		}
-		c.ahead.add(msg)
+		c.ahead.Add(int64(msg.Size))
+		c.read.Add(1)
 		select {
 		case frames <- msg:
 		case <-c.ctx.Done():
@@ -315,7 +274,7 @@ func (c *relayConn) receive(frames chan<- wire.Message, failed chan<- error) {
 func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for c.ended == nil {
+	for c.ctx.Err() == nil {
 		var due <-chan time.Time
 		if at, ok := c.session.NextWake(); ok {
 			timer.Reset(time.Until(at))
@@ -325,46 +284,40 @@ func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 		case msg := <-frames:
 			c.take(msg)
 			// A mailbox message comes first, because it may report that the relay is hostile.
-			for n := len(frames); n > 0 && c.ended == nil && len(c.mailbox.wake) == 0; n-- {
+			for n := len(frames); n > 0 && c.ctx.Err() == nil && len(c.mailbox.wake) == 0; n-- {
 				c.take(<-frames)
 			}
 		case <-c.mailbox.wake:
 			for _, msg := range c.mailbox.take() {
-				c.perform(msg.handle(c, time.Now()))
+				c.perform(c.handle(msg, time.Now()))
 			}
 		case <-due:
 			c.tick(frames)
 		case err := <-failed:
-			for len(frames) > 0 && c.ended == nil {
+			for len(frames) > 0 && c.ctx.Err() == nil {
 				c.take(<-frames)
 			}
-			c.cut = c.ended == nil
+			c.cut = c.ctx.Err() == nil
 			c.end(err)
 		case <-c.ctx.Done():
-			c.end(c.ctx.Err())
 		}
 	}
 }
 
 // tick runs the timers of the session, after the queued messages.
 func (c *relayConn) tick(frames <-chan wire.Message) {
-	for len(frames) > 0 && c.ended == nil {
+	for len(frames) > 0 && c.ctx.Err() == nil {
 		c.take(<-frames)
 	}
 	c.excuse()
 	c.perform(c.session.Tick(time.Now()))
 }
 
-func (c *relayConn) end(err error) {
-	if c.ended == nil {
-		c.ended = err
-	}
-}
-
 func (c *relayConn) take(msg wire.Message) {
 	// A message makes room when it has entered the pipeline.
 	defer func() {
-		c.ahead.take(msg)
+		c.ahead.Add(-int64(msg.Size))
+		c.taken.Add(1)
 		select {
 		case c.room <- struct{}{}:
 		default:
@@ -393,7 +346,7 @@ func (c *relayConn) excuse() {
 }
 
 func (c *relayConn) perform(actions []session.Action) {
-	for len(actions) > 0 && c.ended == nil {
+	for len(actions) > 0 && c.ctx.Err() == nil {
 		a := actions[0]
 		actions = actions[1:]
 		switch a := a.(type) {
@@ -431,7 +384,7 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.SetAside:
 			c.setAside(a.Value)
 		case session.Authenticate:
-			c.authenticate(a.Challenge)
+			c.authenticate(a)
 		case session.Notice:
 			c.m.telemetry.remote(slog.LevelInfo, c.url, "relay notice", keyReason, graspsync.Printable(a.Text))
 		case session.Strike:
@@ -474,9 +427,7 @@ func (c *relayConn) deliver(a session.Deliver) {
 	c.stats.events.Add(1)
 	start := time.Now()
 	j := &job{incoming: graspsync.Incoming{Event: a.Event, Source: src}, gap: gap, size: int64(a.Size), from: c, waits: []*batchWait{wait}}
-	if err := c.m.ingest.submit(c.ctx, j, a.Known, &c.ids); err != nil {
-		c.end(err)
-	}
+	_ = c.m.ingest.submit(c.ctx, j, a.Known, &c.ids) // the only error is that of ctx
 	c.stalled += time.Since(start)
 }
 
@@ -489,7 +440,7 @@ func (c *relayConn) loadSet(a session.LoadSet) {
 		if err != nil {
 			c.m.cfg.Logger.Warn("reading stored ids for reconciliation failed", keyRelay, c.url.String(), keyErr, err)
 		}
-		return loadedSet{a.Query, set, err}
+		return connMessage{action: a, set: set, err: err}
 	})
 }
 
@@ -506,7 +457,7 @@ func (c *relayConn) missing(a session.Missing) {
 	}
 	c.ask(func(ctx context.Context) connMessage {
 		free, busy, err := c.divide(ctx, a, f)
-		return checkedIDs{a.Query, free, busy, err}
+		return connMessage{action: a, free: free, busy: busy, err: err}
 	})
 }
 
@@ -532,7 +483,7 @@ func (c *relayConn) ask(work func(context.Context) connMessage) {
 	ctx := c.ctx
 	c.m.wg.Go(func() {
 		if err := c.contain(func() { c.mailbox.put(work(ctx)) }); err != nil {
-			c.mailbox.put(connEnd{err})
+			c.end(err)
 		}
 	})
 }
@@ -544,6 +495,7 @@ type relayBatch struct {
 
 	// guarded by fetchClaims.mu
 	claimed []graspsync.EventID
+	until   time.Time     // of its claims
 	over    bool          // the batch has ended and claims no more ids
 	waited  time.Duration // for claims of other batches
 }
@@ -565,7 +517,7 @@ func (c *relayConn) done(a session.Done) {
 // lost learns from the request after which the relay disconnected, if that happened twice in a row,
 // because a connection may be lost by chance.
 func (c *relayConn) lost() {
-	if c.cut && c.ctx.Err() == nil {
+	if c.cut {
 		_ = c.contain(func() { // the connection has ended, so the error does not matter
 			for _, a := range c.session.Cut() {
 				if a, ok := a.(session.Learned); ok && c.stats.cutAgain(a.Kind) {
@@ -606,17 +558,21 @@ func (c *relayConn) report() {
 			delete(cursors, id)
 		}
 	}
+	err := context.Cause(c.ctx)
+	if errors.Is(err, errUnproductive) {
+		c.m.telemetry.drop("unproductive", 1)
+	}
 	aliveAt := c.liveness.lastAlive()
-	if errors.Is(c.ended, errHung) { // it may have hung for an unknown time
+	if errors.Is(err, errHung) { // it may have hung for an unknown time
 		aliveAt = c.liveness.lastHeard()
 	}
-	c.m.inbox.put(connLoss{conn: c, err: c.ended, cursors: cursors, aliveAt: aliveAt})
+	c.m.inbox.put(connEnd{conn: c, err: err, cursors: cursors, aliveAt: aliveAt})
 }
 
 func (c *relayConn) forged(reason string) {
 	c.m.telemetry.forged.Add(1)
 	c.spend(c.m.cfg.constants.Unproductive / forgeries)
-	c.mailbox.put(forgery{reason})
+	c.mailbox.put(connMessage{action: session.Strike{Reason: reason}})
 }
 
 // forgeries is the number of forged events that use up the allowance Unproductive.
@@ -633,15 +589,15 @@ func (c *relayConn) badSignature(k copyKey) {
 }
 
 // authenticate answers a challenge (NIP-42) on its own goroutine.
-func (c *relayConn) authenticate(challenge string) {
+func (c *relayConn) authenticate(a session.Authenticate) {
 	c.ask(func(ctx context.Context) connMessage {
-		ev, err := signAuth(ctx, c.m.telemetry, c.m.cfg.Signer, c.url, challenge)
+		ev, err := signAuth(ctx, c.m.telemetry, c.m.cfg.Signer, c.url, a.Challenge)
 		if err != nil {
 			c.m.cfg.Logger.Warn("authentication failed", keyRelay, c.url.String(), keyErr, err)
 		} else {
 			c.m.cfg.Logger.Info("authenticating", keyRelay, c.url.String(), "pubkey", ev.PubKey)
 		}
-		return authEvent{ev, err}
+		return connMessage{action: a, event: ev, err: err}
 	})
 }
 
@@ -682,7 +638,7 @@ func delivers(actions []session.Action) bool {
 // rest. Any goroutine may call it.
 func (c *relayConn) spend(n int64) {
 	if !c.m.unproductive.Allow(c.stats.host, int(n)) {
-		c.mailbox.put(connEnd{errUnproductive})
+		c.end(errUnproductive)
 	}
 }
 
@@ -740,7 +696,7 @@ func (c *relayConn) send(r wire.Request) []session.Action {
 	case errors.Is(err, ErrMessageTooLarge) && !errors.Is(err, ErrClosed) && r.Event == nil:
 		return c.session.Unsent(time.Now(), r.Sub, size, graspsync.Printable(err.Error()))
 	default:
-		c.cut = c.ended == nil
+		c.cut = c.ctx.Err() == nil
 		c.end(fmt.Errorf("sending: %w", err))
 	}
 	return nil

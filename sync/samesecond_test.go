@@ -67,7 +67,7 @@ func sameSecond(t *testing.T, events, limit int, neg, spread bool) {
 	}
 	below := owner.Issue(second-100, owner.Ref("repo0"), "below")
 	a.Publish(append(all, below)...)
-	r = start(t, net, r.store, relaysync.Config{Limits: relaysync.Limits{MaxRootsPerRepo: 20}})
+	r = start(t, net, r.store, relaysync.Config{MaxRootsPerRepo: 20})
 	defer r.stop()
 	after(10 * time.Minute)
 
@@ -103,7 +103,7 @@ func TestSameSecondWhileAway(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				net := relaytest.NewNetwork()
 				a := net.Add("wss://a.example", relaytest.Behavior{Cap: limit})
-				r, owner := hosted(t, net, relaysync.Config{Limits: relaysync.Limits{MaxRootsPerRepo: 20}}, "a.example")
+				r, owner := hosted(t, net, relaysync.Config{MaxRootsPerRepo: 20}, "a.example")
 				defer r.stop()
 				after(10 * time.Minute)
 				a.SetDown(true)

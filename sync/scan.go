@@ -46,7 +46,7 @@ func (msg scanResult) handle(ctx context.Context, l *loop) {
 	l.scanning = false
 	if msg.err != nil {
 		if ctx.Err() == nil {
-			l.status.storeErr = graspsync.Printable(msg.err.Error())
+			l.storeErr = graspsync.Printable(msg.err.Error())
 			l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
 		}
 		most := rescanMost
@@ -58,8 +58,8 @@ func (msg scanResult) handle(ctx context.Context, l *loop) {
 		return
 	}
 	l.scanFailures = 0
-	l.status.unread, l.status.storeErr = false, ""
-	least, most := l.m.cfg.Times.passBetween()
+	l.storeErr = ""
+	least, most := l.m.cfg.passBetween()
 	l.rescanBefore(least + rand.N(most-least+1))
 	if !l.started {
 		l.started = true

@@ -237,7 +237,7 @@ func (f *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) 
 		if rule == nil {
 			// The order of members is the same on all servers.
 			all := append(f.m.index.Family(ref.Identifier), waiting[ref.Identifier]...)
-			most := f.m.cfg.Limits.MaxRelaysPerRepo
+			most := f.m.cfg.MaxRelaysPerRepo
 			rule = nip34.Membership{}.Family(ref.Identifier, all).Targets(nip34.TargetBounds{
 				People: nip34.ServedBounds().Each, Each: most, Most: most, Usable: f.m.usable,
 			})
@@ -265,7 +265,7 @@ func (f *selfSubscriber) countOmitted(a *nip34.Announcement, others int) {
 	}
 	f.counted[a.Ref] = a.ID
 	m := f.m
-	followed := a.Relays[:min(len(a.Relays), m.cfg.Limits.MaxRelaysPerRepo)]
+	followed := a.Relays[:min(len(a.Relays), m.cfg.MaxRelaysPerRepo)]
 	plaintext, blocked := 0, 0
 	for _, u := range followed {
 		switch {

@@ -187,7 +187,7 @@ func (run *simRun) live(t *testing.T, seed uint64, from int) int {
 	w := newWorld(seed, start, wantedTraits)
 	run.t, run.w = t, w
 	if w.crowded {
-		run.cfg.Limits.MaxConnections = simCrowdedConns
+		run.cfg.MaxConnections = simCrowdedConns
 	}
 	if testing.Verbose() && *simSeeds == 1 {
 		run.cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))

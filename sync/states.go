@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -72,8 +71,6 @@ type EventState struct {
 	// this event.
 	Reason string `json:"reason,omitempty"`
 	Detail string `json:"detail,omitempty"`
-	// Rule is the subject of the rule that blocks the event, see [graspsync.OnRuleRemoved].
-	Rule string `json:"rule,omitempty"`
 	// At is the time of the change to Is, zero if unknown.
 	At time.Time `json:"at,omitzero"`
 	// Event is nil if only the id is known.
@@ -131,80 +128,56 @@ const (
 	stateBytes    = 512 // of a state without its texts
 )
 
-// eventLog contains the last known states of events that are not stored. It is safe for concurrent
-// use.
-type eventLog struct {
-	since time.Time
-	mu    sync.Mutex
-	last  *limit.Table[graspsync.EventID, EventState] // guarded by mu
-}
-
-func newEventLog() *eventLog {
-	return &eventLog{since: time.Now(), last: limit.NewTable[graspsync.EventID, EventState](maxStates, maxStateBytes)}
-}
-
-// note records the state of an event. The texts of s must be printable.
-func (l *eventLog) note(in graspsync.Incoming, s EventState) {
+// note records the state of an event that is not stored. The texts of s must be printable.
+func (r *telemetry) note(in graspsync.Incoming, s EventState) {
 	s.ID, s.Event, s.At = in.Event.ID, headOf(in.Event), time.Now()
 	s.Source, s.Relay = in.Source.Kind.String(), in.Source.Relay
-	l.put(s)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.putState(s)
 }
 
-func (l *eventLog) put(s EventState) {
+func (r *telemetry) putState(s EventState) {
 	who := limit.Stranger{} // all clients count as one stranger, because keys cost nothing
 	if !s.Relay.IsZero() {
 		who.ID = s.Relay.HostPort().Host
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.last.Put(s.ID, who, stateBytes+int64(len(s.Reason)+len(s.Detail)+len(s.Event.Identifier)), s)
+	r.states.Put(s.ID, who, stateBytes+int64(len(s.Reason)+len(s.Detail)+len(s.Event.Identifier)), s)
 }
 
 // stored removes an older state of an event, because the event is now stored.
-func (l *eventLog) stored(ev graspsync.Event) {
-	if s, ok := l.get(ev.ID); ok && s.Is != IsGone {
-		l.put(EventState{ID: ev.ID, Is: IsGone, Event: s.Event})
+func (r *telemetry) stored(ev graspsync.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.states.Get(ev.ID); ok && s.Is != IsGone {
+		r.putState(EventState{ID: ev.ID, Is: IsGone, Event: s.Event})
 	}
 }
 
-func (l *eventLog) get(id graspsync.EventID) (EventState, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.last.Get(id)
-}
-
-// complete returns the time since which all states are known, zero if some were evicted.
-func (l *eventLog) complete() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.last.Evicted() > 0 {
-		return time.Time{}
+// lastState returns the recorded state of an event, and the time since which all states are known,
+// zero if some were evicted.
+func (r *telemetry) lastState(id graspsync.EventID) (s EventState, known bool, since time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.states.Evicted() == 0 {
+		since = r.since
 	}
-	return l.since
+	s, known = r.states.Get(id)
+	return s, known, since
 }
 
 // announcement returns the state of the last announcement of a repository that was not stored, or
 // nil.
-func (l *eventLog) announcement(ref graspsync.RepoRef) (last *EventState) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range l.last.All() {
+func (r *telemetry) announcement(ref graspsync.RepoRef) (last *EventState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.states.All() {
 		if s.Is != IsGone && s.Event.Kind == graspsync.KindAnnouncement && s.Event.Author == ref.Owner && s.Event.Identifier == ref.Identifier &&
 			(last == nil || s.At.After(last.At)) {
 			last = &s
 		}
 	}
 	return last
-}
-
-// ruleOf returns the subject of the blocking rule in deps, or "".
-func ruleOf(deps []graspsync.Dependency) string {
-	for _, d := range deps {
-		if d.Await == graspsync.AwaitRuleRemoved {
-			return d.Text
-		}
-	}
-	return ""
 }
 
 // unsaved returns the state of an event that the Store did not save.
@@ -267,7 +240,8 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 		x.Is, x.Event = IsStored, headOf(ev)
 		return x, nil
 	}
-	if last, known := m.telemetry.states.get(id); known {
+	last, known, since := m.telemetry.lastState(id)
+	if known {
 		last.Now = x.Now
 		x = last
 	}
@@ -278,7 +252,7 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 	case held:
 		// The record may be of an earlier state, or of a later state if the hold has just ended.
 		x = EventState{Now: x.Now, ID: id, Is: IsHeld, Event: x.Event}
-		if h, is := m.ingest.sources.get(id, false); is {
+		if h, is := m.ingest.inflight.heldSource(id, false); is {
 			x.Source, x.Relay = h.source.Kind.String(), h.source.Relay
 		}
 		return x, nil
@@ -288,7 +262,7 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 	case x.Is == "" && m.ingest.known.Has(id):
 		x.Is = IsGone
 	case x.Is == "":
-		x.Is, x.Since = IsUnknown, m.telemetry.states.complete()
+		x.Is, x.Since = IsUnknown, since
 	}
 	if err := m.replaced(ctx, &x); err != nil {
 		return EventState{}, fmt.Errorf("explaining event %s: %w", id, err)
@@ -512,17 +486,19 @@ func (m *SyncManager) unstoredAnnouncement(ctx context.Context, x *RepoFollowSta
 		}
 	}
 	if x.Announcement == nil {
-		x.Announcement = m.telemetry.states.announcement(x.Ref)
+		x.Announcement = m.telemetry.announcement(x.Ref)
 	}
 	return nil
 }
 
-// RelayFollowState explains why a relay is followed or not. It blocks like RepoStatus and does not
-// read the Store. The error is that of ctx, or [ErrNotRunning].
-func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL) (RelayFollowState, error) {
+// RelayFollowState explains why a relay is followed or not. It is as old as [SyncManager.Status],
+// and does not read the Store.
+func (m *SyncManager) RelayFollowState(u graspsync.RelayURL) RelayFollowState {
 	x := RelayFollowState{Now: time.Now(), URL: u}
-	if err := m.ask(ctx, relayQuestion{&x}); err != nil {
-		return RelayFollowState{}, fmt.Errorf("explaining %s: %w", u, err)
+	relays := m.snapshot.Load().Relays
+	if i := slices.IndexFunc(relays, func(r RelayStatus) bool { return r.URL == u }); i >= 0 {
+		s := relays[i]
+		x.Status = &s
 	}
 	x.Listed, x.Examples = m.index.Listing(u)
 	switch {
@@ -540,26 +516,10 @@ func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL
 		x.Is = RelayPlaintext
 	case x.Listed == 0:
 		x.Is = RelayNotFollowed
-	case len(m.snapshot.Load().Relays) >= m.cfg.constants.MaxRelays:
+	case len(relays) >= m.cfg.constants.MaxRelays:
 		x.Is = RelayNoRoom
 	default:
 		x.Is = RelayWindow
 	}
-	return x, nil
-}
-
-// relayQuestion asks for the plan's state of a relay.
-type relayQuestion struct{ *RelayFollowState }
-
-func (x relayQuestion) handle(_ context.Context, l *loop) {
-	p, ok := l.plan.RelayStatus(x.URL)
-	if !ok {
-		return
-	}
-	s := l.status.relayStatus(p)
-	snapshot := l.m.snapshot.Load().Relays
-	if i := slices.IndexFunc(snapshot, func(r RelayStatus) bool { return r.URL == x.URL }); i >= 0 {
-		s.Synced = snapshot[i].Synced
-	}
-	x.Status = &s
+	return x
 }

@@ -190,47 +190,25 @@ type RepoRelay struct {
 	Confirmed int              `json:"confirmed"`
 }
 
-// statusBuilder makes the Status after changes.
-type statusBuilder struct {
-	m     *SyncManager
-	stats map[graspsync.RelayURL]*relayStats // of the loop
-
-	changed      bool
-	publishedAt  time.Time
-	publishPause time.Duration // minimum time until the next snapshot
-	publishedFor uint64        // events received before the last snapshot
-	healthLost   uint64        // dropped health records that are already counted
-
-	unread   bool   // the Store was not read yet
-	storeErr string // the error of the last attempt
-}
-
 // publish makes a new snapshot if something has changed, at least once per statusMost.
-func (o *statusBuilder) publish(now time.Time, p *plan.Plan, known bool) {
-	age := now.Sub(o.publishedAt)
-	received, busy := o.m.telemetry.received.Load(), o.m.ingest.inflight.unsettled.Load() > 0
-	if age < o.publishPause || !o.changed && !busy && received == o.publishedFor && age < statusMost {
+func (l *loop) publish(now time.Time) {
+	age := now.Sub(l.publishedAt)
+	received, busy := l.m.telemetry.received.Load(), l.m.ingest.inflight.unsettled.Load() > 0
+	if age < l.publishPause || !l.changed && !busy && received == l.publishedFor && age < statusMost {
 		return
 	}
-	o.renew(now, p, known)
-}
-
-func (o *statusBuilder) renew(now time.Time, p *plan.Plan, known bool) {
-	o.changed, o.publishedFor = o.m.ingest.inflight.unsettled.Load() > 0, o.m.telemetry.received.Load()
+	l.changed, l.publishedFor, l.publishedAt = busy, received, now
 	began := time.Now() // now may be the time of an older tick
-	s := o.status(now, p, known)
-	o.m.snapshot.Store(s)
-	o.publishedAt = now
-	o.publishPause = max(statusLeast, min(statusShare*time.Since(began), statusMost))
+	l.m.snapshot.Store(l.status(now))
+	l.publishPause = max(statusLeast, min(statusShare*time.Since(began), statusMost))
 }
 
-// status returns the status at now. known reports whether the index is complete.
-func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status {
-	g, k := o.m.ingest, o.m.telemetry
-	lost := o.m.health.Dropped()
-	k.drop("health", int(lost-o.healthLost))
-	o.healthLost = lost
-	s := &Status{At: now, Unread: o.unread, StoreError: o.storeErr, Events: EventStatus{
+func (l *loop) status(now time.Time) *Status {
+	g, k := l.m.ingest, l.m.telemetry
+	lost := l.m.health.Dropped()
+	k.drop("health", int(lost-l.healthLost))
+	l.healthLost = lost
+	s := &Status{At: now, Unread: !l.started, StoreError: l.storeErr, Events: EventStatus{
 		Received: k.received.Load(), Duplicates: k.duplicates.Load(), Verified: k.verified.Load(),
 		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
 		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
@@ -239,15 +217,15 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 		InFlight: g.inflight.unsettled.Load(), Waiting: int64(g.rejected.Waiting()),
 	}}
 	k.reasons(&s.Events)
-	s.OwnFeed = o.m.own.status()
+	s.OwnFeed = l.m.own.status()
 	s.Relays = []RelayStatus{}
-	s.Repos, s.Roots = by.Repos()
-	quiet := known && !o.m.self.pending() && s.Events.InFlight == 0 && g.rejected.Unsaved() == 0 &&
-		(s.OwnFeed == nil || s.OwnFeed.Complete && s.OwnFeed.Connected)
+	s.Repos, s.Roots = l.plan.Repos()
+	quiet := l.started && !l.scanning && !l.m.self.pending() && s.Events.InFlight == 0 && g.rejected.Unsaved() == 0 &&
+		(s.OwnFeed == nil || s.OwnFeed.Connected)
 	s.Synced = quiet
 	some := false // relays whose history is complete
-	for _, p := range by.Status() {
-		r := o.relayStatus(p)
+	for _, p := range l.plan.Status() {
+		r := l.relayStatus(p)
 		r.Synced = quiet && (p.Phase == plan.Live || p.Phase == plan.LiveWithGaps) && p.InFlight == 0 &&
 			p.Wanted == p.Confirmed && r.Following != ""
 		unreachable := p.Phase <= plan.Connecting && r.Failures > 0
@@ -259,8 +237,8 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 	return s
 }
 
-func (o *statusBuilder) relayStatus(p plan.RelayStatus) RelayStatus {
-	h := o.m.health.Status(p.Relay)
+func (l *loop) relayStatus(p plan.RelayStatus) RelayStatus {
+	h := l.m.health.Status(p.Relay)
 	r := RelayStatus{
 		URL: p.Relay, Phase: p.Phase.String(), Health: h.State.String(), phase: p.Phase, health: h.State,
 		Bootstrap: p.Bootstrap, Repos: p.Repos, Examples: p.Examples,
@@ -280,7 +258,7 @@ func (o *statusBuilder) relayStatus(p plan.RelayStatus) RelayStatus {
 	if p.CoolUntil.After(time.Now()) {
 		r.RateLimitedUntil = p.CoolUntil
 	}
-	if st := o.stats[p.Relay]; st != nil {
+	if st := l.stats[p.Relay]; st != nil {
 		st.fill(&r)
 	}
 	if r.LastError == "" && h.Failures > 0 && p.Phase == plan.Disconnected { // an earlier process has logged it

@@ -123,7 +123,7 @@ func TestEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 		store := &fullDisk{Store: memstore.New()}
 		store.refuses = func(ev *nostr.Event) bool { return strings.HasPrefix(ev.Content, "\x00") && !cured.Load() }
 		(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example", "b.example"))
-		r := start(t, net, store, relaysync.Config{Limits: relaysync.Limits{InFlight: 4 << 20}})
+		r := start(t, net, store, relaysync.Config{InFlight: 4 << 20})
 		defer r.stop()
 		after(time.Minute)
 		var bad []*nostr.Event
@@ -172,7 +172,7 @@ func TestSmallEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 	}{{4, 1900, 0, 4 << 20}, {30, 1900, 500, 0}} {
 		t.Run(fmt.Sprintf("%d/%d", c.relays, c.each), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newPoisoned(t, c.relays, relaysync.Config{Limits: relaysync.Limits{InFlight: c.inFlight}})
+				w := newPoisoned(t, c.relays, relaysync.Config{InFlight: c.inFlight})
 				defer w.stop()
 				w.poison(c.each, c.size)
 				after(time.Minute)

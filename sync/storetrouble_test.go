@@ -182,7 +182,7 @@ func TestTrapT7_LostWhileWeWereStuck(t *testing.T) {
 		stuck := &stuckStore{Store: inner}
 		r := &rig{t: t, store: stuck}
 		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
-		r = start(t, net, stuck, relaysync.Config{Limits: relaysync.Limits{InFlight: 4 << 20}}.With(relaysync.Fixed{StoreTimeout: time.Hour}))
+		r = start(t, net, stuck, relaysync.Config{InFlight: 4 << 20}.With(relaysync.Fixed{StoreTimeout: time.Hour}))
 		defer r.stop()
 		after(5 * time.Minute)
 		stuck.hang.Store(int64(40 * time.Minute))

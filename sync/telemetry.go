@@ -18,11 +18,11 @@ import (
 )
 
 type telemetry struct {
-	says   *limit.Rate // log lines with remote text: one per minute, host and class
-	log    *slog.Logger
-	states *eventLog
-	tell   func(Observation)
-	queue  chan Observation // nil without Config.Observe
+	says  *limit.Rate // log lines with remote text: one per minute, host and class
+	log   *slog.Logger
+	since time.Time
+	tell  func(Observation)
+	queue chan Observation // nil without Config.Observe
 
 	received, duplicates, verified, failed, held, forged atomic.Uint64
 
@@ -31,10 +31,11 @@ type telemetry struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	rejected map[string]uint64 // by reason; a policy's reasons are constants
-	dropped  map[string]uint64 // by limit
-	panics   map[string]uint64 // by origin
-	learned  map[string]uint64 // by name of the fact
+	rejected map[string]uint64                           // by reason; a policy's reasons are constants
+	dropped  map[string]uint64                           // by limit
+	panics   map[string]uint64                           // by origin
+	learned  map[string]uint64                           // by name of the fact
+	states   *limit.Table[graspsync.EventID, EventState] // the last known states of events that are not stored
 
 	failing outage.Table
 }
@@ -43,7 +44,10 @@ func newTelemetry(cfg Config) *telemetry {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &telemetry{says: limit.NewRate(1./60, 1, 10_000), log: cfg.Logger, states: newEventLog(), tell: cfg.Observe}
+	r := &telemetry{
+		says: limit.NewRate(1./60, 1, 10_000), log: cfg.Logger, since: time.Now(), tell: cfg.Observe,
+		states: limit.NewTable[graspsync.EventID, EventState](maxStates, maxStateBytes),
+	}
 	if r.tell != nil {
 		r.queue = make(chan Observation, cfg.constants.ObserveQueue)
 	}
@@ -62,7 +66,7 @@ func (r *telemetry) say(msg string, in graspsync.Incoming, more ...any) {
 func (r *telemetry) refuse(in graspsync.Incoming, is StateCode, v graspsync.Verdict) {
 	r.reject(v.Reason)
 	detail := graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
-	r.states.note(in, EventState{Is: is, Reason: v.Reason, Detail: detail, Rule: ruleOf(v.DependsOn)})
+	r.note(in, EventState{Is: is, Reason: v.Reason, Detail: detail})
 	more := []any{keyReason, graspsync.Printable(v.Reason)}
 	if detail != "" {
 		more = append(more, "detail", detail)

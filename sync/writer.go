@@ -261,7 +261,7 @@ func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEven
 	e, _ := w.rejected.Look(j.key.id)
 	w.rejected.Forget(j.key.id)
 	w.telemetry.held.Add(1)
-	w.sources.add(j.key.id, heldSource{source: j.incoming.Source, size: j.size, stats: j.stats, tries: e.Tries})
+	w.inflight.addHeld(j.key.id, heldSource{source: j.incoming.Source, size: j.size, stats: j.stats, tries: e.Tries})
 	woken = w.arrived(ctx, w.nowHeld(j.incoming.Event))
 	w.end(j, true)
 	return woken
@@ -273,7 +273,7 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 		detail = waitedFor(deps)
 	}
 	w.telemetry.say("event waits", j.incoming, "for", deps[0])
-	w.telemetry.states.note(j.incoming, EventState{Is: IsWaiting, Detail: detail})
+	w.telemetry.note(j.incoming, EventState{Is: IsWaiting, Detail: detail})
 	n := j.note()
 	n.Deps, n.Whole = pending.KeysOf(deps), true
 	w.note(n)
@@ -345,7 +345,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	case graspsync.Stored, graspsync.Duplicate:
 		w.known.Add(j.key.id)
 		w.rejected.Forget(j.key.id)
-		w.telemetry.states.stored(ev)
+		w.telemetry.stored(ev)
 		w.self.stored(ev)
 		woken = w.arrived(ctx, pending.Fulfils(ev, true))
 		if o.Result == graspsync.Stored {
@@ -353,7 +353,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 		}
 	case graspsync.Superseded, graspsync.Deleted, graspsync.Refused:
 		w.telemetry.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
-		w.telemetry.states.note(j.incoming, unsaved(o))
+		w.telemetry.note(j.incoming, unsaved(o))
 		n := j.note()
 		n.Accepted = o.Result != graspsync.Refused && countsAgain(ev)
 		w.note(n)
@@ -391,7 +391,7 @@ func (w *writer) worked() {
 // event of history, its batch fails and is fetched again.
 func (w *writer) failed(j *job, err error) {
 	w.telemetry.failed.Add(1)
-	w.telemetry.states.note(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
+	w.telemetry.note(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
 	w.failures++
 	if w.telemetry.says.Allow(limit.Stranger{ID: "saving"}, 1) {
 		w.cfg.Logger.Warn("saving events failed, will retry", "unsaved", w.rejected.Unsaved()+1, keyErr, err)

@@ -56,7 +56,7 @@ func TestCaseC17_FailedServer(t *testing.T) {
 	require.NoError(t, err)
 	db := folderBackend{&slicestore.SliceStore{}, t.TempDir()}
 	var cfg khatruadapter.Config
-	cfg.Sync.Limits.MaxRelaysPerRepo = -1
+	cfg.Sync.MaxRelaysPerRepo = -1
 	_, err = khatruadapter.New(khatru.NewRelay(), db, identity, cfg)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, eventstoreadapter.ErrInUse)

@@ -28,7 +28,7 @@ func Example() {
 		[]string{hub.String()}, []string{"https://git.example/demo.git"}))
 	rejected := make(chan graspsync.EventID, 1)
 	manager, err := relaysync.New(memstore.New(), network, identity, relaysync.Config{
-		Bootstrap: []graspsync.RelayURL{hub}, Times: relaysync.Times{BatchWindow: 10 * time.Millisecond},
+		Bootstrap: []graspsync.RelayURL{hub}, BatchWindow: 10 * time.Millisecond,
 		Observe: func(o relaysync.Observation) {
 			if o, is := o.(relaysync.EventRejected); is {
 				rejected <- o.ID

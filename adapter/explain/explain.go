@@ -69,7 +69,7 @@ func (e Explainer) Explain(ctx context.Context, text string) (Explanation, error
 	case nip34.SubjectRepo:
 		err = e.repository(ctx, &x, about.Repo)
 	case nip34.SubjectRelay:
-		err = e.relay(ctx, &x, about.Relay)
+		e.relay(&x, about.Relay)
 	}
 	if err == nil && e.Rules != nil {
 		err = e.blocked(ctx, &x)
@@ -145,12 +145,8 @@ func (e Explainer) repository(ctx context.Context, x *Explanation, ref graspsync
 	return nil
 }
 
-func (e Explainer) relay(ctx context.Context, x *Explanation, u graspsync.RelayURL) error {
-	r, err := e.Sync.RelayFollowState(ctx, u)
-	if err != nil {
-		return err
-	}
+func (e Explainer) relay(x *Explanation, u graspsync.RelayURL) {
+	r := e.Sync.RelayFollowState(u)
 	x.Relay, x.Is = &r, string(r.Is)
 	x.Answer = e.sentences("relay", x)
-	return nil
 }

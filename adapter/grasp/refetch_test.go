@@ -29,7 +29,7 @@ func TestRefetchOfWhatWasGivenUp(t *testing.T) {
 		configure(relay, cfg)
 		cfg.Egress.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		cfg.Sync.Bootstrap = []graspsync.RelayURL{url}
-		cfg.Sync.Times.BatchWindow = 100 * time.Millisecond
+		cfg.Sync.BatchWindow = 100 * time.Millisecond
 		cfg.Purgatory.Times.Hold = 3 * time.Second
 		cfg.Purgatory.Times.Backoff = time.Second
 	}

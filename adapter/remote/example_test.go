@@ -40,7 +40,7 @@ func Example() {
 	stored := make(chan graspsync.Event, 1)
 	manager, err := relaysync.New(store, outside, identity, relaysync.Config{
 		OwnRelay: own, OwnTransport: inside,
-		Times: relaysync.Times{BatchWindow: 10 * time.Millisecond},
+		BatchWindow: 10 * time.Millisecond,
 		Observe: func(o relaysync.Observation) {
 			if o, is := o.(relaysync.EventStored); is {
 				stored <- o.Event

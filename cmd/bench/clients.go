@@ -90,7 +90,7 @@ func runOurs(ctx context.Context, a *attempt) error {
 	if err != nil {
 		return err
 	}
-	cfg := relaysync.Config{Bootstrap: []graspsync.RelayURL{relay}, Times: relaysync.Times{BatchWindow: batchWindow}}
+	cfg := relaysync.Config{Bootstrap: []graspsync.RelayURL{relay}, BatchWindow: batchWindow}
 	var last batches
 	if a.resync {
 		cfg.Observe = last.observe

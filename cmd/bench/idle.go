@@ -16,7 +16,7 @@ func measureIdle(r *run) error {
 	}
 	defer c.close()
 	empty := inUse()
-	f, err := startFollower(r.ctx, store, identity, relaysync.Config{Limits: relaysync.Limits{MaxConnections: 2 * w.relays}})
+	f, err := startFollower(r.ctx, store, identity, relaysync.Config{MaxConnections: 2 * w.relays})
 	if err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ func run(ctx context.Context, opt options, log *slog.Logger) error {
 	manager, err := relaysync.New(store, others, opt.identity, relaysync.Config{
 		State:    kept,
 		OwnRelay: opt.relay, OwnTransport: own,
-		Bootstrap: opt.bootstrap, AllowPlaintext: opt.allowPlaintext, Times: relaysync.Times{BatchWindow: opt.batchWindow}, Logger: log,
+		Bootstrap: opt.bootstrap, AllowPlaintext: opt.allowPlaintext, BatchWindow: opt.batchWindow, Logger: log,
 	})
 	if err != nil {
 		return err

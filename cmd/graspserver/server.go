@@ -167,7 +167,7 @@ func newServer(ctx context.Context, db eventstore.Store, identity nip34.Identity
 		Sync: relaysync.Config{
 			Bootstrap:      opt.Bootstrap,
 			AllowPlaintext: opt.AllowPlaintext,
-			Times:          relaysync.Times{BatchWindow: opt.BatchWindow},
+			BatchWindow:    opt.BatchWindow,
 			Health:         health.Config{BaseBackoff: opt.BaseBackoff, RestartPause: opt.RestartPause},
 		},
 		Purgatory: purgatory.Config{

@@ -320,7 +320,7 @@ func (w *world) run(ctx context.Context) string {
 		Egress: egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Own: []netip.AddrPort{netip.MustParseAddrPort(w.host())}},
 		Sync: relaysync.Config{
 			Bootstrap: []graspsync.RelayURL{w.urls[alpha].URL()}, AllowPlaintext: true,
-			Times: relaysync.Times{BatchWindow: time.Second}, // the default of 5 s is for distant relays
+			BatchWindow: time.Second, // the default of 5 s is for distant relays
 		},
 		Purgatory: purgatory.Config{
 			Times: purgatory.Times{Backoff: time.Second},

@@ -68,7 +68,7 @@ func (c *Config) validate(errs ...error) error {
 	return nil
 }
 
-// mostRelays is the default of relaysync.Limits.MaxConnections, unless the process can open fewer
+// mostRelays is the default of relaysync.Config.MaxConnections, unless the process can open fewer
 // than relaysPart times as many files.
 const (
 	mostRelays = 256
@@ -96,8 +96,8 @@ func (c *Config) setDefaults() error {
 		policy.Membership, policy.GRASPLists = c.Membership, c.GRASPLists
 		c.Sync.Policy, c.Sync.PolicyVersion = policy, policy.Version() // a new version judges rejected events again
 	}
-	if c.Sync.Limits.MaxConnections == 0 {
-		c.Sync.Limits.MaxConnections = min(mostRelays, max(1, disk.Files()/relaysPart))
+	if c.Sync.MaxConnections == 0 {
+		c.Sync.MaxConnections = min(mostRelays, max(1, disk.Files()/relaysPart))
 	}
 	c.Sync.State = c.State
 	c.Purgatory.Identity, c.Purgatory.Membership = c.Identity, c.Membership

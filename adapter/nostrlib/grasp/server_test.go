@@ -147,7 +147,7 @@ func (p *place) add(cfg graspadapter.Config) (server *graspadapter.Server, stop 
 	}
 	cfg.Egress.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	cfg.Sync.AllowPlaintext = true
-	cfg.Sync.Times.BatchWindow = 10 * time.Millisecond
+	cfg.Sync.BatchWindow = 10 * time.Millisecond
 	server, err = graspadapter.New(p.t.Context(), p.grasp, p.db, identity, cfg)
 	require.NoError(p.t, err)
 	p.front.Store(p.relay) // not before, because New changes it

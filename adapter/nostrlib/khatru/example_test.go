@@ -82,7 +82,7 @@ func Example() {
 		Egress:               egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 		Sync: relaysync.Config{
 			AllowPlaintext: true, Bootstrap: []graspsync.RelayURL{first},
-			Times: relaysync.Times{BatchWindow: time.Millisecond},
+			BatchWindow: time.Millisecond,
 		},
 	})
 	check(err)

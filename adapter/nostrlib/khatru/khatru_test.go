@@ -396,7 +396,7 @@ func TestNew(t *testing.T) {
 		"no relay":   {nil, newSlice(t), Config{}},
 		"no backend": {khatru.NewRelay(), nil, Config{}},
 		"max query":  {khatru.NewRelay(), newSlice(t), Config{MaxQuery: -1}},
-		"sync":       {khatru.NewRelay(), newSlice(t), Config{Sync: relaysync.Config{Times: relaysync.Times{BatchWindow: -1}}}},
+		"sync":       {khatru.NewRelay(), newSlice(t), Config{Sync: relaysync.Config{BatchWindow: -1}}},
 	} {
 		_, err := New(c.relay, c.db, identity, c.cfg)
 		require.Error(t, err, name)

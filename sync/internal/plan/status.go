@@ -155,11 +155,3 @@ func (p *Plan) Repos() (full, roots int) {
 	}
 	return full, roots
 }
-
-// RelayStatus returns the status of one relay, and false if it is unknown.
-func (p *Plan) RelayStatus(u graspsync.RelayURL) (RelayStatus, bool) {
-	if r := p.relays.byURL[u]; r != nil {
-		return p.status(r), true
-	}
-	return RelayStatus{}, false
-}
