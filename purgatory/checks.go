@@ -67,7 +67,7 @@ func (p *Purgatory) check(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			p.inbox.tell(surveyRequest{identifier: identifier, why: refplan.Reasons{Check: true, Left: left[identifier]}})
+			p.inbox.survey(identifier, refplan.Reasons{Check: true, Left: left[identifier]})
 		}
 		timer.Reset(time.Until(began.Add(p.cfg.fixed.Check*9/10 + rand.N(p.cfg.fixed.Check/10+1))))
 	}
@@ -184,9 +184,7 @@ func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	err := p.repos.eachOf(ctx, owner, func(ref graspsync.RepoRef) {
-		p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{
-			Left: map[graspsync.RepoRef]bool{ref: true}, Deleters: map[graspsync.PubKey]bool{owner: true},
-		}})
+		p.inbox.survey(ref.Identifier, refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}, Deleters: map[graspsync.PubKey]bool{owner: true}})
 	})
 	if err != nil && ctx.Err() == nil {
 		p.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))

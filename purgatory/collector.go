@@ -65,10 +65,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	} {
 		send("waiting", gauge, float64(n), class)
 	}
-	for reason, n := range map[EndReason]uint64{
-		Released: st.Released, Expired: st.Expired, Replaced: st.Replaced, Deleted: st.Deleted, NotStored: st.Refused, Displaced: st.Displaced, Unwanted: st.Unwanted,
-	} {
-		send("ended_total", counter, float64(n), reason.String())
+	for reason, n := range st.Ended {
+		send("ended_total", counter, float64(n), string(reason))
 	}
 	for reason, n := range st.Dropped {
 		send("dropped_total", counter, float64(n), reason)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
 // Config is the configuration of a [Purgatory]. Each zero field has a default. Negative fields are
@@ -112,10 +113,7 @@ type Limits struct {
 }
 
 // Limit is a limit of requests to one server. A request is one attempt at one URL.
-type Limit struct {
-	Concurrent int
-	PerMinute  int // in any 60 s
-}
+type Limit = syncqueue.Limit
 
 // ErrConfig is wrapped by the error of [Open] for invalid arguments.
 var ErrConfig = errors.New("invalid configuration")

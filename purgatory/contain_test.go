@@ -300,7 +300,7 @@ func testPanics(t *testing.T, where, op string) {
 		for _, k := range []*relaytest.Key{alice, bob} {
 			require.False(t, w.git.Locked(repoOf(k)))
 		}
-		require.Equal(t, uint64(3), st.Released)
+		require.Equal(t, uint64(3), st.Ended[purgatory.Released])
 		w.stop()
 		require.Zero(t, w.git.Quarantines())
 		require.Empty(t, w.git.Broken())

@@ -60,7 +60,7 @@ func TestWhoGoesLeavesNothing(t *testing.T) {
 			kept++
 		}
 		require.Equal(t, len(w.p.Held(nostrFilter{})), kept)
-		require.Positive(t, w.p.Status().Displaced)
+		require.Positive(t, w.p.Status().Ended[purgatory.Displaced])
 		w.stop()
 	})
 }

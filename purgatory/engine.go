@@ -22,10 +22,8 @@ type engine struct {
 	mu       sync.Mutex
 	queue    *syncqueue.SyncQueue // changed by the engine; guarded by mu
 	wg       sync.WaitGroup
-	surveys  *workqueue.Queue[string]
-	releases *workqueue.Queue[graspsync.RepoRef]
+	jobs     *workqueue.Queue
 	expiring map[graspsync.EventID]bool
-	asking   map[syncqueue.RequestID]*request
 	p        *Purgatory
 }
 
@@ -38,36 +36,16 @@ const (
 )
 
 func newEngine(p *Purgatory, seed uint64) *engine {
-	limits := func(l Limit) syncqueue.Limit { return syncqueue.Limit(l) }
-	cfg := syncqueue.Config{
-		UserDelay: p.cfg.fixed.UserDelay, SyncDelay: p.cfg.fixed.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.fixed.MaxBackoff,
-		BrokenMin: servers.BrokenMin, BrokenMax: servers.BrokenMax,
-		MaxFetchJobs: p.cfg.Limits.MaxFetchJobs, MaxRepos: 2 * p.cfg.Limits.MaxEntries, MaxDomains: 10_000,
-		DefaultLimit: limits(p.cfg.Limits.DomainLimit), Seed: seed,
+	return &engine{
+		p: p, expiring: make(map[graspsync.EventID]bool),
+		queue: syncqueue.New(syncqueue.Config{
+			UserDelay: p.cfg.fixed.UserDelay, SyncDelay: p.cfg.fixed.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.fixed.MaxBackoff,
+			BrokenMin: servers.BrokenMin, BrokenMax: servers.BrokenMax,
+			MaxFetchJobs: p.cfg.Limits.MaxFetchJobs, MaxRepos: 2 * p.cfg.Limits.MaxEntries, MaxDomains: 10_000,
+			DefaultLimit: p.cfg.Limits.DomainLimit, Limits: p.cfg.Limits.DomainLimits, Seed: seed,
+		}),
+		jobs: workqueue.New(p.cfg.fixed.MaxReleases, func(ref graspsync.RepoRef, slot *limit.Slot) { p.inbox.put(jobTurn{ref, slot}) }),
 	}
-	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
-	e := &engine{
-		p: p, queue: syncqueue.New(cfg), expiring: make(map[graspsync.EventID]bool), asking: make(map[syncqueue.RequestID]*request),
-	}
-	e.surveys, e.releases = newQueues(p)
-	return e
-}
-
-func newQueues(p *Purgatory) (surveys *workqueue.Queue[string], releases *workqueue.Queue[graspsync.RepoRef]) {
-	n := int64(p.cfg.fixed.MaxReleases)
-	surveys = workqueue.New(limit.NewSlots(n, 1), func(identifier string) limit.Stranger { return limit.Stranger{ID: identifier} },
-		func(identifier string, slot *limit.Slot) { p.inbox.put(surveyTurn{identifier, slot}) })
-	releases = workqueue.New(limit.NewSlots(n, max(1, n/2)), func(ref graspsync.RepoRef) limit.Stranger { return limit.Stranger{ID: ref.Owner.String()} },
-		func(ref graspsync.RepoRef, slot *limit.Slot) { p.inbox.put(releaseTurn{ref, slot}) })
-	return surveys, releases
-}
-
-func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
-	out := make(map[K]W, len(m))
-	for k, v := range m {
-		out[k] = f(v)
-	}
-	return out
 }
 
 func (e *engine) resume(ctx context.Context) {
@@ -77,36 +55,38 @@ func (e *engine) resume(ctx context.Context) {
 		}
 	}
 	for _, ref := range e.p.table.touched() {
-		e.releases.Want(ref, refplan.Reasons{})
+		e.jobs.Want(ref, refplan.Reasons{})
 	}
 }
 
-// newsOf returns the messages about a new event.
-func newsOf(entry refplan.Entry) (all []message) {
+// newsOf returns the jobs for a new event.
+func newsOf(entry refplan.Entry) (all []jobRequest) {
 	first := entry.Repos[0]
 	owners := map[graspsync.PubKey]bool{entry.Author: entry.ByUser}
 	fresh := map[graspsync.EventID]bool{entry.ID: entry.ByUser}
 	switch {
 	case entry.Soft:
 	case entry.Class == refplan.State:
-		all = append(all, surveyRequest{first.Identifier, refplan.Reasons{Fresh: fresh}})
+		all = append(all, jobRequest{workqueue.Survey(first.Identifier), refplan.Reasons{Fresh: fresh}})
 	case entry.Class == refplan.PullRequest:
 		for _, ref := range entry.Repos {
-			all = append(all, releaseRequest{ref, refplan.Reasons{Fresh: fresh}})
+			all = append(all, jobRequest{ref, refplan.Reasons{Fresh: fresh}})
 		}
 	case entry.Class == refplan.Announcement: // it may name servers for events that are held already
-		all = append(all, releaseRequest{first, refplan.Reasons{Owners: owners}}, surveyRequest{first.Identifier, refplan.Reasons{Owners: owners}})
+		all = append(all, jobRequest{first, refplan.Reasons{Owners: owners}}, jobRequest{workqueue.Survey(first.Identifier), refplan.Reasons{Owners: owners}})
 	default:
 		why := refplan.Reasons{Owners: owners}
 		if entry.For == entry.Author { // the process may have been killed before the release
 			why.Left = map[graspsync.RepoRef]bool{first: true}
 		}
-		all = append(all, surveyRequest{first.Identifier, why})
+		all = append(all, jobRequest{workqueue.Survey(first.Identifier), why})
 	}
 	return all
 }
 
-func (e *engine) survey(identifier string, why refplan.Reasons) { e.surveys.Want(identifier, why) }
+func (e *engine) survey(identifier string, why refplan.Reasons) {
+	e.jobs.Want(workqueue.Survey(identifier), why)
+}
 
 func (e *engine) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
@@ -127,9 +107,8 @@ func (e *engine) loop(ctx context.Context) {
 		}
 		now := time.Now()
 		e.expire(ctx, now)
-		e.surveys.Retry(now)
-		e.releases.Retry(now)
-		e.stepQueue(ctx, now, syncqueue.Tick{Received: e.received()})
+		e.jobs.Retry(now)
+		e.stepQueue(ctx, now, syncqueue.Tick{Received: e.p.fetches.received()})
 		e.p.report.queue.Store(int64(e.queue.Len()))
 		timer.Reset(time.Until(e.nextWake(now)))
 	}
@@ -150,10 +129,8 @@ func (e *engine) nextWake(now time.Time) time.Time {
 			consider(t)
 		}
 	}
-	for _, at := range []time.Time{e.releases.NextRetry(), e.surveys.NextRetry()} {
-		if !at.IsZero() {
-			consider(at)
-		}
+	if at := e.jobs.NextRetry(); !at.IsZero() {
+		consider(at)
 	}
 	if least := now.Add(10 * time.Millisecond); next.Before(least) {
 		return least
@@ -161,11 +138,11 @@ func (e *engine) nextWake(now time.Time) time.Time {
 	return next
 }
 
-func (msg surveyRequest) handle(_ context.Context, e *engine) { e.survey(msg.identifier, msg.why) }
-
-func (msg releaseRequest) handle(_ context.Context, e *engine) {
-	e.p.table.touch(msg.ref)
-	e.releases.Want(msg.ref, msg.why)
+func (msg jobRequest) handle(_ context.Context, e *engine) {
+	if !workqueue.IsSurvey(msg.ref) {
+		e.p.table.touch(msg.ref)
+	}
+	e.jobs.Want(msg.ref, msg.why)
 }
 
 // about returns the state of a repository in the queue.
@@ -182,15 +159,14 @@ func (e *engine) owes(now time.Time, ref graspsync.RepoRef, since time.Time) boo
 	return e.queue.Owes(now, ref, since)
 }
 
-func (msg fetchEnd) handle(ctx context.Context, e *engine) {
-	if msg.fault != nil {
-		e.p.table.failed(msg.repo)
+func (x *request) handle(ctx context.Context, e *engine) {
+	if x.fault != nil {
+		e.p.table.failed(x.Repo)
 	}
-	e.asking[msg.fetched.ID].stop(nil)
-	delete(e.asking, msg.fetched.ID)
-	e.stepQueue(ctx, time.Now(), msg.fetched)
-	failures, until := e.queue.Broken(msg.server)
-	e.p.servers.Broke(msg.server, backoff.Streak{Times: failures, Until: until})
+	e.stepQueue(ctx, time.Now(), x.fetched)
+	server := x.URL.HostPort()
+	failures, until := e.queue.Broken(server)
+	e.p.servers.Broke(server, backoff.Streak{Times: failures, Until: until})
 }
 
 func (msg storedEvent) handle(ctx context.Context, e *engine) {
@@ -204,7 +180,7 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 		why := refplan.Reasons{Deleters: map[graspsync.PubKey]bool{author: true}}
 		for _, ref := range w.Repos {
 			if e.survey(ref.Identifier, why); w.Class == refplan.PullRequest {
-				e.releases.Want(ref, why)
+				e.jobs.Want(ref, why)
 			}
 		}
 	}
@@ -215,7 +191,7 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
 		why := refplan.Reasons{Owners: map[graspsync.PubKey]bool{a.Ref.Owner: false}, Left: map[graspsync.RepoRef]bool{a.Ref: true}}
 		e.survey(a.Ref.Identifier, why)
-		e.releases.Want(a.Ref, why) // it may not list this service
+		e.jobs.Want(a.Ref, why) // it may not list this service
 	}
 }
 
@@ -223,55 +199,49 @@ func (msg refetchRequest) handle(ctx context.Context, e *engine) {
 	e.p.servers.Renew(msg.ref)
 	e.p.table.setHopeless(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), syncqueue.Renew{Repo: msg.ref, URLs: msg.urls})
-	e.releases.Want(msg.ref, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
+	e.jobs.Want(msg.ref, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
 
-func (t surveyTurn) handle(ctx context.Context, e *engine) {
-	why, _ := e.surveys.Begin(t.identifier, t.place)
+func (msg jobTurn) handle(ctx context.Context, e *engine) {
+	why, failures := e.jobs.Begin(msg.ref, msg.place)
 	e.wg.Go(func() {
-		refs, err := e.p.survey(ctx, t.identifier, why)
-		e.p.inbox.put(surveyEnd{t.identifier, why, refs, err})
+		var end jobEnd
+		if workqueue.IsSurvey(msg.ref) {
+			end.refs, end.err = e.p.survey(ctx, msg.ref.Identifier, why)
+		} else {
+			end, end.err = e.p.release(ctx, msg.ref, why, e.p.releaseTime(failures))
+		}
+		end.ref, end.why = msg.ref, why
+		e.p.inbox.put(end)
 	})
 }
 
-func (t releaseTurn) handle(ctx context.Context, e *engine) {
-	why, failures := e.releases.Begin(t.ref, t.place)
-	e.wg.Go(func() {
-		result, err := e.p.release(ctx, t.ref, why, e.p.releaseTime(failures))
-		e.p.inbox.put(releaseEnd{t.ref, why, result, err})
-	})
-}
-
-func (msg surveyEnd) handle(ctx context.Context, e *engine) {
-	failed := msg.err != nil && ctx.Err() == nil
-	if e.surveys.End(msg.identifier, time.Now(), failed, msg.why); failed {
-		e.p.report.fault(msg.identifier, "looking for repositories failed", msg.err)
-	}
-	for _, ref := range msg.refs {
-		e.releases.Want(ref, msg.why)
-	}
-}
-
-func (msg releaseEnd) handle(ctx context.Context, e *engine) {
+func (msg jobEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	failed := msg.err != nil && ctx.Err() == nil
-	if e.releases.End(msg.ref, now, failed, msg.why); failed && errors.Is(msg.err, errLocked) {
+	if e.jobs.End(msg.ref, now, failed, msg.why); failed && errors.Is(msg.err, errLocked) {
 		e.p.cfg.Logger.Debug(releaseFailed, keyRepo, graspsync.Printable(msg.ref.String()), keyError, graspsync.Printable(msg.err.Error()))
 	} else if failed {
 		e.p.report.fault(msg.ref.String(), releaseFailed, msg.err)
 	}
+	for _, ref := range msg.refs {
+		e.jobs.Want(ref, msg.why)
+	}
+	if workqueue.IsSurvey(msg.ref) {
+		return
+	}
 	if failed && !tookLong(msg.err) {
 		e.p.table.failed(msg.ref)
 	}
-	if msg.result.gained {
+	if msg.gained {
 		e.survey(msg.ref.Identifier, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{msg.ref: true}})
 	}
-	if msg.result.whole {
+	if msg.whole {
 		e.p.servers.Complete(msg.ref)
 		e.stepQueue(ctx, now, syncqueue.Whole{Repo: msg.ref})
 	}
-	if len(msg.result.need.IDs) > 0 {
-		e.queueFetch(ctx, now, msg.ref, msg.result.need, msg.why)
+	if len(msg.need.IDs) > 0 {
+		e.queueFetch(ctx, now, msg.ref, msg.need, msg.why)
 	}
 }
 
@@ -305,12 +275,9 @@ func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
 		switch x := x.(type) {
 		case syncqueue.Fetch:
 			e.p.servers.Started(x)
-			asking, stop := context.WithCancelCause(ctx)
-			r := &request{Fetch: x, stop: stop}
-			e.asking[x.ID] = r
-			e.wg.Go(func() { e.p.inbox.put(e.p.fetch(ctx, asking, r)) })
+			e.ask(ctx, x)
 		case syncqueue.Stop:
-			e.asking[x.ID].stop(errGaveWay)
+			e.p.fetches.stop(errGaveWay, func(o *request) bool { return o.ID == x.ID })
 		case syncqueue.Attempted:
 			e.attempted(ctx, x)
 		case syncqueue.Dropped:
@@ -319,12 +286,20 @@ func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
 	}
 }
 
-func (e *engine) received() map[syncqueue.RequestID]int64 {
-	out := make(map[syncqueue.RequestID]int64, len(e.asking))
-	for id, r := range e.asking {
-		out[id] = r.received.Load()
-	}
-	return out
+// ask sends a request, unless its repository is being removed or recreated.
+func (e *engine) ask(ctx context.Context, f syncqueue.Fetch) {
+	x := &request{Fetch: f, fetched: syncqueue.Fetched{ID: f.ID, Outcome: syncqueue.Unasked}}
+	var asking context.Context
+	asking, x.stop = context.WithCancelCause(ctx)
+	leave, ok := e.p.fetches.enter(x)
+	e.wg.Go(func() {
+		if ok {
+			e.p.fetch(ctx, asking, x)
+			leave()
+		}
+		x.stop(nil)
+		e.p.inbox.put(x)
+	})
 }
 
 func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
@@ -389,7 +364,7 @@ const (
 // held reports whether an event may be complete, and only our own store, git or disk fails.
 func (e *engine) held(now time.Time, entry refplan.Entry) bool {
 	return now.Sub(entry.Seen) < faultMost && slices.ContainsFunc(entry.Repos, func(ref graspsync.RepoRef) bool {
-		return e.surveys.Fails(ref.Identifier) || e.p.table.hasFailed(ref, now.Add(-faultFor-e.p.cfg.fixed.MaxBackoff))
+		return e.jobs.Fails(workqueue.Survey(ref.Identifier)) || e.p.table.hasFailed(ref, now.Add(-faultFor-e.p.cfg.fixed.MaxBackoff))
 	})
 }
 
@@ -433,7 +408,7 @@ func (e *engine) left(deletion graspsync.Event) {
 		case ref.Owner == author:
 			why := refplan.Reasons{Owners: map[graspsync.PubKey]bool{author: false}, Left: map[graspsync.RepoRef]bool{ref: true}}
 			e.survey(ref.Identifier, why)
-			e.releases.Want(ref, why)
+			e.jobs.Want(ref, why)
 		}
 	}
 }
@@ -459,13 +434,9 @@ type message interface {
 }
 
 type (
-	// surveyRequest asks for a survey, because something may have changed.
-	surveyRequest struct {
-		identifier string
-		why        refplan.Reasons
-	}
-	// releaseRequest asks for a release.
-	releaseRequest struct {
+	// jobRequest asks for a release or, without owner, for a survey, because something may have
+	// changed.
+	jobRequest struct {
 		ref graspsync.RepoRef
 		why refplan.Reasons
 	}
@@ -476,32 +447,22 @@ type (
 		ref  graspsync.RepoRef
 		urls []graspsync.CloneURL
 	}
-	fetchEnd struct {
-		repo    graspsync.RepoRef
-		server  graspsync.HostPort
-		fetched syncqueue.Fetched
-		fault   error
-	}
-	surveyEnd struct {
-		identifier string
-		why        refplan.Reasons
-		refs       []graspsync.RepoRef
-		err        error
-	}
-	// surveyTurn grants a slot for a survey, releaseTurn for a release.
-	surveyTurn struct {
-		identifier string
-		place      *limit.Slot
-	}
-	releaseTurn struct {
+	// jobTurn grants a slot.
+	jobTurn struct {
 		ref   graspsync.RepoRef
 		place *limit.Slot
 	}
-	releaseEnd struct {
-		ref    graspsync.RepoRef
-		why    refplan.Reasons
-		result releaseResult
-		err    error
+	jobEnd struct {
+		ref graspsync.RepoRef
+		why refplan.Reasons
+		err error
+
+		refs []graspsync.RepoRef // a survey found them
+
+		// results of a release
+		need   refplan.Need
+		whole  bool // nothing is missing any more
+		gained bool // objects arrived
 	}
 	expiryEnd struct {
 		entry refplan.Entry
@@ -531,7 +492,12 @@ func newInbox(report *report, table *repoTable) *inbox {
 // release asks for a release of a repository.
 func (b *inbox) release(ref graspsync.RepoRef, why refplan.Reasons) {
 	b.table.touch(ref)
-	b.tell(releaseRequest{ref, why})
+	b.tell(jobRequest{ref, why})
+}
+
+// survey asks for a survey of the repositories with an identifier.
+func (b *inbox) survey(identifier string, why refplan.Reasons) {
+	b.tell(jobRequest{workqueue.Survey(identifier), why})
 }
 
 // put adds a message of a worker, whose number the engine bounds.

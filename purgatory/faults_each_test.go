@@ -306,7 +306,7 @@ func TestEachFailureAmongRepositoriesIsMadeUpFor(t *testing.T) {
 			require.True(l.t, l.relay.has(ev), "%d: %s: %v", l.f.n, l.f.failed(), ev.Kind)
 		}
 		st := l.p.Status()
-		return fmt.Sprint(l.git.RefsOf(repoOf(alice)), l.git.RefsOf(repoOf(bob)), st.Waiting, st.Refused)
+		return fmt.Sprint(l.git.RefsOf(repoOf(alice)), l.git.RefsOf(repoOf(bob)), st.Waiting, st.Ended[purgatory.NotStored])
 	})
 }
 

@@ -20,80 +20,78 @@ import (
 // errHere is wrapped if our git, disk or lock has failed, not the server.
 var errHere = errors.New("taking in git data")
 
-// request is a request to a git server in flight.
+// request is a request to a git server in flight and, after its end, the message about it.
 type request struct {
 	syncqueue.Fetch
 	stop     context.CancelCauseFunc // ends the request, not the release of its data
 	received atomic.Int64
 	began    time.Time // zero before the request and after its data is in the repository; guarded by fetches.mu
+
+	fetched syncqueue.Fetched
+	fault   error // a failure of our store, git or disk
 }
 
 // fetch requests the missing data of a repository from one URL until asking ends. The request is
 // recorded first, so that a process that crashes does not repeat it immediately.
-func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd) {
-	end = fetchEnd{repo: x.Repo, server: x.URL.HostPort(), fetched: syncqueue.Fetched{ID: x.ID, Outcome: syncqueue.Unasked}}
-	defer p.report.recovered(&end.fault, ofGit)
-	leave, ok := p.fetches.enter(x)
-	if !ok { // the repository is being removed or recreated
-		return end
-	}
-	defer leave()
+func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
+	defer p.report.recovered(&x.fault, ofGit)
 	ask := p.servers.Next(x.Repo, x.URL, p.table.lacked(x.Repo))
 	if len(ask.IDs) == 0 && !ask.Roomless {
-		end.fetched.Outcome = syncqueue.Complete
-		return end
+		x.fetched.Outcome = syncqueue.Complete
+		return
 	}
 	if reason := p.servers.Refuses(ask); reason != "" {
 		p.report.drop(reason)
 		p.report.addSkipped(x.Repo, x.URL, reason)
-		return end
+		return
 	}
 	dir, into, err := p.prepare(ctx, ask)
 	if err != nil {
 		p.report.addSkipped(x.Repo, x.URL, graspsync.Printable(err.Error()))
 		if !errors.Is(err, ErrFull) {
-			end.fault = p.failedHere(ctx, x, err)
+			x.fault = p.failedHere(ctx, x, err)
 		} else if ctx.Err() == nil {
 			p.report.log(slog.LevelWarn, line{who: x.Repo.Owner.String(), what: "full"}, "nothing is fetched for a repository", x.Repo, x.URL, err)
 		}
-		return end
+		return
 	}
 	defer func() {
 		if err := into.Discard(); err != nil {
 			p.cfg.Logger.Warn("removing a quarantine failed", keyError, graspsync.Printable(err.Error()))
 		}
 	}()
-	end.fetched.Outcome = syncqueue.Nothing
+	x.fetched.Outcome = syncqueue.Failed
 	written, err := p.servers.Begin(ctx, ask, x.Wait)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.report.drop("unsaved")
 			p.report.log(slog.LevelWarn, line{what: "unsaved"}, "a request could not be saved, and is not made", x.Repo, x.URL, err)
-			end.fault = err
+			x.fault = err
 		}
-		return end
+		return
 	}
 	defer written()
-	p.send(ctx, asking, x, ask, FetchRequest{From: x.URL, Want: ask.IDs, Dir: dir, Received: &x.received}, into, &end)
-	return end
+	p.send(ctx, asking, x, ask, FetchRequest{From: x.URL, Want: ask.IDs, Dir: dir, Received: &x.received}, into)
 }
 
 // send sends a request, and records and reports its result.
-func (p *Purgatory) send(ctx, asking context.Context, x *request, ask servers.Request, r FetchRequest, into gitops.Quarantine, end *fetchEnd) {
+func (p *Purgatory) send(ctx, asking context.Context, x *request, ask servers.Request, r FetchRequest, into gitops.Quarantine) {
 	seen := FetchEnded{Repo: x.Repo, URL: x.URL, Wanted: len(ask.IDs), Missing: len(ask.IDs)}
 	told := p.report.request(x.URL.HostPort().String())
 	p.fetches.began(x, time.Now())
 	outcome, err := p.fetchAndRelease(ctx, asking, x, ask, r, into, &seen)
 	p.fetches.began(x, time.Time{})
-	seen.Err = err
-	p.servers.Learn(ask, servers.Reply{Bytes: seen.Bytes, Wanted: seen.Wanted, Missing: seen.Missing, Failure: failureOf(err)}, outcome == syncqueue.Complete)
-	if outcome == syncqueue.Complete {
-		p.fetches.stop(x.Repo)
+	if err != nil {
+		outcome = outcomeOf(err)
 	}
-	end.fetched.Outcome = outcome
+	seen.Err, x.fetched.Outcome = err, outcome
+	p.servers.Learn(ask, seen.Bytes, outcome)
+	if outcome == syncqueue.Complete {
+		p.fetches.stop(errNotNeeded, func(o *request) bool { return o.Repo == x.Repo })
+	}
 	if errors.Is(err, errHere) {
 		seen.Err, seen.Local = nil, err
-		end.fault = p.failedHere(ctx, x, err)
+		x.fault = p.failedHere(ctx, x, err)
 	}
 	p.reportFetch(ctx, seen, told)
 	if errors.Is(err, errGaveWay) {
@@ -102,27 +100,25 @@ func (p *Purgatory) send(ctx, asking context.Context, x *request, ask servers.Re
 	var busy *BusyError
 	if errors.As(err, &busy) {
 		p.report.drop("busy")
-		end.fetched.Pause = max(busy.After, 1)
+		x.fetched.Pause = max(busy.After, 1)
 	}
-	end.fetched.More = outcome != syncqueue.Complete && (err == nil || errors.Is(err, ErrNotServed)) && p.more(ask, seen)
+	x.fetched.More = (outcome == syncqueue.Partial || outcome == syncqueue.Nothing) && p.more(ask, seen)
 }
 
-func failureOf(err error) servers.Failure {
+func outcomeOf(err error) syncqueue.Outcome {
 	switch {
-	case err == nil:
-		return servers.None
-	case errors.Is(err, ErrFull):
-		return servers.Full
+	case errors.Is(err, ErrServerUnusable):
+		return syncqueue.Broken
 	case errors.Is(err, ErrSlow):
-		return servers.Slow
+		return syncqueue.Slow
 	case errors.Is(err, ErrLimit) && errors.Is(err, errNoRoom):
-		return servers.NoRoom
+		return syncqueue.NoRoom
 	case errors.Is(err, ErrLimit):
-		return servers.Limit
+		return syncqueue.TooMuch
 	case errors.Is(err, ErrNotServed):
-		return servers.NotServed
+		return syncqueue.Nothing
 	}
-	return servers.Other
+	return syncqueue.Failed
 }
 
 // failingLong is the time without a reply after which failures are logged as warnings.
@@ -177,7 +173,7 @@ func (p *Purgatory) more(asked servers.Request, seen FetchEnded) bool {
 func (p *Purgatory) prepare(ctx context.Context, q servers.Request) (dir string, into gitops.Quarantine, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	if err := p.repos.Reserve(ctx, q.Repo, q.Pulls, p.servers.Full(q)); err != nil {
+	if err := p.repos.Reserve(ctx, q.Repo, q.Pulls, 0); err != nil {
 		return "", nil, err
 	}
 	dir, unlock, err := p.repos.Lock(ctx, q.Repo)
@@ -193,23 +189,19 @@ func (p *Purgatory) prepare(ctx context.Context, q servers.Request) (dir string,
 // repository.
 func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, x *request, ask servers.Request, r FetchRequest, into gitops.Quarantine, seen *FetchEnded) (_ syncqueue.Outcome, err error) {
 	defer p.report.recovered(&err, ofGit)
-	err = p.fetchInto(ctx, asking, x, r, into, seen)
-	if errors.Is(err, ErrServerUnusable) {
-		return syncqueue.Broken, err
-	}
-	if err != nil {
-		return syncqueue.Nothing, err
+	if err = p.fetchInto(ctx, asking, x, r, into, seen); err != nil {
+		return 0, err
 	}
 	if seen.Missing == seen.Wanted {
-		return syncqueue.Partial, nil
+		return syncqueue.Nothing, nil
 	}
 	if err := p.promote(ctx, ask, into, seen); err != nil {
-		return syncqueue.Nothing, err
+		return 0, err
 	}
 	p.report.note(ofGit+" take", nil)
 	gained := refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}
 	found, err := p.release(ctx, seen.Repo, gained, p.releaseTime(0))
-	if p.inbox.tell(surveyRequest{seen.Repo.Identifier, gained}); err != nil {
+	if p.inbox.survey(seen.Repo.Identifier, gained); err != nil {
 		p.inbox.release(seen.Repo, gained)
 	}
 	if err != nil { // not a failure of the server
@@ -224,12 +216,23 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, x *request, ask
 	return syncqueue.Partial, nil
 }
 
+// ask sends the request. After a panic it blames the server, which may have provoked the panic.
+func (p *Purgatory) ask(ctx context.Context, r FetchRequest) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.report.panicked(v, ofGit)
+			err = fmt.Errorf("%w: git panicked: %s", ErrServerUnusable, graspsync.Printable(fmt.Sprint(v)))
+		}
+	}()
+	return p.fetcher.Fetch(ctx, r)
+}
+
 // fetchInto sends the request, and counts the wanted objects that are still missing or incomplete.
 func (p *Purgatory) fetchInto(ctx, asking context.Context, x *request, r FetchRequest, into gitops.Quarantine, seen *FetchEnded) error {
 	asking, cancel := context.WithTimeout(asking, p.cfg.fixed.FetchTimeout)
 	defer cancel()
 	r.Quarantine = into.Folder()
-	err := p.fetcher.Fetch(asking, r)
+	err := p.ask(asking, r)
 	seen.Bytes = x.received.Load()
 	if why := context.Cause(asking); err != nil && (errors.Is(why, errNotNeeded) || errors.Is(why, errGaveWay)) {
 		return fmt.Errorf("%w (%w)", why, err)
@@ -291,13 +294,11 @@ var (
 type fetches struct {
 	mu sync.Mutex
 	// guarded by mu
-	of    map[graspsync.RepoRef][]*request
+	all   []*request
 	taken map[graspsync.RepoRef]struct{} // repositories without fetches
 }
 
-func newFetches() *fetches {
-	return &fetches{of: make(map[graspsync.RepoRef][]*request), taken: make(map[graspsync.RepoRef]struct{})}
-}
+func newFetches() *fetches { return &fetches{taken: make(map[graspsync.RepoRef]struct{})} }
 
 func (f *fetches) enter(x *request) (leave func(), ok bool) {
 	f.mu.Lock()
@@ -305,14 +306,11 @@ func (f *fetches) enter(x *request) (leave func(), ok bool) {
 	if _, taken := f.taken[x.Repo]; taken {
 		return nil, false
 	}
-	f.of[x.Repo] = append(f.of[x.Repo], x)
+	f.all = append(f.all, x)
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.of[x.Repo] = slices.DeleteFunc(f.of[x.Repo], func(o *request) bool { return o == x })
-		if len(f.of[x.Repo]) == 0 {
-			delete(f.of, x.Repo)
-		}
+		f.all = slices.DeleteFunc(f.all, func(o *request) bool { return o == x })
 	}, true
 }
 
@@ -320,7 +318,7 @@ func (f *fetches) enter(x *request) (leave func(), ok bool) {
 func (f *fetches) take(ref graspsync.RepoRef) (leave func(), free bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, taken := f.taken[ref]; taken || len(f.of[ref]) > 0 {
+	if _, taken := f.taken[ref]; taken || slices.ContainsFunc(f.all, func(x *request) bool { return x.Repo == ref }) {
 		return nil, false
 	}
 	f.taken[ref] = struct{}{}
@@ -337,12 +335,24 @@ func (f *fetches) began(x *request, at time.Time) {
 	x.began = at
 }
 
-// stop stops the requests for a repository that lacks nothing any more.
-func (f *fetches) stop(ref graspsync.RepoRef) {
+// received returns the received bytes of each request.
+func (f *fetches) received() map[syncqueue.RequestID]int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, x := range f.of[ref] {
-		x.stop(errNotNeeded)
+	out := make(map[syncqueue.RequestID]int64, len(f.all))
+	for _, x := range f.all {
+		out[x.ID] = x.received.Load()
+	}
+	return out
+}
+
+func (f *fetches) stop(why error, is func(*request) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, x := range f.all {
+		if is(x) {
+			x.stop(why)
+		}
 	}
 }
 
@@ -350,5 +360,5 @@ func (f *fetches) stop(ref graspsync.RepoRef) {
 func (f *fetches) startedBefore(ref graspsync.RepoRef, at time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.ContainsFunc(f.of[ref], func(x *request) bool { return !x.began.IsZero() && x.began.Before(at) })
+	return slices.ContainsFunc(f.all, func(x *request) bool { return x.Repo == ref && !x.began.IsZero() && x.began.Before(at) })
 }

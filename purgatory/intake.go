@@ -244,7 +244,7 @@ func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
 		p.inbox.tell(storedEvent{ev})
 	case ev.Kind == graspsync.KindState:
 		if st, err := nip34.ParseState(ev); err == nil {
-			p.inbox.tell(surveyRequest{identifier: st.Ref.Identifier, why: refplan.Reasons{Deleters: map[graspsync.PubKey]bool{st.Ref.Owner: true}}})
+			p.inbox.survey(st.Ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{st.Ref.Owner: true}})
 		}
 	case ev.Kind == graspsync.KindPullRequest, ev.Kind == graspsync.KindPullRequestUpdate:
 		if pr, err := nip34.ParsePullRequest(ev); err == nil {

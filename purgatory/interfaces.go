@@ -142,7 +142,7 @@ func (e *BusyError) Error() string { return fmt.Sprintf("%v: again after %v", Er
 // Unwrap returns ErrBusy.
 func (e *BusyError) Unwrap() error { return ErrBusy }
 
-// Observation is [HoldStarted], [HoldEnded], [RevivalEnded] or [FetchEnded].
+// Observation is [HoldStarted], [HoldEnded] or [FetchEnded].
 type Observation interface{ observation() }
 
 // The observations.
@@ -154,17 +154,13 @@ type (
 		ByUser   bool
 		Deadline time.Time
 	}
-	// HoldEnded reports that an event is no longer held.
+	// HoldEnded reports that an event is no longer held. An expired announcement ends a second time
+	// when it can no longer be revived.
 	HoldEnded struct {
 		ID     graspsync.EventID
 		Event  graspsync.Event
-		Reason EndReason
+		Reason EventCode
 		Waited time.Duration
-	}
-	// RevivalEnded reports that an expired announcement can no longer be revived.
-	RevivalEnded struct {
-		ID    graspsync.EventID
-		Event graspsync.Event
 	}
 	// FetchEnded reports the end of a request to a git server.
 	FetchEnded struct {
@@ -182,12 +178,10 @@ func (HoldStarted) observation() {}
 
 func (HoldEnded) observation() {}
 
-func (RevivalEnded) observation() {}
-
 func (FetchEnded) observation() {}
 
-// EndReason is the reason why a hold ended.
-type EndReason = refplan.EndReason
+// EventCode is the state of an event: a constant below.
+type EventCode = refplan.EventCode
 
 // The reasons why a hold ends.
 const (
@@ -200,7 +194,6 @@ const (
 	// Deleted means that the author deleted the event.
 	Deleted = refplan.Deleted
 	// NotStored means that the relay refused the event or had a newer version or a deletion of it.
-	// Its text is "refused".
 	NotStored = refplan.NotStored
 	// Displaced means that the event was evicted or removed by [Purgatory.Drop]. It may be
 	// submitted again.
@@ -208,4 +201,12 @@ const (
 	// Unwanted means that no held announcement lists the author of this announcement any more. It
 	// may be submitted again.
 	Unwanted = refplan.Unwanted
+)
+
+// The codes of an [EventState], in addition to the reasons.
+const (
+	IsWaiting EventCode = "waits"          // for git data
+	IsSoft    EventCode = "expired softly" // an announcement that a new state or a resubmission revives
+	IsNotHeld EventCode = "not held"       // Submit refused it; see Reason
+	IsUnknown EventCode = "unknown"
 )

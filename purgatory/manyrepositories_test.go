@@ -59,19 +59,19 @@ func TestHubOfManyRepositories(t *testing.T) {
 		run(t, purgatory.Config{Limits: purgatory.Limits{DomainLimit: limit}, Times: purgatory.Times{Hold: 10 * time.Minute}}.With(purgatory.Fixed{MaxHold: 25 * time.Minute}), func(t *testing.T, w *world) {
 			w.hub(n, true)
 			wait(24 * time.Minute)
-			require.Zero(t, w.p.Status().Expired)
+			require.Zero(t, w.p.Status().Ended[purgatory.Expired])
 			wait(2 * time.Minute)
 			s := w.p.Status()
 			require.Zero(t, s.States)
-			require.InDelta(t, 2*25, s.Released, 4)
-			require.EqualValues(t, 2*n, s.Released+s.Expired)
+			require.InDelta(t, 2*25, s.Ended[purgatory.Released], 4)
+			require.EqualValues(t, 2*n, s.Ended[purgatory.Released]+s.Ended[purgatory.Expired])
 		})
 	})
 	t.Run("asked in vain", func(t *testing.T) {
 		run(t, purgatory.Config{Times: purgatory.Times{Hold: 10 * time.Minute}}, func(t *testing.T, w *world) {
 			w.hub(n, false)
 			wait(11 * time.Minute)
-			require.EqualValues(t, 2*n, w.p.Status().Expired, "all had a turn")
+			require.EqualValues(t, 2*n, w.p.Status().Ended[purgatory.Expired], "all had a turn")
 		})
 	})
 }

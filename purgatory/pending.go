@@ -506,7 +506,7 @@ func (p *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.Even
 // error, because otherwise no hold could end and free space.
 func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, withdrawn bool) error {
 	now := time.Now()
-	r := expiredRecord{EventState: endingOf(e, EventCode(Expired.String()), ""), Expires: backoff.Saved(now.Add(p.cfg.fixed.Remember)), Withdrawn: withdrawn}
+	r := expiredRecord{EventState: endingOf(e, Expired, ""), Expires: backoff.Saved(now.Add(p.cfg.fixed.Remember)), Withdrawn: withdrawn}
 	r.Since, r.At, r.Repos = backoff.Saved(r.Since), backoff.Saved(r.At), r.Repos[:min(len(r.Repos), mostExpiredRepos)]
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -741,7 +741,7 @@ func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 }
 
 // forget ends the hold of an event, if it is held.
-func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReason) error {
+func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EventCode) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return err
@@ -753,7 +753,7 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 	if err := p.keep.Delete(ctx, keyEntry+e.ID.String()); err != nil {
 		return err
 	}
-	if name := map[EndReason]string{Released: "struck off", Expired: "expired"}[why]; name != "" {
+	if name := map[EventCode]string{Released: "struck off", Expired: "expired"}[why]; name != "" {
 		p.step(name)
 	}
 	p.mu.Lock()
@@ -762,14 +762,14 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 	}
 	p.mu.Unlock()
 	if why == Expired && e.Soft {
-		p.report.observe(RevivalEnded{ID: e.ID, Event: e.Signed()})
+		p.report.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why})
 	} else {
 		p.report.ended(e, why)
 	}
 	if why != Released {
 		p.releaseWithout(e)
 	} else if e.Class == refplan.Announcement {
-		p.inbox.tell(surveyRequest{identifier: e.Repos[0].Identifier}) // its relatives may be stored now
+		p.inbox.survey(e.Repos[0].Identifier, refplan.Reasons{}) // its relatives may be stored now
 	}
 	return nil
 }
@@ -792,18 +792,19 @@ func (p *pendingEvents) count(st *Status) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b refplan.Entry) int { return a.Deadline.Compare(b.Deadline) })
-	st.Waiting = make([]EntryStatus, 0, min(len(all), StatusEntries))
+	st.Waiting = make([]EventState, 0, min(len(all), StatusEntries))
 	for _, e := range all[:min(len(all), StatusEntries)] {
 		st.Waiting = append(st.Waiting, p.status(e))
 	}
 }
 
-func (p *pendingEvents) status(e refplan.Entry) EntryStatus {
-	st := EntryStatus{
-		ID: e.ID.String(), Class: e.Class.String(), Author: e.Author.String(), ByUser: e.ByUser, Since: e.Seen, Deadline: e.Deadline, Soft: e.Soft,
+func (p *pendingEvents) status(e refplan.Entry) EventState {
+	st := endingOf(e, IsWaiting, "")
+	if e.Soft {
+		st.Is = IsSoft
 	}
+	st.At, st.Deadline = time.Time{}, e.Deadline
 	for _, ref := range e.Repos {
-		st.Repos = append(st.Repos, ref.String())
 		st.Missing += len(p.table.lacked(ref).IDs)
 	}
 	return st
@@ -871,7 +872,7 @@ func (p *pendingEvents) releaseWithout(e refplan.Entry) {
 	case refplan.Announcement:
 		refs = e.Repos
 		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
-		p.inbox.tell(surveyRequest{identifier: e.Repos[0].Identifier}) // relatives may end with it
+		p.inbox.survey(e.Repos[0].Identifier, refplan.Reasons{}) // relatives may end with it
 	case refplan.State:
 		refs = append(refs, p.table.matching(e.Repos[0].Identifier, func(_ graspsync.RepoRef, s *repoState) bool { return len(s.pushed) > 0 })...)
 	}

@@ -185,7 +185,7 @@ func TestFloodsKeepNobodyOut(t *testing.T) {
 				held, released, longest := arrive(t, w, f.flood)
 				st := w.p.Status()
 				t.Logf("%d of 60 waited, %d were served, the last after %v; %d gave way, %d had no room",
-					held, released, longest, st.Displaced, st.Dropped["full"])
+					held, released, longest, st.Ended[purgatory.Displaced], st.Dropped["full"])
 				require.Equal(t, 60, held)
 				require.Equal(t, 60, released)
 				if f.keys == 0 {
@@ -232,7 +232,7 @@ func TestDisplacedIsForgotten(t *testing.T) {
 		require.False(t, w.waits(first[0]) || w.waits(first[1]))
 		wait(time.Minute)
 		require.False(t, w.git.Has(repoOf(alice)))
-		require.Equal(t, uint64(2), w.p.Status().Displaced)
+		require.Equal(t, uint64(2), w.p.Status().Ended[purgatory.Displaced])
 		require.Equal(t, uint64(2), w.p.Status().Dropped["displaced"])
 		w.stop()
 		w.start()

@@ -45,7 +45,7 @@ type Purgatory struct {
 	relay     safeRelay
 	repos     safeRepositories
 	git       gitops.Operations
-	fetcher   safeFetcher
+	fetcher   GitFetcher
 	keep      state.Store // panics of a write are errors
 	step      func(name string)
 	releasing *keyed.Locks[graspsync.RepoRef]
@@ -112,7 +112,7 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 		cfg: &cfg, report: r, step: step,
 		relay: safeRelay{relay, r}, repos: safeRepositories{repos, r}, git: git, keep: safeStore{store, r},
 		deleters:  make(chan graspsync.PubKey, maxLeaving),
-		releasing: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r, f), table: f, departures: new(departures), fetches: newFetches(), fetcher: safeFetcher{fetcher, r},
+		releasing: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r, f), table: f, departures: new(departures), fetches: newFetches(), fetcher: fetcher,
 		maintenance: newMaintenance(r, f),
 	}
 	p.servers = servers.New(p.keep, servers.Config{

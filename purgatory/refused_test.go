@@ -36,11 +36,11 @@ func TestRefsOfRefusedEventsDoNotStay(t *testing.T) {
 				st := w.p.Status()
 				if name == "failed" {
 					require.Equal(t, 1, st.States, "it is tried again")
-					require.Zero(t, st.Refused)
+					require.Zero(t, st.Ended[purgatory.NotStored])
 					return
 				}
-				require.Equal(t, uint64(2), st.Refused)
-				require.Zero(t, st.Released)
+				require.Equal(t, uint64(2), st.Ended[purgatory.NotStored])
+				require.Zero(t, st.Ended[purgatory.Released])
 				require.Zero(t, st.States+st.PullRequests)
 				require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, w.git.RefsOf(repoOf(alice)))
 				wait(3 * time.Hour)
@@ -68,7 +68,7 @@ func TestRefusedStateLeavesNothing(t *testing.T) {
 		}
 		w.held(first)
 		wait(time.Minute)
-		require.Equal(t, uint64(1), w.p.Status().Refused)
+		require.Equal(t, uint64(1), w.p.Status().Ended[purgatory.NotStored])
 		require.Empty(t, w.git.RefsOf(repoOf(alice)))
 		require.Empty(t, w.git.RefsOf(repoOf(bob)))
 	})

@@ -31,7 +31,7 @@ func (p *Purgatory) releaseTime(failures int) time.Duration {
 
 // release moves the refs of a repository to the newest authorized state with complete objects,
 // stores the events that need nothing any more, and returns the missing data. It may be repeated.
-func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (f releaseResult, err error) {
+func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (f jobEnd, err error) {
 	defer p.report.recovered(&err, ofGit)
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -54,7 +54,7 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 var errMade = errors.New("the repository was created")
 
 // releaseOnce returns errMade if it had to create the repository.
-func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, number uint64) (f releaseResult, err error) {
+func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, number uint64) (f jobEnd, err error) {
 	dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	absent := errors.Is(err, ErrNoRepository)
 	if absent {
@@ -73,7 +73,7 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 		return f, err
 	case r == nil:
 		unlock()
-		return releaseResult{whole: p.table.gone(ref, number)}, p.leaves(ctx, g, ref)
+		return jobEnd{whole: p.table.gone(ref, number)}, p.leaves(ctx, g, ref)
 	case absent || !r.As(g):
 		unlock()
 		format, _ := g.FormatOf(r.Repository)
@@ -92,13 +92,7 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 	return f, err
 }
 
-type releaseResult struct {
-	need   refplan.Need
-	whole  bool
-	gained bool
-}
-
-func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (releaseResult, error) {
+func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (jobEnd, error) {
 	var errs []error
 	if r.failed = p.findAndMove(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
 		p.moveOthers(ctx, g, r)
@@ -303,7 +297,7 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 		is, err := p.deleted(ctx, e)
 		if errs = append(errs, err); is { // the next release ends its hold
 			why := refplan.Reasons{Deleters: map[graspsync.PubKey]bool{e.Author: true}}
-			p.inbox.tell(surveyRequest{r.Ref.Identifier, why})
+			p.inbox.survey(r.Ref.Identifier, why)
 			p.inbox.release(r.Ref, why)
 		}
 		return is

@@ -42,7 +42,6 @@ type report struct {
 	failing outage.Table
 
 	held                            atomic.Uint64
-	ends                            [Unwanted + 1]atomic.Uint64
 	fetches, failed, objects, bytes atomic.Uint64
 	unreadable                      atomic.Uint64
 	queue                           atomic.Int64
@@ -50,6 +49,7 @@ type report struct {
 	mu sync.Mutex
 	// guarded by mu
 	dropped  map[string]uint64
+	ends     map[EventCode]uint64 // by reason
 	panics   map[string]uint64
 	byDomain map[string]*DomainStatus
 	endings  *limit.Table[graspsync.EventID, EventState]
@@ -66,7 +66,8 @@ const (
 
 func newReport(cfg *Config) *report {
 	return &report{
-		cfg: cfg, dropped: make(map[string]uint64), panics: make(map[string]uint64), byDomain: make(map[string]*DomainStatus),
+		cfg: cfg, ends: map[EventCode]uint64{Released: 0, Expired: 0, Replaced: 0, Deleted: 0, NotStored: 0, Displaced: 0, Unwanted: 0},
+		dropped: make(map[string]uint64), panics: make(map[string]uint64), byDomain: make(map[string]*DomainStatus),
 		endings: limit.NewTable[graspsync.EventID, EventState](maxEnded, 0), replies: limit.NewTable[replyKey, ServerState](maxReplies, 0),
 	}
 }
@@ -163,10 +164,12 @@ func (s *report) began(e refplan.Entry) {
 	s.observe(HoldStarted{ID: e.ID, Event: e.Signed(), ByUser: e.ByUser, Deadline: e.Deadline})
 }
 
-func (s *report) ended(e refplan.Entry, why EndReason) {
-	s.ends[why].Add(1)
+func (s *report) ended(e refplan.Entry, why EventCode) {
+	s.mu.Lock()
+	s.ends[why]++
+	s.mu.Unlock()
 	waited := time.Since(e.Seen).Round(time.Second)
-	s.cfg.Logger.Debug("event hold ended", keyEvent, e.ID.String(), "class", e.Class.String(), "reason", why.String(), "waited", waited)
+	s.cfg.Logger.Debug("event hold ended", keyEvent, e.ID.String(), "class", e.Class.String(), "reason", string(why), "waited", waited)
 	if why == Released && e.Class == refplan.Announcement && len(e.Repos) > 0 {
 		s.cfg.Logger.Info("repository released", keyRepo, graspsync.Printable(e.Repos[0].String()), "waited", waited)
 	}
@@ -174,7 +177,7 @@ func (s *report) ended(e refplan.Entry, why EndReason) {
 		s.cfg.Logger.Info("event expired before its git data arrived", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
 			"class", e.Class.String(), "waited", waited)
 	}
-	s.addEnding(endingOf(e, EventCode(why.String()), ""))
+	s.addEnding(endingOf(e, why, ""))
 	s.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why, Waited: time.Since(e.Seen)})
 }
 
@@ -245,12 +248,9 @@ const otherDomains = "other"
 
 func (s *report) count(st *Status) {
 	st.Held, st.Unreadable = s.held.Load(), s.unreadable.Load()
-	st.Released, st.Expired, st.Replaced = s.ends[Released].Load(), s.ends[Expired].Load(), s.ends[Replaced].Load()
-	st.Deleted, st.Refused = s.ends[Deleted].Load(), s.ends[NotStored].Load()
-	st.Displaced, st.Unwanted = s.ends[Displaced].Load(), s.ends[Unwanted].Load()
 	st.Fetches, st.Failed, st.Objects, st.Fetched = s.fetches.Load(), s.failed.Load(), s.objects.Load(), s.bytes.Load()
 	s.mu.Lock()
-	st.Dropped, st.Panics = maps.Clone(s.dropped), maps.Clone(s.panics)
+	st.Ended, st.Dropped, st.Panics = maps.Clone(s.ends), maps.Clone(s.dropped), maps.Clone(s.panics)
 	s.mu.Unlock()
 	st.Failures = s.failing.All()
 	st.Domains, st.Queue = s.domains(), int(s.queue.Load())

@@ -153,7 +153,7 @@ func (t *repoTable) pushedRefs(ref graspsync.RepoRef) (refs map[nip34.RefName]st
 
 // note records the result of a release. Pushed refs are forgotten if no held state keeps their
 // values.
-func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need, number uint64) (f releaseResult) {
+func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need, number uint64) (f jobEnd) {
 	t.change(r.Ref, func(s *repoState) {
 		if r.failed != nil {
 			t.touchLocked(s)

@@ -54,7 +54,7 @@ func TestEveryFailureIsRetried(t *testing.T) {
 				require.True(t, w.relay.has(ev), "seed %d event %d", seed, i)
 			}
 			require.Equal(t, w.git.RefsOf(repoOf(alice))[branch("dev")], w.git.RefsOf(repoOf(bob))[branch("dev")])
-			require.Equal(t, uint64(4), w.p.Status().Released)
+			require.Equal(t, uint64(4), w.p.Status().Ended[purgatory.Released])
 		})
 	}
 }

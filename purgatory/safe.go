@@ -97,24 +97,6 @@ func (s safeStore) Delete(ctx context.Context, keys ...string) (err error) {
 	return s.Store.Delete(ctx, keys...)
 }
 
-// safeFetcher is a GitFetcher that turns panics into errors.
-type safeFetcher struct {
-	fetcher GitFetcher
-	report  *report
-}
-
-// Fetch returns an error after a panic. The error blames the server, which may have provoked the
-// panic.
-func (f safeFetcher) Fetch(ctx context.Context, request FetchRequest) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			f.report.panicked(r, ofGit)
-			err = fmt.Errorf("%w: git panicked: %s", ErrServerUnusable, graspsync.Printable(fmt.Sprint(r)))
-		}
-	}()
-	return f.fetcher.Fetch(ctx, request)
-}
-
 // safeRelay is a Relay that turns panics into errors.
 type safeRelay struct {
 	relay  Relay

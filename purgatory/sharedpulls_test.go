@@ -43,7 +43,7 @@ func TestPullRequestToSeveral(t *testing.T) {
 			wait(5 * time.Minute)
 			require.Equal(t, object(5), w.git.RefsOf(at(bob, "s"))[refOf(p)])
 			require.Zero(t, w.p.Status().PullRequests)
-			require.Equal(t, uint64(1), w.p.Status().Released)
+			require.Equal(t, uint64(1), w.p.Status().Ended[purgatory.Released])
 			require.Zero(t, w.p.Sizes()["served"])
 			require.Equal(t, 1, w.relay.saves)
 			wait(3 * time.Hour)

@@ -13,8 +13,8 @@ import (
 
 // Status is a snapshot of a [Purgatory].
 type Status struct {
-	At      time.Time     `json:"at"`
-	Waiting []EntryStatus `json:"waiting"` // the first [StatusEntries] to expire
+	At      time.Time    `json:"at"`
+	Waiting []EventState `json:"waiting"` // the first [StatusEntries] to expire
 	// Number of held events by class, and their size in bytes.
 	Announcements int   `json:"announcements"`
 	States        int   `json:"states"`
@@ -22,21 +22,15 @@ type Status struct {
 	Relatives     int   `json:"relatives"` // announcements of maintainers whom a held announcement lists
 	Bytes         int64 `json:"bytes"`
 	// Counters since the start.
-	Held       uint64            `json:"held"`
-	Released   uint64            `json:"released"`
-	Expired    uint64            `json:"expired"`
-	Replaced   uint64            `json:"replaced"`
-	Deleted    uint64            `json:"deleted"`
-	Refused    uint64            `json:"refused"`   // by the relay, after their data had arrived
-	Displaced  uint64            `json:"displaced"` // evicted, because the table was full
-	Unwanted   uint64            `json:"unwanted"`  // relatives whom no held announcement lists any more
-	Fetches    uint64            `json:"fetches"`   // requests for git data
-	Failed     uint64            `json:"failed"`    // failed fetches
-	Objects    uint64            `json:"objects"`   // received objects that were missing
-	Fetched    uint64            `json:"fetched_bytes"`
-	Dropped    map[string]uint64 `json:"dropped"`    // by limit
-	Unreadable uint64            `json:"unreadable"` // unreadable records on the disk
-	Panics     map[string]uint64 `json:"panics"`     // contained panics by component; each is a bug
+	Held       uint64               `json:"held"`
+	Ended      map[EventCode]uint64 `json:"ended"`   // holds by reason
+	Fetches    uint64               `json:"fetches"` // requests for git data
+	Failed     uint64               `json:"failed"`  // failed fetches
+	Objects    uint64               `json:"objects"` // received objects that were missing
+	Fetched    uint64               `json:"fetched_bytes"`
+	Dropped    map[string]uint64    `json:"dropped"`    // by limit
+	Unreadable uint64               `json:"unreadable"` // unreadable records on the disk
+	Panics     map[string]uint64    `json:"panics"`     // contained panics by component; each is a bug
 	// Failures are the dependencies whose last call failed, for example "relay save".
 	Failures []graspsync.Failure `json:"failures,omitempty"`
 
@@ -69,30 +63,6 @@ type DomainStatus struct {
 // StatusEntries is the maximum number of entries in a [Status].
 const StatusEntries = 100
 
-// EntryStatus is one held event.
-type EntryStatus struct {
-	ID       string    `json:"id"`
-	Class    string    `json:"class"` // announcement, state, pull request, relative
-	Repos    []string  `json:"repos"`
-	Author   string    `json:"author"` // public key in hex
-	ByUser   bool      `json:"by_user"`
-	Since    time.Time `json:"since"`
-	Deadline time.Time `json:"deadline"`
-	Soft     bool      `json:"soft"`    // expired, and can be revived
-	Missing  int       `json:"missing"` // git objects that its repositories lacked at the last release
-}
-
-// EventCode is the state of an event: a constant below, or the text of an [EndReason].
-type EventCode string
-
-// The codes of an [EventState], in addition to the end reasons.
-const (
-	IsWaiting EventCode = "waits"          // for git data
-	IsSoft    EventCode = "expired softly" // an announcement that a new state or a resubmission revives
-	IsNotHeld EventCode = "not held"       // Submit refused it; see Reason
-	IsUnknown EventCode = "unknown"
-)
-
 // EventState is the state of one event.
 type EventState struct {
 	Now      time.Time           `json:"now,omitzero"` // when the state was read
@@ -100,11 +70,13 @@ type EventState struct {
 	Is       EventCode           `json:"is"`
 	Reason   string              `json:"reason,omitempty"`
 	At       time.Time           `json:"at,omitzero"`     // end of the hold
-	Class    string              `json:"class,omitempty"` // as in [EntryStatus]
+	Class    string              `json:"class,omitempty"` // announcement, state, pull request, relative
+	Author   graspsync.PubKey    `json:"author,omitzero"`
 	Repos    []graspsync.RepoRef `json:"repos,omitempty"`
 	ByUser   bool                `json:"by_user"`
 	Since    time.Time           `json:"since,omitzero"`
 	Deadline time.Time           `json:"deadline,omitzero"`
+	Missing  int                 `json:"missing,omitempty"` // git objects that its repositories lacked at the last release
 	// Data are the states of the repositories of a held event. For an expired event they have only
 	// servers.
 	Data []DataState `json:"data,omitempty"`
@@ -127,7 +99,7 @@ type DataState struct {
 	Running  bool      `json:"running"`
 	Next     time.Time `json:"next,omitzero"`
 	// Waiting are up to 20 events held for the data.
-	Waiting []EntryStatus `json:"waiting,omitempty"`
+	Waiting []EventState `json:"waiting,omitempty"`
 	// Ended are up to 20 events that are no longer held, the newest first.
 	Ended []EventState `json:"ended,omitempty"`
 	// GivenUp are up to 20 expired events, also before a restart, the newest first. Copies from
@@ -169,7 +141,7 @@ const (
 
 func endingOf(e refplan.Entry, is EventCode, reason string) EventState {
 	return EventState{
-		ID: e.ID, Is: is, Reason: reason, At: time.Now(), Class: e.Class.String(), Repos: e.Repos, ByUser: e.ByUser, Since: e.Seen,
+		ID: e.ID, Is: is, Reason: reason, At: time.Now(), Class: e.Class.String(), Author: e.Author, Repos: e.Repos, ByUser: e.ByUser, Since: e.Seen,
 	}
 }
 
@@ -178,18 +150,14 @@ func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (Event
 	out := EventState{ID: id, Is: IsUnknown}
 	e, waits := p.pending.get(id)
 	if waits {
-		out = endingOf(e, IsWaiting, "")
-		out.At, out.Deadline = time.Time{}, e.Deadline
-		if e.Soft {
-			out.Is = IsSoft
-		}
+		out = p.pending.status(e)
 	} else if last, ok := p.report.ending(id); ok {
 		out = last
 	} else if last, ok := p.pending.expiredState(id); ok {
 		out = last
 	}
 	out.Now, out.Repos = time.Now(), slices.Clone(out.Repos)
-	expired := out.Is == EventCode(Expired.String())
+	expired := out.Is == Expired
 	if out.Is != IsWaiting && !expired {
 		return out, nil
 	}

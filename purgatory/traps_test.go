@@ -131,7 +131,7 @@ func TestTrapP10_Quotas(t *testing.T) {
 		w.held(says(alice, now(), "main", 99))
 		w.held(says(alice, now()+1, "main", 99))
 		w.held(says(bob, now(), "main", 99))
-		require.Equal(t, uint64(1), w.p.Status().Displaced, "of who has two the older")
+		require.Equal(t, uint64(1), w.p.Status().Ended[purgatory.Displaced], "of who has two the older")
 		require.Equal(t, purgatory.Full, w.submit(says(carol, now(), "main", 99), false))
 		require.Equal(t, uint64(1), w.p.Status().Dropped["full"])
 	})
@@ -230,7 +230,7 @@ func TestPromiseP13_OneWayIn(t *testing.T) {
 		w.held(s)
 		wait(time.Hour)
 		require.False(t, w.relay.has(s))
-		require.Zero(t, w.p.Status().Released)
+		require.Zero(t, w.p.Status().Ended[purgatory.Released])
 	})
 }
 

@@ -114,9 +114,9 @@ func (e Explainer) sentences(name string, x *Explanation) []string {
 func knowsBetter(w *purgatory.EventState, s *relaysync.EventState) bool {
 	switch s.Is { //nolint:exhaustive // the others say why
 	case relaysync.IsHeld: // it was when sync was asked, and purgatory was asked after that
-		return w.Is != purgatory.IsWaiting && w.Is != purgatory.EventCode(purgatory.Released.String())
+		return w.Is != purgatory.IsWaiting && w.Is != purgatory.Released
 	case relaysync.IsRemoved, relaysync.IsUnknown, relaysync.IsGone:
-		return w.Is != purgatory.EventCode(purgatory.Released.String())
+		return w.Is != purgatory.Released
 	}
 	return false
 }

@@ -34,7 +34,7 @@ func TestVerdict(t *testing.T) {
 
 	hosted := of(nip34.SubjectRepo, "followed")
 	verdict(hosted, "live", "Hosted")
-	hosted.Data = &purgatory.DataState{Waiting: make([]purgatory.EntryStatus, 1)}
+	hosted.Data = &purgatory.DataState{Waiting: make([]purgatory.EventState, 1)}
 	verdict(hosted, "syncing", "Hosted; git data is missing")
 	hosted.Data = &purgatory.DataState{More: 1}
 	verdict(hosted, "syncing", "Hosted; git data is missing")

@@ -116,21 +116,22 @@ type needs struct {
 func newNeeds(s purgatory.DataState, waits bool) needs {
 	n := needs{DataState: s, Waits: waits, OnlyAnnouncement: len(s.Waiting) > 0, Unnamed: len(s.Missing) - named + s.More}
 	for _, e := range s.Waiting {
-		n.Waits, n.Soft = n.Waits || !e.Soft, n.Soft || e.Soft
+		soft := e.Is == purgatory.IsSoft
+		n.Waits, n.Soft = n.Waits || !soft, n.Soft || soft
 		n.OnlyAnnouncement = n.OnlyAnnouncement && e.Class == "announcement"
 	}
 	return n
 }
 
 // membersFirst sorts held events, because strangers could hide those of members.
-func membersFirst(all []purgatory.EntryStatus, st *relaysync.RepoStatus) []purgatory.EntryStatus {
-	strangers := func(e purgatory.EntryStatus) int {
+func membersFirst(all []purgatory.EventState, st *relaysync.RepoStatus) []purgatory.EventState {
+	strangers := func(e purgatory.EventState) int {
 		if st != nil && slices.ContainsFunc(st.Maintainers, func(m nip34.Person) bool {
-			return m.Key.String() == e.Author && (m.Kind == nip34.Root || m.Kind == nip34.Member)
+			return m.Key == e.Author && (m.Kind == nip34.Root || m.Kind == nip34.Member)
 		}) {
 			return 0
 		}
 		return 1
 	}
-	return slices.SortedStableFunc(slices.Values(all), func(a, b purgatory.EntryStatus) int { return strangers(a) - strangers(b) })
+	return slices.SortedStableFunc(slices.Values(all), func(a, b purgatory.EventState) int { return strangers(a) - strangers(b) })
 }

@@ -53,18 +53,18 @@ func TestEvents(t *testing.T) {
 
 // A repository is never said to be complete while events of it wait, or were given up.
 func TestGitData(t *testing.T) {
-	state := purgatory.EntryStatus{Class: "state", ID: "1", Deadline: now.Add(time.Hour)}
-	soft := purgatory.EntryStatus{Class: "announcement", ID: "2", Deadline: now.Add(time.Hour), Soft: true}
+	state := purgatory.EventState{Class: "state", ID: graspsync.EventID{1}, Is: purgatory.IsWaiting, Deadline: now.Add(time.Hour)}
+	soft := purgatory.EventState{Class: "announcement", ID: graspsync.EventID{2}, Deadline: now.Add(time.Hour), Is: purgatory.IsSoft}
 	const complete = "all objects that its states and pull requests name are stored"
 	for _, c := range []struct {
 		state purgatory.DataState
 		want  string
 	}{
 		{purgatory.DataState{}, complete},
-		{purgatory.DataState{Waiting: []purgatory.EntryStatus{state}}, "for their author to become a maintainer"},
-		{purgatory.DataState{Waiting: []purgatory.EntryStatus{{Class: "announcement"}}}, "when a state of it (kind 30618) arrives"},
+		{purgatory.DataState{Waiting: []purgatory.EventState{state}}, "for their author to become a maintainer"},
+		{purgatory.DataState{Waiting: []purgatory.EventState{{Class: "announcement"}}}, "when a state of it (kind 30618) arrives"},
 		{purgatory.DataState{GivenUp: []purgatory.EventState{{Class: "state"}}}, "was given up"},
-		{purgatory.DataState{GivenUp: []purgatory.EventState{{Class: "state"}}, Waiting: []purgatory.EntryStatus{soft}}, "is requested any more"},
+		{purgatory.DataState{GivenUp: []purgatory.EventState{{Class: "state"}}, Waiting: []purgatory.EventState{soft}}, "is requested any more"},
 		{purgatory.DataState{Missing: []purgatory.MissingObject{{ID: "abc", For: []string{"refs/heads/main"}}}}, "The data has to be pushed to this server."},
 		{purgatory.DataState{
 			Missing: []purgatory.MissingObject{{ID: "abc", For: []string{"refs/heads/main"}}}, Attempts: 1, Next: now.Add(time.Minute),
@@ -82,12 +82,12 @@ func TestGitData(t *testing.T) {
 func TestMaintainersComeFirst(t *testing.T) {
 	member, stranger := graspsync.PubKey{1}, graspsync.PubKey{2}
 	said := told("git data", &Explanation{
-		Data: &purgatory.DataState{Waiting: []purgatory.EntryStatus{
-			{Class: "state", ID: "theirs", Author: stranger.String()}, {Class: "state", ID: "ours", Author: member.String()},
+		Data: &purgatory.DataState{Waiting: []purgatory.EventState{
+			{Class: "state", ID: graspsync.EventID{0xbb}, Author: stranger}, {Class: "state", ID: graspsync.EventID{0xaa}, Author: member},
 		}},
 		Repository: &relaysync.RepoFollowState{Status: &relaysync.RepoStatus{Maintainers: []nip34.Person{{Key: member, Kind: nip34.Root}}}},
 	})
-	require.Less(t, strings.Index(said, "ours"), strings.Index(said, "theirs"), said)
+	require.Less(t, strings.Index(said, "aa00"), strings.Index(said, "bb00"), said)
 }
 
 // Every code of a state has a sentence, and every sentence can be written.

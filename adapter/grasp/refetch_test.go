@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -40,7 +41,7 @@ func TestRefetchOfWhatWasGivenUp(t *testing.T) {
 	there.eventually("served", func() bool { return len(there.served()) == 2 })
 	require.NoError(t, os.Rename(there.dir, there.dir+".away"))
 	here.start()
-	here.eventually("given up", func() bool { return here.server.Purgatory().Status().Expired > 1 })
+	here.eventually("given up", func() bool { return here.server.Purgatory().Status().Ended[purgatory.Expired] > 1 })
 	require.Empty(t, here.served())
 	require.NotRegexp(t, "came from .* at ", here.explained(announcement).String(), "the time is that of giving up")
 	require.NoError(t, os.RemoveAll(there.dir))

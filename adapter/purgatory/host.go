@@ -56,8 +56,6 @@ func (h Host) Observe(o purgatory.Observation) {
 		if !o.Event.IsZero() {
 			h.Held(o.Event)
 		}
-	case purgatory.RevivalEnded:
-		h.Removed(o.Event)
 	case purgatory.HoldEnded:
 		switch {
 		case o.Event.IsZero() || o.Reason == purgatory.Released:

@@ -115,7 +115,7 @@ func TestRelativesGoWithWhatWantsThem(t *testing.T) {
 		a.Publish(listing)
 		after(5 * time.Minute)
 		require.Equal(t, 2, r.relatives(), "neither whom nobody lists, nor whom they list")
-		require.EqualValues(t, 2, r.waits.Status().Unwanted)
+		require.EqualValues(t, 2, r.waits.Status().Ended[purgatory.Unwanted])
 
 		a.Publish(here(owner, 0, nearest, dropped))
 		after(5 * time.Minute)

@@ -115,12 +115,12 @@ func large(relays, repos int) *server {
 		s.status.Relays[i].Examples = s.refs[:min(3, len(s.refs))]
 	}
 	s.git = purgatory.Status{
-		At: now, Announcements: 14, States: 33, PullRequests: 120, Held: 900, Released: 700, Expired: 31, Fetches: 812, Failed: 97, Fetched: 3 << 30, Queue: 9,
+		At: now, Announcements: 14, States: 33, PullRequests: 120, Held: 900, Ended: map[purgatory.EventCode]uint64{purgatory.Released: 700, purgatory.Expired: 31}, Fetches: 812, Failed: 97, Fetched: 3 << 30, Queue: 9,
 		Dropped: map[string]uint64{"busy": 12, "author": 4}, Panics: map[string]uint64{},
 	}
 	for i := range min(100, repos) {
-		s.git.Waiting = append(s.git.Waiting, purgatory.EntryStatus{
-			ID: fmt.Sprintf("%064x", i*7919+1), Class: []string{"state", "pull request", "announcement"}[i%3], Repos: []string{s.refs[i].String()},
+		s.git.Waiting = append(s.git.Waiting, purgatory.EventState{
+			ID: graspsync.EventID{byte(i), 17}, Class: []string{"state", "pull request", "announcement"}[i%3], Repos: s.refs[i : i+1],
 			Since: now.Add(-time.Duration(i) * time.Minute), Deadline: now.Add(time.Duration(i+1) * time.Minute), Missing: i % 4,
 		})
 	}

@@ -38,7 +38,7 @@ func hostile(text string) *server {
 	s.status.Events.Sources = nil
 	s.status.At, s.git.At = time.Now(), time.Now()
 	for i := range s.git.Waiting {
-		s.git.Waiting[i].Repos = []string{text, s.refs[0].String()}
+		s.git.Waiting[i].Repos = []graspsync.RepoRef{{Identifier: text}, s.refs[0]}
 	}
 	return s
 }
@@ -63,7 +63,7 @@ func fill(v reflect.Value, text string) {
 	case reflect.Map:
 		if v.CanSet() && v.Type().Key().Kind() == reflect.String && v.Type().Elem().Kind() == reflect.Uint64 {
 			v.Set(reflect.MakeMap(v.Type()))
-			v.SetMapIndex(reflect.ValueOf(text), reflect.ValueOf(uint64(3)))
+			v.SetMapIndex(reflect.ValueOf(text).Convert(v.Type().Key()), reflect.ValueOf(uint64(3)))
 		}
 	}
 }

@@ -120,7 +120,7 @@ func TestNotices(t *testing.T) {
 			st.Relays[i].Phase, st.Relays[i].Strikes = "disconnected", 1
 		}
 		st.Events.Panics, git.Panics = map[string]uint64{"store": 1}, map[string]uint64{"git": 2}
-		git.Expired, git.Released, git.Failed, git.Fetches = 20, 2, 99, 100
+		git.Ended, git.Failed, git.Fetches = map[purgatory.EventCode]uint64{purgatory.Expired: 20, purgatory.Released: 2}, 99, 100
 	})
 	body := get(t, page, "/").Body.String()
 	for _, says := range []string{

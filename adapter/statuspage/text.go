@@ -14,14 +14,7 @@ import (
 
 var functions = template.FuncMap{
 	"trouble": explain.Trouble, "percent": percent, "sign": sign, "lines": lines, "parts": parts, "below": below, "address": address,
-	"relayname": relayName, "identifier": identifier,
-}
-
-func identifier(ref string) string {
-	if r, err := graspsync.ParseRepoRef(ref); err == nil {
-		return r.Identifier
-	}
-	return ref
+	"relayname": relayName,
 }
 
 func relayName(u graspsync.RelayURL) string {

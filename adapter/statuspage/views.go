@@ -33,6 +33,7 @@ type overviewData struct {
 	Status          relaysync.Status
 	Git             *purgatory.Status
 	Waits           int // events that wait for git data
+	Expired         uint64
 	Wanted, Missing int // items of connected relays
 	Connected, Dead int // relays
 	Lasting         uint64
@@ -63,7 +64,7 @@ func (p *Page) overview(ctx context.Context, s snapshot, _ url.Values) (any, err
 		d.Strikes += r.Strikes
 	}
 	if s.git != nil {
-		d.Waits = waiting(s.git)
+		d.Waits, d.Expired = waiting(s.git), s.git.Ended[purgatory.Expired]
 	}
 	d.State, d.Headline = explain.Headline(s.sync)
 	switch git := s.sync.Git; {

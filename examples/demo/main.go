@@ -158,11 +158,11 @@ func (w *world) live(ctx context.Context) string {
 
 // compare compares the events of our relay with the expected ones.
 func (w *world) compare(ctx context.Context) string {
-	nowhere, waits := w.repos[never].owner.Ref(w.repos[never].name()).String(), 0
+	nowhere, waits := w.repos[never].owner.Ref(w.repos[never].name()), 0
 	w.await(ctx, func() bool {
 		waiting := w.server.Purgatory().Status().Waiting
 		waits = len(waiting)
-		return !slices.ContainsFunc(waiting, func(e purgatory.EntryStatus) bool { return !slices.Contains(e.Repos, nowhere) })
+		return !slices.ContainsFunc(waiting, func(e purgatory.EventState) bool { return !slices.Contains(e.Repos, nowhere) })
 	})
 	missing, foreign := w.difference(ctx)
 	if missing+foreign > 0 || waits == 0 {

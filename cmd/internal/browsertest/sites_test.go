@@ -172,10 +172,10 @@ func catchingUp(t *testing.T) *state {
 	for i := range s.status.Relays {
 		s.status.Relays[i].Examples = s.refs[:3]
 	}
-	s.git = purgatory.Status{At: now, Announcements: 85, States: 83, PullRequests: 4, Released: 70, Fetches: 60, Failed: 23, Fetched: 210 << 20, Queue: 9}
+	s.git = purgatory.Status{At: now, Announcements: 85, States: 83, PullRequests: 4, Ended: map[purgatory.EventCode]uint64{purgatory.Released: 70}, Fetches: 60, Failed: 23, Fetched: 210 << 20, Queue: 9}
 	for i := range 20 {
-		s.git.Waiting = append(s.git.Waiting, purgatory.EntryStatus{
-			ID: fmt.Sprintf("%064x", i*7919+1), Class: []string{"state", "pull request", "announcement"}[i%3], Repos: []string{s.refs[i].String()},
+		s.git.Waiting = append(s.git.Waiting, purgatory.EventState{
+			ID: graspsync.EventID{byte(i), 17}, Class: []string{"state", "pull request", "announcement"}[i%3], Repos: s.refs[i : i+1],
 			Since: now.Add(-time.Duration(i) * time.Minute), Deadline: now.Add(time.Duration(i+1) * time.Minute), Missing: i % 4,
 		})
 	}

@@ -24,32 +24,24 @@ type Group struct {
 	Why        Reasons             // why the events were read
 }
 
-// EndReason is the reason why a hold ended.
-type EndReason uint8
+// EventCode is the state of an event, or the reason why its hold ended.
+type EventCode string
 
 // The reasons why a hold ends.
 const (
-	Released EndReason = iota + 1
-	Expired
-	Replaced
-	Deleted
-	NotStored // the relay refused the event
-	Displaced // evicted
-	Unwanted  // no held announcement lists the author of a Relative
+	Released  EventCode = "released"
+	Expired   EventCode = "expired"
+	Replaced  EventCode = "replaced"
+	Deleted   EventCode = "deleted"
+	NotStored EventCode = "refused" // by the relay
+	Displaced EventCode = "displaced"
+	Unwanted  EventCode = "unwanted" // no held announcement lists the author of a Relative
 )
-
-// String returns the name of the reason in lower case.
-func (f EndReason) String() string {
-	if names := [...]string{"", "released", "expired", "replaced", "deleted", "refused", "displaced", "unwanted"}; int(f) < len(names) {
-		return names[f]
-	}
-	return ""
-}
 
 // Ended is an entry whose hold ends.
 type Ended struct {
 	Entry  Entry
-	Reason EndReason
+	Reason EventCode
 }
 
 // Ours returns the repositories whose announcements are accepted or held.

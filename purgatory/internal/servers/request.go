@@ -9,6 +9,7 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
 // Request is for objects of states or of pull requests, because a server refuses the whole request
@@ -24,28 +25,6 @@ type Request struct {
 	hash [32]byte // of all objects that may be requested
 	next int      // position after IDs among them
 }
-
-// Reply is the result of a request.
-type Reply struct {
-	Bytes   int64 // received
-	Wanted  int   // requested objects
-	Missing int   // of Wanted, after the request
-	Failure Failure
-}
-
-// Failure is the reason why a request failed.
-type Failure uint8
-
-// The reasons. From Limit on, the reply exceeded a limit.
-const (
-	None      Failure = iota
-	Other             // for example a lost connection
-	NotServed         // the server has none of the objects
-	Limit
-	NoRoom // a pull request may have no ref
-	Full   // the repositories are full
-	Slow   // the time limit was exceeded
-)
 
 // lackKey is the hash of a URL and the kind or id of the requested objects.
 type lackKey [12]byte
@@ -71,8 +50,6 @@ type lack struct {
 	backoff.Streak          // consecutive failures, and the time before which the server is not asked
 	hash           [32]byte // of all objects that could be requested
 	whatever       bool     // holds for every request, not only for that of hash
-	// full is the number of bytes for which there must be room before the server is asked again.
-	full int64
 	// If a reply exceeds a limit, 1/2^halved of the objects is requested, from position from.
 	halved, from int
 }
@@ -99,13 +76,6 @@ func (h *repoFetches) put(k lackKey, l lack) {
 func (h *repoFetches) lacking(now time.Time, q Request) bool {
 	l := h.lackOf(q.key())
 	return l.Waits(now) && (l.hash == q.hash || l.whatever)
-}
-
-func (h *repoFetches) full(q Request) int64 {
-	if l := h.lackOf(q.key()); l.hash == q.hash {
-		return l.full
-	}
-	return 0
 }
 
 // all returns the request for all objects of one kind.
@@ -175,30 +145,28 @@ func (q Request) Beyond(asked Request) bool {
 // learn records a reply. A server that lacks the objects is asked again after doubling waits. After a
 // reply beyond a limit, half of the objects is requested. If it was one object, the wait is 24 h for
 // the server or, if its pull request has no room, for this object, or minutes after a time limit.
-func (h *repoFetches) learn(now time.Time, wait time.Duration, q Request, seen Reply) {
+func (h *repoFetches) learn(now time.Time, wait time.Duration, q Request, outcome syncqueue.Outcome) {
 	l := h.lackOf(q.key())
 	if l.hash != q.hash || l.whatever {
 		l = lack{hash: q.hash, halved: l.halved, from: l.from}
 	}
 	tomorrow := backoff.Streak{Until: now.Add(day)}
-	tooMuch := seen.Failure >= Limit
+	tooMuch := outcome >= syncqueue.TooMuch
 	switch {
 	case tooMuch && len(q.IDs) > 1:
 		l = lack{hash: q.hash, halved: l.halved + 1, from: l.from}
-	case tooMuch && seen.Failure == NoRoom:
+	case tooMuch && outcome == syncqueue.NoRoom:
 		h.put(keyOfRoomless(q.From, q.IDs[0]), lack{whatever: true, Streak: tomorrow})
 		if l.halved == 0 {
 			return
 		}
 		l.halved-- // halve less, because one object is gone
-	case seen.Failure == Full:
-		l = lack{hash: q.hash, Streak: tomorrow, full: seen.Bytes, halved: l.halved, from: q.next}
-	case seen.Failure == Slow:
+	case outcome == syncqueue.Slow:
 		l.Again(now, wait, lackMost)
 	case tooMuch:
 		l = lack{whatever: true, Streak: tomorrow}
-	case seen.Failure == NotServed, seen.Failure == None && seen.Missing == seen.Wanted:
-		l.from, l.full = q.next, 0
+	case outcome == syncqueue.Nothing:
+		l.from = q.next
 		l.Again(now, wait, lackMost)
 	default:
 		return

@@ -139,7 +139,7 @@ func (sv *Records) Refuses(q Request) string {
 	switch {
 	case sv.hostSpent(now, q.From.HostPort()):
 		return "host_day"
-	case len(q.IDs) == 0 || h.lacking(now, q) && h.full(q) == 0:
+	case len(q.IDs) == 0 || h.lacking(now, q):
 		return "server_lacks"
 	}
 	return ""
@@ -150,29 +150,20 @@ func (sv *Records) hostSpent(now time.Time, a graspsync.HostPort) bool {
 	return known && s.today(now) >= sv.cfg.MaxHostDay
 }
 
-// Learn records the reply to a request. complete means that the repository lacks nothing any more.
-func (sv *Records) Learn(q Request, seen Reply, complete bool) {
+// Learn records the reply to a request.
+func (sv *Records) Learn(q Request, bytes int64, outcome syncqueue.Outcome) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
 	h, s := sv.repository(q.Repo), sv.server(q.From.HostPort())
-	if seen.Bytes > 0 {
+	if bytes > 0 {
 		for _, u := range []*usage{h.usage(q), &s.usage} {
-			u.Units = u.today(now) + seen.Bytes
+			u.Units = u.today(now) + bytes
 		}
 	}
-	h.learn(now, sv.cfg.Backoff/2, q, seen)
-	if complete {
+	if h.learn(now, sv.cfg.Backoff/2, q, outcome); outcome == syncqueue.Complete {
 		sv.rest(q.Repo)
 	}
-}
-
-// Full returns the number of bytes for which there must be room before a server is asked again.
-func (sv *Records) Full(q Request) int64 {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	h, _ := sv.fetches.Get(q.Repo)
-	return h.full(q)
 }
 
 // Complete records that a repository lacks nothing.

@@ -84,15 +84,13 @@ func (d *domain) end(now, began time.Time, in Fetched, cfg Config) {
 			d.starts = slices.Delete(d.starts, i, i+1)
 		}
 		return
-	case Complete, Partial:
-		d.delivered = true
-		d.broken.Times = 0
-	case Nothing:
-		d.broken.Times = 0
 	case Broken:
 		if !d.broken.Waits(now) { // else a concurrent request has counted
 			d.broken.Again(now, cfg.BrokenMin, cfg.BrokenMax)
 		}
+	default:
+		d.broken.Times = 0
+		d.delivered = d.delivered || in.Outcome <= Partial
 	}
 	if in.Pause > 0 {
 		d.broken.Until = backoff.Later(d.broken.Until, now.Add(min(max(in.Pause, minPause), cfg.BrokenMax)))

@@ -18,13 +18,17 @@ const (
 // Outcome is the result of a request.
 type Outcome uint8
 
-// The outcomes of a request.
+// The outcomes of a request. From TooMuch on, the reply exceeded a limit.
 const (
 	Complete Outcome = iota // nothing is missing any more
 	Partial                 // objects arrived, and others are missing
-	Nothing                 // the server had none of the missing objects, or failed
+	Nothing                 // the server had none of the missing objects
+	Failed                  // for example a lost connection
 	Broken                  // the server has a lasting failure, such as an unknown name
 	Unasked                 // no request was sent
+	TooMuch                 // too many bytes or objects
+	NoRoom                  // a pull request may have no ref
+	Slow                    // the time limit was exceeded
 )
 
 // Input is an input of [SyncQueue.Step].

@@ -1,22 +1,23 @@
-// Package workqueue decides which identifier is surveyed next, or which repository is released next.
+// Package workqueue decides which repository is released next, and which identifier is surveyed next.
 package workqueue
 
 import (
 	"time"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Queue is a queue of jobs. Strangers get slots in turn. A failed job is repeated after a doubling
-// wait. A Queue is not safe for concurrent use.
-type Queue[K comparable] struct {
-	slots      *limit.Slots
-	strangerOf func(K) limit.Stranger
-	granted    func(k K, slot *limit.Slot)
-	jobs       map[K]*job // wanted, running or failed jobs
-	retryNext  time.Time  // earliest repetition; zero: no failed job
+// Queue is a queue of releases of repositories. A repository without owner is a survey of all
+// repositories with its identifier. Owners, and identifiers of surveys, get slots in turn. A failed
+// job is repeated after a doubling wait. A Queue is not safe for concurrent use.
+type Queue struct {
+	releases, surveys *limit.Slots
+	granted           func(ref graspsync.RepoRef, slot *limit.Slot)
+	jobs              map[graspsync.RepoRef]*job // wanted, running or failed jobs
+	retryNext         time.Time                  // earliest repetition; zero: no failed job
 }
 
 // The wait after a failure, and its maximum after doubling.
@@ -25,11 +26,20 @@ const (
 	RetryMost  = 5 * time.Minute
 )
 
-// New returns a queue. granted is called on any goroutine when a job gets a slot. The caller then
-// calls Begin.
-func New[K comparable](slots *limit.Slots, strangerOf func(K) limit.Stranger, granted func(k K, slot *limit.Slot)) *Queue[K] {
-	return &Queue[K]{slots: slots, strangerOf: strangerOf, granted: granted, jobs: make(map[K]*job)}
+// New returns a queue for n concurrent releases, at most half of them of one owner, and n concurrent
+// surveys. granted is called on any goroutine when a job gets a slot. The caller then calls Begin.
+func New(n int, granted func(ref graspsync.RepoRef, slot *limit.Slot)) *Queue {
+	most := int64(n)
+	return &Queue{
+		releases: limit.NewSlots(most, max(1, most/2)), surveys: limit.NewSlots(most, 1), granted: granted, jobs: make(map[graspsync.RepoRef]*job),
+	}
 }
+
+// Survey returns the job that surveys the repositories with an identifier.
+func Survey(identifier string) graspsync.RepoRef { return graspsync.RepoRef{Identifier: identifier} }
+
+// IsSurvey reports whether a job is a survey.
+func IsSurvey(ref graspsync.RepoRef) bool { return ref.Owner == graspsync.PubKey{} }
 
 type job struct {
 	wanted bool            // it waits for a slot or, while it is running, for its end
@@ -39,37 +49,41 @@ type job struct {
 }
 
 // Want queues a job. A running job runs again afterwards.
-func (q *Queue[K]) Want(k K, why refplan.Reasons) {
-	j := q.jobs[k]
+func (q *Queue) Want(ref graspsync.RepoRef, why refplan.Reasons) {
+	j := q.jobs[ref]
 	if j == nil {
 		j = new(job)
-		q.jobs[k] = j
+		q.jobs[ref] = j
 	}
 	j.why = j.why.And(why)
 	if !j.wanted {
 		j.wanted = true
-		q.enqueue(k, j)
+		q.enqueue(ref, j)
 	}
 }
 
-func (q *Queue[K]) enqueue(k K, j *job) {
+func (q *Queue) enqueue(ref graspsync.RepoRef, j *job) {
+	slots, who := q.releases, ref.Owner.String()
+	if IsSurvey(ref) {
+		slots, who = q.surveys, ref.Identifier
+	}
 	if j.slot == nil {
-		q.slots.Queue(q.strangerOf(k), 1, func(slot *limit.Slot) { q.granted(k, slot) })
+		slots.Queue(limit.Stranger{ID: who}, 1, func(slot *limit.Slot) { q.granted(ref, slot) })
 	}
 }
 
 // Begin starts a job that has a slot. It returns the reasons, and the number of consecutive
 // failures.
-func (q *Queue[K]) Begin(k K, slot *limit.Slot) (why refplan.Reasons, failures int) {
-	j := q.jobs[k]
+func (q *Queue) Begin(ref graspsync.RepoRef, slot *limit.Slot) (why refplan.Reasons, failures int) {
+	j := q.jobs[ref]
 	why = j.why
 	j.wanted, j.why, j.slot, j.retry.Until = false, refplan.Reasons{}, slot, time.Time{}
 	return why, j.retry.Times
 }
 
 // End ends a job. A failed job is repeated for the reasons why.
-func (q *Queue[K]) End(k K, now time.Time, failed bool, why refplan.Reasons) {
-	j := q.jobs[k]
+func (q *Queue) End(ref graspsync.RepoRef, now time.Time, failed bool, why refplan.Reasons) {
+	j := q.jobs[ref]
 	j.slot.Release()
 	j.slot = nil
 	if failed {
@@ -81,34 +95,36 @@ func (q *Queue[K]) End(k K, now time.Time, failed bool, why refplan.Reasons) {
 	}
 	switch {
 	case j.wanted:
-		q.enqueue(k, j)
+		q.enqueue(ref, j)
 	case !failed:
-		delete(q.jobs, k)
+		delete(q.jobs, ref)
 	}
 }
 
-func (q *Queue[K]) expect(j *job) {
+func (q *Queue) expect(j *job) {
 	if !j.retry.Until.IsZero() && (q.retryNext.IsZero() || j.retry.Until.Before(q.retryNext)) {
 		q.retryNext = j.retry.Until
 	}
 }
 
 // Fails reports whether the last run of a job failed.
-func (q *Queue[K]) Fails(k K) bool { return q.jobs[k] != nil && q.jobs[k].retry.Times > 0 }
+func (q *Queue) Fails(ref graspsync.RepoRef) bool {
+	return q.jobs[ref] != nil && q.jobs[ref].retry.Times > 0
+}
 
 // NextRetry returns the earliest repetition, or the zero time.
-func (q *Queue[K]) NextRetry() time.Time { return q.retryNext }
+func (q *Queue) NextRetry() time.Time { return q.retryNext }
 
 // Retry queues the failed jobs whose wait is over.
-func (q *Queue[K]) Retry(now time.Time) {
+func (q *Queue) Retry(now time.Time) {
 	if q.retryNext.IsZero() || now.Before(q.retryNext) {
 		return
 	}
 	q.retryNext = time.Time{}
-	for k, j := range q.jobs {
+	for ref, j := range q.jobs {
 		if !j.retry.Until.IsZero() && !now.Before(j.retry.Until) {
 			j.retry.Until = time.Time{}
-			q.Want(k, j.why)
+			q.Want(ref, j.why)
 		}
 		q.expect(j)
 	}
