@@ -354,7 +354,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a server that is asked too much is asked on", "purgatory/fetch.go",
-		"end.fetched.Pause = max(busy.After, 1)", "end.fetched.Pause = 0", "./purgatory", "TestAServerThatIsBusyIsLeftAlone", nil, "should have 1 item(s)",
+		"x.fetched.Pause = max(busy.After, 1)", "x.fetched.Pause = 0", "./purgatory", "TestAServerThatIsBusyIsLeftAlone", nil, "should have 1 item(s)",
 	},
 	{
 		"a server that has both a state and a pull request is asked for one of them", "purgatory/fetch.go",
