@@ -219,16 +219,25 @@ func TestKeptIsDistrusted(t *testing.T) {
 			err := w.state.Put(t.Context(), state.Record{Key: key, Value: []byte(value)})
 			require.NoError(t, err)
 		}
-		for i, bad := range []string{``, `{`, `{"server":"http://x\u0000"}`, `{"server":"A.example:443"}`, `{"server":"a.example"}`, `[]`} {
-			put(fmt.Sprintf("purgatory/server/%d", i), bad)
+		hashed := func(text string) string {
+			sum := sha256.Sum256([]byte(text))
+			return hex.EncodeToString(sum[:16])
 		}
-		for i, bad := range []string{``, `{"repo":"x"}`, `{"repo":"` + repoOf(bob).String() + `","lacks":[{"url":"zz"}]}`} {
+		named := func(name, fields string) {
+			put("purgatory/fetches/"+hashed(name), `{"name":"`+name+`"`+fields+`}`)
+		}
+		for i, bad := range []string{``, `{`, `[]`, `{"name":"a.example:443"}`} {
 			put(fmt.Sprintf("purgatory/fetches/%d", i), bad)
 		}
-		put("purgatory/server/stale", `{"server":"old.example:443","last":"2000-01-01T00:00:00Z"}`)
-		put("purgatory/server/future", `{"server":"a.example:443","last":"2300-01-01T00:00:00Z","recent":1000000000,"failures":-5,"broken_until":"2300-01-01T00:00:00Z","day":{"since":"2300-01-01T00:00:00Z","bytes":9000000000000000000}}`)
-		sum := sha256.Sum256([]byte("https://a.example/r.git"))
-		put("purgatory/fetches/future", `{"repo":"`+repoOf(alice).String()+`","attempts":1000000000,"next":"2300-01-01T00:00:00Z","futile":1000000000,"futile_until":"2300-01-01T00:00:00Z","own":{"since":"2300-01-01T00:00:00Z","bytes":9000000000000000000},"lacks":[{"url":"`+hex.EncodeToString(sum[:12])+`","until":"2300-01-01T00:00:00Z"}]}`)
+		for _, bad := range []string{"http://x", "A.example:443", "a.example", "x"} {
+			named(bad, "")
+		}
+		named(repoOf(bob).String(), `,"lacks":7`)
+		const future = `"2300-01-01T00:00:00Z"`
+		named("old.example:443", `,"last":"2000-01-01T00:00:00Z","lacks":null`)
+		named("a.example:443", `,"last":`+future+`,"recent":1000000000,"pause":{"Times":-5,"Until":`+future+`},"bytes":{"Since":`+future+`,"Units":9000000000000000000}`)
+		named(repoOf(alice).String(), `,"pause":{"Times":1000000000,"Until":`+future+`},"futile":{"Times":1000000000,"Until":`+future+`},
+			"bytes":{"Since":`+future+`,"Units":9000000000000000000},"lacks":{"`+hashed("https://a.example/r.git")+`":{"Until":`+future+`}}`)
 		w.start()
 		require.EqualValues(t, 9, w.p.Status().Unreadable)
 		w.git.Serve(clone("a.example/r.git"), serving(1))

@@ -7,209 +7,217 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
+
+// keyRecord is the prefix of records. Without them, a stranger who makes us crash would cause repeated
+// requests after each start.
+const keyRecord = "purgatory/fetches/"
+
+func keyOf(name string) string { return keyRecord + hashed(name) }
+
+func hashed(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:16])
+}
+
+// record is about a server or a repository. It is stored as JSON, in which a field name never changes
+// its meaning.
+type record struct {
+	Name   string         `json:"name"`            // host and port of a server, or address of a repository
+	Last   time.Time      `json:"last,omitzero"`   // last request to a server
+	Recent int            `json:"recent,omitzero"` // requests to it in the minute before Last
+	Pause  backoff.Streak `json:"pause,omitzero"`  // of a broken server, or between incomplete attempts for a repository
+	Futile backoff.Streak `json:"futile,omitzero"` // attempts for data that no held event needs
+	// Bytes from a server, or for a repository. Strangers are those for a repository whose server or
+	// objects only pull requests name.
+	Bytes     usage           `json:"bytes,omitzero"`
+	Strangers usage           `json:"strangers,omitzero"`
+	Lacks     map[string]lack `json:"lacks,omitempty"` // by hash of the URL and the kind or id of objects
+}
+
+// usage counts the bytes of a day and the requests in flight.
+type usage struct {
+	limit.Day
+	requests int
+}
+
+// today returns the bytes of the current day, which starts with its first bytes.
+func (u *usage) today(now time.Time) int64 {
+	if u.Units == 0 || now.Sub(u.Since) >= day {
+		u.Day = limit.Day{Since: now}
+	}
+	return u.Units
+}
+
+// lack records that a server did not have the requested objects.
+type lack struct {
+	backoff.Streak        // consecutive failures, and the time before which the server is not asked
+	IDs            string `json:"ids,omitempty"` // hash of all objects that could be requested; empty: any objects
+
+	// If a reply exceeds a limit, 1/2^halved of the objects is requested, from position from.
+	halved, from int
+}
+
+// isWorth reports whether a record is not empty.
+func (r *record) isWorth(now time.Time) bool {
+	later := now.Add(-day)
+	for _, l := range r.Lacks {
+		if l.Waits(now) {
+			return true
+		}
+	}
+	return r.Bytes.today(now)+r.Strangers.today(now) > 0 || r.inUse() || now.Sub(r.Last) < time.Minute ||
+		r.Pause.Waits(later) || r.Futile.Waits(later) // also after its end, because it goes on doubling
+}
+
+func (r *record) inUse() bool { return r.Bytes.requests+r.Strangers.requests > 0 }
+
+// encoded returns the JSON of a record. It charges most bytes for a request in flight, because they
+// may have arrived when the process ends.
+func (r *record) encoded(now time.Time, most int64) ([]byte, error) {
+	c := *r
+	for _, u := range []*usage{&c.Bytes, &c.Strangers} {
+		if u.Units = u.today(now) + int64(u.requests)*most; u.Units == 0 {
+			u.Day = limit.Day{}
+		}
+	}
+	c.Lacks = maps.Clone(r.Lacks)
+	maps.DeleteFunc(c.Lacks, func(_ string, l lack) bool { return l.IDs == "" && !l.Waits(now) })
+	last := slices.SortedFunc(maps.Keys(c.Lacks), func(a, b string) int { return c.Lacks[b].Until.Compare(c.Lacks[a].Until) })
+	for _, k := range last[min(len(last), savedLacks):] {
+		delete(c.Lacks, k)
+	}
+	return json.Marshal(c)
+}
+
+var errRecord = errors.New("not a record of ours")
+
+// decode reads a record of an earlier process. The clock may have been set back.
+func decode(now time.Time, key string, value []byte) (*record, error) {
+	r := new(record)
+	if err := json.Unmarshal(value, r); err != nil {
+		return nil, fmt.Errorf("%w: %w", errRecord, err)
+	}
+	if key != keyOf(r.Name) {
+		return nil, fmt.Errorf("%w: name %s", errRecord, graspsync.Printable(r.Name))
+	}
+	r.Last, r.Futile, r.Pause = backoff.Within(r.Last, now, 0), r.Futile.Restored(now, day), r.Pause.Restored(now, day)
+	for _, u := range []*usage{&r.Bytes, &r.Strangers} {
+		u.Day = limit.Day{Since: backoff.Within(u.Since, now, 0), Units: max(0, u.Units)}
+	}
+	saved := r.Lacks
+	r.Lacks = make(map[string]lack)
+	for k, l := range saved {
+		longest := lackMost
+		if l.IDs == "" {
+			longest = day
+		}
+		l.Streak = l.Restored(now, longest)
+		r.Lacks[k] = l
+	}
+	return r, nil
+}
 
 // Load reads the records of earlier processes. Unreadable records are counted and deleted.
 func (sv *Records) Load(ctx context.Context, now time.Time) (repos []syncqueue.PastRepo, domains []syncqueue.PastDomain, err error) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	err = errors.Join(
-		recallEach(ctx, sv, keyServer, sv.hosts, func(r *serverRecord) (a graspsync.HostPort, s *server, err error) {
-			if a, s, err = r.read(now); err == nil {
-				domains = append(domains, syncqueue.PastDomain{Domain: a, Last: s.last, Recent: s.recent, Failures: s.broken.Times, BrokenUntil: s.broken.Until})
+	err = sv.buffer.Load(ctx, keyRecord, func(key string, value []byte) (there bool, err error) {
+		r, err := decode(now, key, value)
+		var who limit.Stranger
+		if err == nil {
+			if ref, bad := graspsync.ParseRepoRef(r.Name); bad == nil {
+				who = repositories
+				r.Pause = r.Pause.Restored(now, sv.cfg.MaxBackoff)
+				if r.Pause.Times > 0 {
+					repos = append(repos, syncqueue.PastRepo{Repo: ref, Attempts: r.Pause.Times, Next: r.Pause.Until})
+				}
+			} else if u, bad := graspsync.ParseCloneURL("https://" + r.Name); bad == nil && u.HostPort().String() == r.Name {
+				domains = append(domains, syncqueue.PastDomain{Domain: u.HostPort(), Last: r.Last, Recent: r.Recent, Failures: r.Pause.Times, BrokenUntil: r.Pause.Until})
+			} else {
+				err = fmt.Errorf("%w: name %s", errRecord, graspsync.Printable(r.Name))
 			}
-			return a, s, err
-		}, sv.serverRecord),
-		recallEach(ctx, sv, keyFetches, sv.fetches, func(r *repoFetchesRecord) (ref graspsync.RepoRef, h *repoFetches, err error) {
-			if ref, h, err = r.read(now, sv.cfg.MaxBackoff); err == nil && h.attempts.Times > 0 {
-				repos = append(repos, syncqueue.PastRepo{Repo: ref, Attempts: h.attempts.Times, Next: h.attempts.Until})
-			}
-			return ref, h, err
-		}, sv.fetchesRecord))
+		}
+		switch {
+		case err != nil:
+			sv.cfg.Unreadable()
+			sv.cfg.Logger.Error("reading records of git fetches failed", "key", graspsync.Printable(key), "error", graspsync.Printable(err.Error()))
+		case r.isWorth(now) && sv.records.Len() < 2*sv.cfg.MaxKept:
+			sv.records.Put(key, who, 0, r)
+			return true, nil
+		case r.isWorth(now):
+			sv.cfg.Dropped("server_memory", 1)
+		}
+		return false, sv.keep.Delete(ctx, key)
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading records of git fetches: %w", err)
 	}
 	return repos, domains, nil
 }
 
-// recallEach reads the records with a prefix, and deletes unreadable and empty ones.
-func recallEach[K comparable, V, R any](ctx context.Context, sv *Records, prefix string, into *limit.Table[K, V],
-	read func(*R) (K, V, error), record func(K, V, time.Time) (R, bool),
-) error {
-	return sv.buffer.Load(ctx, prefix, func(key string, value []byte) (there bool, err error) {
-		var r R
-		err = json.Unmarshal(value, &r)
-		if err == nil {
-			var k K
-			var v V
-			if k, v, err = read(&r); err == nil {
-				_, worth := record(k, v, time.Now())
-				if worth && into.Len() < sv.cfg.MaxKept {
-					into.Put(k, limit.Stranger{}, 0, v)
-					return true, nil
-				}
-				if worth {
-					sv.cfg.Dropped("server_memory", 1)
-				}
-				return false, sv.keep.Delete(ctx, key)
-			}
-		}
-		sv.cfg.Unreadable()
-		sv.cfg.Logger.Error("reading records of git fetches failed", "key", graspsync.Printable(key), "error", graspsync.Printable(err.Error()))
-		return false, sv.keep.Delete(ctx, key)
-	})
+// repositories is the stranger in whose share the records of repositories count. Those of servers
+// count for the zero Stranger.
+var repositories = limit.Stranger{ID: "repositories"}
+
+func (sv *Records) server(a graspsync.HostPort) *record {
+	return sv.obtain(a.String(), limit.Stranger{})
 }
 
-// Without these records, a stranger who makes us crash would cause repeated requests after each
-// start.
-const (
-	keyServer  = "purgatory/server/"
-	keyFetches = "purgatory/fetches/"
-)
-
-func serverKey(a graspsync.HostPort) string { return keyServer + hashed(a.String()) }
-
-func fetchesKey(ref graspsync.RepoRef) string { return keyFetches + hashed(ref.String()) }
-
-// A JSON field name never changes its meaning.
-type serverRecord struct {
-	Server      string    `json:"server"`
-	Last        time.Time `json:"last"`             // last request
-	Recent      int       `json:"recent,omitempty"` // requests in the minute before Last
-	Failures    int       `json:"failures,omitempty"`
-	BrokenUntil time.Time `json:"broken_until,omitzero"`
-	Day         dayRecord `json:"day,omitzero"`
+func (sv *Records) repository(ref graspsync.RepoRef) *record {
+	return sv.obtain(ref.String(), repositories)
 }
 
-type repoFetchesRecord struct {
-	Repo        string       `json:"repo"`
-	Attempts    int          `json:"attempts,omitempty"`
-	Next        time.Time    `json:"next,omitzero"`
-	Futile      int          `json:"futile,omitempty"` // consecutive checks with a futile fetch
-	FutileUntil time.Time    `json:"futile_until,omitzero"`
-	Own         dayRecord    `json:"own,omitzero"`       // from servers of maintainers
-	Strangers   dayRecord    `json:"strangers,omitzero"` // from servers that only pull requests name
-	Lacks       []lackRecord `json:"lacks,omitempty"`
-}
-
-type dayRecord struct {
-	Since time.Time `json:"since"`
-	Bytes int64     `json:"bytes"`
-}
-
-type lackRecord struct {
-	URL   string    `json:"url"`            // hashed
-	IDs   string    `json:"ids,omitempty"`  // hashed; empty: any objects
-	Times int       `json:"times,omitzero"` // consecutive failures
-	Until time.Time `json:"until"`
-}
-
-// worth is false if the record is empty.
-func (sv *Records) serverRecord(a graspsync.HostPort, s *server, now time.Time) (r serverRecord, worth bool) {
-	r = serverRecord{
-		Server: a.String(), Last: saved(s.last), Recent: s.recent, Failures: s.broken.Times, BrokenUntil: saved(s.broken.Until),
-		Day: sv.day(&s.usage, now),
-	}
-	return r, r.Day.Bytes > 0 || now.Before(s.broken.Until.Add(BrokenMax)) || now.Sub(s.last) < time.Minute
-}
-
-func (sv *Records) fetchesRecord(ref graspsync.RepoRef, h *repoFetches, now time.Time) (r repoFetchesRecord, worth bool) {
-	r = repoFetchesRecord{
-		Repo: ref.String(), Attempts: h.attempts.Times, Next: saved(h.attempts.Until), Futile: h.futile.Times, FutileUntil: saved(h.futile.Until),
-		Own: sv.day(&h.own, now), Strangers: sv.day(&h.strange, now),
-	}
-	for u, l := range h.lacks {
-		if l.Waits(now) || !l.whatever {
-			lr := lackRecord{URL: hex.EncodeToString(u[:]), Times: l.Times, Until: saved(l.Until)}
-			if !l.whatever {
-				lr.IDs = hex.EncodeToString(l.hash[:])
-			}
-			r.Lacks = append(r.Lacks, lr)
-		}
-	}
-	slices.SortFunc(r.Lacks, func(a, b lackRecord) int { return b.Until.Compare(a.Until) })
-	r.Lacks = r.Lacks[:min(len(r.Lacks), savedLacks)]
-	waits := h.attempts.Times > 0 && now.Before(h.attempts.Until.Add(sv.cfg.MaxBackoff))
-	lacks := len(r.Lacks) > 0 && now.Before(r.Lacks[0].Until)
-	futile := h.futile.Times > 0 && now.Before(h.futile.Until.Add(futileMost)) // kept after its end, because the wait goes on doubling
-	return r, waits || lacks || futile || r.Own.Bytes+r.Strangers.Bytes > 0
-}
-
-// day charges MaxFetch bytes for a request in flight, because they may have arrived when the
-// process ends.
-func (sv *Records) day(u *usage, now time.Time) (r dayRecord) {
-	if bytes := u.today(now) + int64(u.requests)*sv.cfg.MaxFetch; bytes > 0 {
-		r = dayRecord{Since: saved(u.Since), Bytes: bytes}
-	}
+// known returns nil for an unknown repository. mu is held, as in the methods below.
+func (sv *Records) known(ref graspsync.RepoRef) *record {
+	r, _ := sv.records.Get(keyOf(ref.String()))
 	return r
 }
 
-func (r *serverRecord) read(now time.Time) (a graspsync.HostPort, s *server, err error) {
-	u, err := graspsync.ParseCloneURL("https://" + r.Server)
-	if err != nil || u.HostPort().String() != r.Server {
-		return a, nil, fmt.Errorf("%w: server %s", errRecord, graspsync.Printable(r.Server))
-	}
-	return u.HostPort(), &server{
-		usage: r.Day.usage(now), last: backoff.Within(r.Last, now, 0), recent: r.Recent,
-		broken: backoff.Streak{Times: r.Failures, Until: r.BrokenUntil}.Restored(now, BrokenMax),
-	}, nil
-}
-
-func (r *repoFetchesRecord) read(now time.Time, most time.Duration) (ref graspsync.RepoRef, h *repoFetches, err error) {
-	ref, err = graspsync.ParseRepoRef(r.Repo)
-	h = &repoFetches{
-		attempts: backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, most),
-		futile:   backoff.Streak{Times: r.Futile, Until: r.FutileUntil}.Restored(now, futileMost),
-		own:      r.Own.usage(now), strange: r.Strangers.usage(now), lacks: make(map[lackKey]lack),
-	}
-	for _, x := range r.Lacks[:min(len(r.Lacks), savedLacks)] {
-		var u lackKey
-		l := lack{whatever: x.IDs == ""}
-		longest := lackMost
-		if l.whatever {
-			longest = day
-		} else {
-			err = errors.Join(err, decodeHex(l.hash[:], x.IDs))
+// obtain returns a record, and evicts another one if the table is full.
+func (sv *Records) obtain(name string, who limit.Stranger) *record {
+	key := keyOf(name)
+	r, known := sv.records.Get(key)
+	if !known {
+		r = &record{Name: name, Lacks: make(map[string]lack)}
+		gone, _ := sv.records.PutKeeping(key, who, 0, r, func(k string) bool { r, _ := sv.records.Get(k); return r.inUse() })
+		for _, e := range gone {
+			sv.save(e.Value)
+			sv.cfg.Dropped("server_memory", 1)
 		}
-		err = errors.Join(err, decodeHex(u[:], x.URL))
-		l.Streak = backoff.Streak{Times: x.Times, Until: x.Until}.Restored(now, longest)
-		h.lacks[u] = l
 	}
-	return ref, h, err
+	sv.records.Touch(key)
+	return r
 }
 
-func (r dayRecord) usage(now time.Time) usage {
-	return usage{Day: limit.Day{Since: backoff.Within(r.Since, now, 0), Units: max(0, r.Bytes)}}
+// save writes a record soon.
+func (sv *Records) save(r *record) {
+	c := sv.change(r)
+	sv.buffer.Put(c.Key, c.Value)
 }
 
-// saved removes the monotonic clock reading.
-func saved(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return backoff.Saved(t)
-}
-
-func decodeHex(to []byte, s string) error {
-	if len(s) != hex.EncodedLen(len(to)) {
-		return fmt.Errorf("%w: hash of %d digits", errRecord, len(s))
-	}
-	if _, err := hex.Decode(to, []byte(s)); err != nil {
-		return fmt.Errorf("%w: %w", errRecord, err)
-	}
-	return nil
-}
-
-var errRecord = errors.New("not a record of ours")
-
-func hashed(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:16])
+// change deletes the record if it is empty.
+func (sv *Records) change(r *record) writebehind.Change {
+	key := keyOf(r.Name)
+	return writebehind.Change{Key: key, Value: func() ([]byte, bool) {
+		sv.mu.Lock()
+		defer sv.mu.Unlock()
+		r, known := sv.records.Get(key)
+		now := time.Now()
+		if !known || !r.isWorth(now) {
+			sv.records.Delete(key)
+			return nil, false
+		}
+		data, err := r.encoded(now, sv.cfg.MaxFetch)
+		return data, err == nil
+	}}
 }

@@ -4,9 +4,9 @@ package servers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -24,8 +24,7 @@ const (
 	// BrokenMin is short, because a single DNS failure must not outlast the events that wait.
 	BrokenMin = time.Minute
 	// BrokenMax is the longest pause of a broken server.
-	BrokenMax  = day
-	futileMost = day
+	BrokenMax = day
 	// lackMost is the longest pause of a server that lacks objects, because it may get them.
 	lackMost = 10 * time.Minute
 	// maxLacks is the maximum number of lacks of a repository in memory, savedLacks on the disk.
@@ -63,44 +62,14 @@ type Records struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	hosts   *limit.Table[graspsync.HostPort, *server]
-	fetches *limit.Table[graspsync.RepoRef, *repoFetches]
+	records *limit.Table[string, *record]
 }
 
-// usage counts the bytes of a day and the requests in flight.
-type usage struct {
-	limit.Day
-	requests int
-}
-
-// today returns the bytes of the current day, which starts with its first bytes.
-func (u *usage) today(now time.Time) int64 {
-	if u.Units == 0 || now.Sub(u.Since) >= day {
-		u.Day = limit.Day{Since: now}
-	}
-	return u.Units
-}
-
-type server struct {
-	usage
-	last   time.Time // last request
-	recent int       // requests in the minute before last
-	broken backoff.Streak
-}
-
-type repoFetches struct {
-	attempts backoff.Streak // incomplete attempts
-	futile   backoff.Streak // attempts for data that no held event needs
-	own      usage          // bytes from servers of maintainers
-	strange  usage          // bytes of requests whose server or objects only pull requests name
-	lacks    map[lackKey]lack
-}
-
-func (h *repoFetches) usage(q Request) *usage {
+func (r *record) usage(q Request) *usage {
 	if q.Pulls {
-		return &h.strange
+		return &r.Strangers
 	}
-	return &h.own
+	return &r.Bytes
 }
 
 // New returns Records. [Records.Load] reads those of the store.
@@ -111,8 +80,7 @@ func New(keep state.Store, cfg Config) *Records {
 			Delay: keepDelay, Timeout: cfg.Timeout, MaxValue: maxRecord, MaxQueue: maxChanges,
 			Logger: cfg.Logger, Dropped: func(_ string, n int) { cfg.Dropped("server_memory", n) },
 		}),
-		hosts:   limit.NewTable[graspsync.HostPort, *server](cfg.MaxKept, 0),
-		fetches: limit.NewTable[graspsync.RepoRef, *repoFetches](cfg.MaxKept, 0),
+		records: limit.NewTable[string, *record](2*cfg.MaxKept, 0),
 	}
 }
 
@@ -120,8 +88,7 @@ func New(keep state.Store, cfg Config) *Records {
 func (sv *Records) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	h, _ := sv.fetches.Get(ref)
-	return h.choose(time.Now(), ref, from, n)
+	return sv.known(ref).choose(time.Now(), ref, from, n)
 }
 
 // Refuses returns the reason why a request may not be sent now, or "".
@@ -129,25 +96,21 @@ func (sv *Records) Refuses(q Request) string {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
-	h, known := sv.fetches.Get(q.Repo)
-	if known {
-		own, strangers, most := h.own.today(now), h.strange.today(now), sv.cfg.MaxRepoDay
+	r := sv.known(q.Repo)
+	if r != nil {
+		own, strangers, most := r.Bytes.today(now), r.Strangers.today(now), sv.cfg.MaxRepoDay
 		if own+strangers >= most || q.Pulls && strangers >= most/2 {
 			return "repo_day"
 		}
 	}
+	server, known := sv.records.Get(keyOf(q.From.HostPort().String()))
 	switch {
-	case sv.hostSpent(now, q.From.HostPort()):
+	case known && server.Bytes.today(now) >= sv.cfg.MaxHostDay:
 		return "host_day"
-	case len(q.IDs) == 0 || h.lacking(now, q):
+	case len(q.IDs) == 0 || r.lacking(now, q):
 		return "server_lacks"
 	}
 	return ""
-}
-
-func (sv *Records) hostSpent(now time.Time, a graspsync.HostPort) bool {
-	s, known := sv.hosts.Get(a)
-	return known && s.today(now) >= sv.cfg.MaxHostDay
 }
 
 // Learn records the reply to a request.
@@ -155,14 +118,14 @@ func (sv *Records) Learn(q Request, bytes int64, outcome syncqueue.Outcome) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
-	h, s := sv.repository(q.Repo), sv.server(q.From.HostPort())
+	r, server := sv.repository(q.Repo), sv.server(q.From.HostPort())
 	if bytes > 0 {
-		for _, u := range []*usage{h.usage(q), &s.usage} {
+		for _, u := range []*usage{r.usage(q), &server.Bytes} {
 			u.Units = u.today(now) + bytes
 		}
 	}
-	if h.learn(now, sv.cfg.Backoff/2, q, outcome); outcome == syncqueue.Complete {
-		sv.rest(q.Repo)
+	if r.learn(now, sv.cfg.Backoff/2, q, outcome); outcome == syncqueue.Complete {
+		sv.rest(r)
 	}
 }
 
@@ -170,20 +133,16 @@ func (sv *Records) Learn(q Request, bytes int64, outcome syncqueue.Outcome) {
 func (sv *Records) Complete(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	sv.rest(ref)
+	if r := sv.known(ref); r != nil {
+		sv.rest(r)
+	}
 }
 
-// rest keeps records that last until the next day. mu is held.
-func (sv *Records) rest(ref graspsync.RepoRef) {
-	if h, known := sv.fetches.Get(ref); known {
-		for u, l := range h.lacks {
-			if !l.whatever {
-				delete(h.lacks, u)
-			}
-		}
-		h.attempts, h.futile = backoff.Streak{}, backoff.Streak{}
-		sv.soonHunted(ref)
-	}
+// rest keeps lacks that last until the next day. mu is held.
+func (sv *Records) rest(r *record) {
+	maps.DeleteFunc(r.Lacks, func(_ string, l lack) bool { return l.IDs != "" })
+	r.Pause, r.Futile = backoff.Streak{}, backoff.Streak{}
+	sv.save(r)
 }
 
 // Started records a request in memory. Begin writes it.
@@ -191,18 +150,18 @@ func (sv *Records) Started(x syncqueue.Fetch) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
-	s, h := sv.server(x.URL.HostPort()), sv.repository(x.Repo)
-	s.last, s.recent = now, x.Recent
-	h.attempts = backoff.Streak{Times: x.Attempt, Until: now.Add(x.Wait)}
+	server := sv.server(x.URL.HostPort())
+	server.Last, server.Recent = now, x.Recent
+	sv.repository(x.Repo).Pause = backoff.Streak{Times: x.Attempt, Until: now.Add(x.Wait)}
 }
 
 // Broke records the pause of a broken server.
-func (sv *Records) Broke(a graspsync.HostPort, broken backoff.Streak) {
+func (sv *Records) Broke(a graspsync.HostPort, pause backoff.Streak) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	if s, known := sv.hosts.Get(a); known && s.broken != broken {
-		s.broken = broken
-		sv.soonServer(a)
+	if r := sv.server(a); r.Pause != pause {
+		r.Pause = pause
+		sv.save(r)
 	}
 }
 
@@ -210,8 +169,8 @@ func (sv *Records) Broke(a graspsync.HostPort, broken backoff.Streak) {
 func (sv *Records) Futile(ref graspsync.RepoRef) backoff.Streak {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	if h, known := sv.fetches.Get(ref); known {
-		return h.futile
+	if r := sv.known(ref); r != nil {
+		return r.Futile
 	}
 	return backoff.Streak{}
 }
@@ -220,108 +179,45 @@ func (sv *Records) Futile(ref graspsync.RepoRef) backoff.Streak {
 func (sv *Records) NoteFutile(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	sv.repository(ref).futile.Again(time.Now(), sv.cfg.Check*9/10, futileMost)
-	sv.soonHunted(ref)
+	r := sv.repository(ref)
+	r.Futile.Again(time.Now(), sv.cfg.Check*9/10, day)
+	sv.save(r)
 }
 
 // Renew ends the pause of a repository.
 func (sv *Records) Renew(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	if h, known := sv.fetches.Get(ref); known {
-		h.futile = backoff.Streak{}
+	if r := sv.known(ref); r != nil {
+		r.Futile = backoff.Streak{}
 	}
 }
 
 // Begin writes a request to the disk before it is sent. end must be called after the request.
 func (sv *Records) Begin(ctx context.Context, q Request, wait time.Duration) (end func(), err error) {
-	a := q.From.HostPort()
-	count := func(n int) {
+	sv.mu.Lock()
+	server, r := sv.server(q.From.HostPort()), sv.repository(q.Repo)
+	server.Bytes.requests++
+	r.usage(q).requests++
+	sv.mu.Unlock()
+	end = func() {
 		sv.mu.Lock()
 		defer sv.mu.Unlock()
-		s, h := sv.server(a), sv.repository(q.Repo)
-		s.requests = max(0, s.requests+n)
-		u := h.usage(q)
-		u.requests = max(0, u.requests+n)
-		if n < 0 {
-			if h.attempts.Times > 0 {
-				h.attempts.Until = time.Now().Add(wait)
-			}
-			sv.soonServer(a)
-			sv.soonHunted(q.Repo)
+		server.Bytes.requests--
+		r.usage(q).requests--
+		if r.Pause.Times > 0 {
+			r.Pause.Until = time.Now().Add(wait)
 		}
+		sv.save(server)
+		sv.save(r)
 	}
-	count(1)
 	ctx, cancel := context.WithTimeout(ctx, sv.cfg.Timeout)
 	defer cancel()
-	err = sv.buffer.Save(ctx, writebehind.Change{Key: serverKey(a), Value: sv.serverValue(a)},
-		writebehind.Change{Key: fetchesKey(q.Repo), Value: sv.huntedValue(q.Repo)})
-	if err != nil {
-		count(-1)
+	if err = sv.buffer.Save(ctx, sv.change(server), sv.change(r)); err != nil {
+		end()
 		return nil, fmt.Errorf("keeping that a server is asked: %w", err)
 	}
-	return func() { count(-1) }, nil
-}
-
-// server returns a record, and evicts another one if the table is full. mu is held.
-func (sv *Records) server(a graspsync.HostPort) *server {
-	return obtain(sv, sv.hosts, a, &server{}, func(s *server) bool { return s.requests > 0 }, sv.soonServer)
-}
-
-func (sv *Records) repository(ref graspsync.RepoRef) *repoFetches {
-	return obtain(sv, sv.fetches, ref, &repoFetches{lacks: make(map[lackKey]lack)},
-		func(h *repoFetches) bool { return h.own.requests+h.strange.requests > 0 }, sv.soonHunted)
-}
-
-func obtain[K comparable, V any](sv *Records, of *limit.Table[K, V], k K, fresh V, inUse func(V) bool, soon func(K)) V {
-	v, known := of.Get(k)
-	if !known {
-		v = fresh
-		gone, _ := of.PutKeeping(k, limit.Stranger{}, 0, v, func(k K) bool { v, _ := of.Get(k); return inUse(v) })
-		for _, e := range gone {
-			soon(e.Key)
-			sv.cfg.Dropped("server_memory", 1)
-		}
-	}
-	of.Touch(k)
-	return v
-}
-
-func (sv *Records) soonServer(a graspsync.HostPort) { sv.buffer.Put(serverKey(a), sv.serverValue(a)) }
-
-func (sv *Records) soonHunted(ref graspsync.RepoRef) {
-	sv.buffer.Put(fetchesKey(ref), sv.huntedValue(ref))
-}
-
-func (sv *Records) serverValue(a graspsync.HostPort) writebehind.Value {
-	return func() ([]byte, bool) {
-		sv.mu.Lock()
-		defer sv.mu.Unlock()
-		return written(sv.hosts, a, sv.serverRecord)
-	}
-}
-
-func (sv *Records) huntedValue(ref graspsync.RepoRef) writebehind.Value {
-	return func() ([]byte, bool) {
-		sv.mu.Lock()
-		defer sv.mu.Unlock()
-		return written(sv.fetches, ref, sv.fetchesRecord)
-	}
-}
-
-// written returns the JSON of a record. An empty record is deleted.
-func written[K comparable, V, R any](of *limit.Table[K, V], k K, record func(K, V, time.Time) (R, bool)) ([]byte, bool) {
-	v, known := of.Get(k)
-	if !known {
-		return nil, false
-	}
-	r, worth := record(k, v, time.Now())
-	if !worth {
-		of.Delete(k)
-		return nil, false
-	}
-	data, err := json.Marshal(r)
-	return data, err == nil
+	return end, nil
 }
 
 // sweep deletes empty records until ctx ends.
@@ -336,14 +232,9 @@ func (sv *Records) sweep(ctx context.Context) {
 		}
 		sv.mu.Lock()
 		now := time.Now()
-		for a, s := range sv.hosts.All() {
-			if _, worth := sv.serverRecord(a, s, now); !worth {
-				sv.soonServer(a)
-			}
-		}
-		for ref, h := range sv.fetches.All() {
-			if _, worth := sv.fetchesRecord(ref, h, now); !worth {
-				sv.soonHunted(ref)
+		for _, r := range sv.records.All() {
+			if !r.isWorth(now) {
+				sv.save(r)
 			}
 		}
 		sv.mu.Unlock()
