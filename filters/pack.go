@@ -3,9 +3,6 @@ package filters
 import (
 	"math"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/nbd-wtf/go-nostr"
 )
@@ -99,63 +96,5 @@ func halve(f nostr.Filter) (a, b nostr.Filter, ok bool) {
 	return Part(f, list, 0, half), Part(f, list, half, n), true
 }
 
-// Size returns the length in bytes of the JSON of f, without writing it. Values with escapes count
-// more than they take.
-func Size(f nostr.Filter) int {
-	n := len("{}")
-	field := func(name string, size int) {
-		if size > len("[]") {
-			n += len(name) + len(`"":,`) + size
-		}
-	}
-	field("ids", sizeStrings(f.IDs))
-	field("kinds", sizeInts(f.Kinds))
-	field("authors", sizeStrings(f.Authors))
-	if f.Since != nil {
-		n += len(`"since":,`) + sizeInt(int(*f.Since))
-	}
-	if f.Until != nil {
-		n += len(`"until":,`) + sizeInt(int(*f.Until))
-	}
-	if f.Limit != 0 || f.LimitZero {
-		n += len(`"limit":,`) + sizeInt(f.Limit)
-	}
-	field("search", sizeString(f.Search))
-	for name, values := range f.Tags {
-		n += len(name) + len(`"#":,`) + sizeStrings(values) // names are not escaped
-	}
-	return max(n-len(","), len("{}"))
-}
-
-func sizeStrings(values []string) int {
-	n := len("[]") + max(len(values)-1, 0)
-	for _, v := range values {
-		n += sizeString(v)
-	}
-	return n
-}
-
-func sizeInts(values []int) int {
-	n := len("[]") + max(len(values)-1, 0)
-	for _, v := range values {
-		n += sizeInt(v)
-	}
-	return n
-}
-
-func sizeInt(v int) int { return len(strconv.Itoa(v)) }
-
-// sizeString returns the maximum length of s as a JSON string, quotes included.
-func sizeString(s string) int {
-	const escape = len(`\u0000`) - 1
-	n := len(s) + len(`""`)
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' {
-			n += escape
-		}
-	}
-	if !utf8.ValidString(s) || strings.ContainsAny(s, "\u2028\u2029") {
-		n += escape * len(s)
-	}
-	return n
-}
+// Size returns the length in bytes of the JSON of f.
+func Size(f nostr.Filter) int { return len(f.String()) }

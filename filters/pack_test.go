@@ -18,20 +18,6 @@ func request(fs []nostr.Filter) string {
 	return `["REQ","` + strings.Repeat("s", 64) + `",` + strings.Join(jsons(fs), ",") + `]`
 }
 
-func FuzzSize(f *testing.F) {
-	f.Add("abc", "\x00\"\\", int64(5), 7)
-	f.Add("\u2028", "\xff\xfe\xf0\x9f\x98", int64(-1), -1)
-	f.Fuzz(func(t *testing.T, a, b string, n int64, k int) {
-		fi := nostr.Filter{
-			IDs: []string{a}, Authors: []string{b, a}, Kinds: []int{k, 1}, Since: ts(n),
-			Limit: k, Search: b, Tags: nostr.TagMap{a: {b, a + b}},
-		}
-		require.LessOrEqual(t, len(fi.String()), filters.Size(fi))
-		fi.IDs, fi.Authors, fi.Search, fi.Tags = []string{"aé"}, nil, "", nostr.TagMap{"a": {"b", ""}}
-		require.Equal(t, len(fi.String()), filters.Size(fi))
-	})
-}
-
 // naivePack is first fit, tried with real messages.
 func naivePack(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter) {
 next:
