@@ -149,7 +149,7 @@ func TestEachFaultOfATransport(t *testing.T) {
 				return
 			}
 			require.GreaterOrEqual(t, calls, call)
-			lines := len(log.find("panic in relay connection"))
+			lines := len(log.find("panic"))
 			if panics {
 				require.EqualValues(t, 1, status.Events.Panics["connection"])
 				require.Equal(t, 1, lines)

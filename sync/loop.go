@@ -436,7 +436,7 @@ func (l *loop) forget(u graspsync.RelayURL) {
 
 func (l *loop) keep(ctx context.Context) {
 	r := l.m.persistence
-	if !r.on {
+	if r.cfg.State == nil {
 		return
 	}
 	for u := range l.conns {
@@ -461,7 +461,7 @@ func (msg exportResult) handle(_ context.Context, l *loop) {
 
 func (l *loop) keepAll() {
 	r := l.m.persistence
-	if !r.on {
+	if r.cfg.State == nil {
 		return
 	}
 	for u, s := range l.stats {

@@ -52,7 +52,6 @@ func (s observedState) Put(ctx context.Context, records ...state.Record) error {
 type persistence struct {
 	cfg       *Config // read-only
 	tracker   *health.RelayHealthTracker
-	on        bool
 	memory    *memory.Memory
 	rejected  *pending.RejectedIndex
 	transport Transport
@@ -76,7 +75,7 @@ func newPersistence(
 		store = observedState{store, rep}
 	}
 	return &persistence{
-		cfg: cfg, tracker: tracker, on: cfg.State != nil, basis: basisOf(identity, cfg.PolicyVersion),
+		cfg: cfg, tracker: tracker, basis: basisOf(identity, cfg.PolicyVersion),
 		rejected: table, transport: transport, telemetry: rep,
 		memory: memory.New(store, writebehind.Config{
 			Delay: 3 * time.Second, Timeout: cfg.constants.StoreTimeout, Logger: cfg.Logger,
@@ -162,9 +161,7 @@ func (r *persistence) stats(u graspsync.RelayURL) *relayStats {
 }
 
 func (r *persistence) health(u graspsync.RelayURL) {
-	if r.on {
-		r.memory.Health(r.records(u)...)
-	}
+	r.memory.Health(r.records(u)...)
 }
 
 func (r *persistence) records(u graspsync.RelayURL) []memory.Record {
@@ -181,9 +178,6 @@ var errUnsaved = errors.New("the attempt could not be saved")
 // beforeDial makes an attempt durable before it starts, against crash loops. If that fails, only
 // relays that worked before are dialed.
 func (r *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) error {
-	if !r.on {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.constants.StoreTimeout)
 	defer cancel()
 	err := r.memory.SaveHealth(ctx, r.records(u)...)
@@ -194,9 +188,6 @@ func (r *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) erro
 }
 
 func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
-	if !r.on {
-		return
-	}
 	r.health(u)
 	if s != nil {
 		var l relaylimits.Learned
@@ -209,12 +200,10 @@ func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
 
 // forget removes the records of a relay except its health.
 func (r *persistence) forget(u graspsync.RelayURL) {
-	if r.on {
-		r.memory.Forget(u)
-		delete(r.progress, u)
-		delete(r.marks, u)
-		r.health(u)
-	}
+	r.memory.Forget(u)
+	delete(r.progress, u)
+	delete(r.marks, u)
+	r.health(u)
 }
 
 // capture copies the confirmed state of the plan, whose events are stored. It may be saved only

@@ -601,7 +601,7 @@ func (c *relayConn) authenticate(a session.Authenticate) {
 	})
 }
 
-func (c *relayConn) contain(f func()) error { return c.m.telemetry.contain(c.url, f) }
+func (c *relayConn) contain(f func()) error { return c.m.telemetry.contain("connection", f) }
 
 func (c *relayConn) charge(msg wire.Message, actions []session.Action) {
 	cost := int64(0)

@@ -130,7 +130,6 @@ type RelayStatus struct {
 	LastAttempt      time.Time `json:"last_attempt,omitzero"`
 	NextAttempt      time.Time `json:"next_attempt,omitzero"`
 	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
-	NextPass         time.Time `json:"next_pass,omitzero"` // next pass over the whole history
 
 	phase  plan.Phase
 	health health.State
@@ -247,7 +246,7 @@ func (l *loop) relayStatus(p plan.RelayStatus) RelayStatus {
 		LiveSubscriptions: p.LiveSubs, LiveFilters: p.LiveFilters, Unfollowed: p.Unfollowed,
 		Attempts: h.Attempts, Connects: h.Connections, FailedAttempts: h.FailedAttempts,
 		Disconnects: h.Disconnects, Reconnects: h.Reconnects,
-		Failures: h.Failures, LastAttempt: h.LastAttempt, NextPass: p.DailyAt,
+		Failures: h.Failures, LastAttempt: h.LastAttempt,
 		Parked: p.Parked, GapBatches: p.Gaps,
 		UptimeSeconds: h.Up.Seconds(), DowntimeSeconds: h.Down.Seconds(), UptimeShare: h.UptimeShare(),
 		Following: following(p),

@@ -85,27 +85,14 @@ const (
 func (r *telemetry) panickedIn(whose string, p any) {
 	r.panicked(whose)
 	defer func() { _ = recover() }() // the embedder's logger may panic
-	r.log.Error("panic while processing an event", "component", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
+	r.log.Error("panic", "component", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
 }
 
-// contained runs code of the pipeline and recovers a panic.
-func (r *telemetry) contained(f func()) (ok bool) {
+// contain runs own code and turns a panic into an error.
+func (r *telemetry) contain(whose string, f func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.panickedIn(whosePipeline, p)
-		}
-	}()
-	f()
-	return true
-}
-
-// contain runs code of a connection. A panic becomes an error and ends this connection only.
-func (r *telemetry) contain(u graspsync.RelayURL, f func()) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			r.panicked("connection")
-			r.log.Error("panic in relay connection", keyRelay, u.String(),
-				keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
+			r.panickedIn(whose, p)
 			err = fmt.Errorf("internal error: %v", p)
 		}
 	}()

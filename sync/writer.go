@@ -59,11 +59,11 @@ func (w *writer) run(ctx context.Context) {
 	for {
 		select {
 		case j := <-w.toSave:
-			w.telemetry.contained(func() { w.process(ctx, more(w.toSave, []*job{j}, saveBatch)) })
+			_ = w.telemetry.contain(whosePipeline, func() { w.process(ctx, more(w.toSave, []*job{j}, saveBatch)) })
 		case <-w.reprocess.wake:
-			w.telemetry.contained(func() { w.catchUp(ctx) })
+			_ = w.telemetry.contain(whosePipeline, func() { w.catchUp(ctx) })
 		case <-retry.C:
-			w.telemetry.contained(func() { w.judgeAgain(ctx) })
+			_ = w.telemetry.contain(whosePipeline, func() { w.judgeAgain(ctx) })
 		case <-ctx.Done():
 			return
 		}
@@ -73,7 +73,7 @@ func (w *writer) run(ctx context.Context) {
 // contain runs a step of the work on one event. After a panic its id counts as known, because the
 // same step would panic again.
 func (w *writer) contain(j *job, step func()) {
-	if !w.telemetry.contained(step) {
+	if w.telemetry.contain(whosePipeline, step) != nil {
 		w.rejected.Forget(j.key.id)
 		w.known.Add(j.key.id)
 		w.end(j, true)

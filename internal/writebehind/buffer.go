@@ -89,23 +89,14 @@ func New(store state.Store, cfg Config) *Buffer {
 	}
 }
 
-// Load calls f for all records with a prefix, before Run. f reports whether the record still exists
-// in the store.
-func (b *Buffer) Load(ctx context.Context, prefix string, f func(key string, value []byte) (there bool, err error)) error {
+// Load calls f for all records with a prefix, before Run.
+func (b *Buffer) Load(ctx context.Context, prefix string, f func(key string, value []byte)) error {
 	for r, err := range b.store.Each(ctx, prefix) {
 		if err != nil {
 			return fmt.Errorf("loading records: %w", err)
 		}
-		sum := maphash.Bytes(b.seed, r.Value)
-		there, err := f(r.Key, r.Value)
-		if err != nil {
-			return err
-		}
-		if there {
-			b.mu.Lock()
-			b.sums[r.Key] = sum
-			b.mu.Unlock()
-		}
+		b.setSum(r)
+		f(r.Key, r.Value)
 	}
 	return nil
 }
@@ -271,6 +262,9 @@ func (b *Buffer) write(ctx context.Context, group map[string]*change) {
 		value, keep := c.value()
 		switch {
 		case !keep:
+			b.mu.Lock()
+			delete(b.sums, key)
+			b.mu.Unlock()
 			deletes = append(deletes, key)
 		case len(value) > b.cfg.MaxValue:
 			b.cfg.Dropped("size", 1)
@@ -288,16 +282,15 @@ func (b *Buffer) write(ctx context.Context, group map[string]*change) {
 		err := b.call(ctx, func(ctx context.Context) error { return b.store.Delete(ctx, deletes...) })
 		for _, key := range deletes {
 			b.settle(ctx, key, err)
-			b.forget(key)
 		}
 	}
 	put()
 }
 
-func (b *Buffer) forget(key string) {
+func (b *Buffer) setSum(r state.Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.sums, key)
+	b.sums[r.Key] = maphash.Bytes(b.seed, r.Value)
 }
 
 func (b *Buffer) stored(key string, value []byte) bool {
@@ -320,9 +313,7 @@ func (b *Buffer) put(ctx context.Context, records []state.Record) {
 	}
 	for _, r := range records {
 		if err == nil {
-			b.mu.Lock()
-			b.sums[r.Key] = maphash.Bytes(b.seed, r.Value)
-			b.mu.Unlock()
+			b.setSum(r)
 		}
 		b.settle(ctx, r.Key, err)
 	}

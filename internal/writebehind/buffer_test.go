@@ -54,7 +54,7 @@ func complete(cfg Config) Config {
 func running(t *testing.T, store state.Store, cfg Config) (*Buffer, func()) {
 	t.Helper()
 	b := New(store, complete(cfg))
-	require.NoError(t, b.Load(t.Context(), "", func(string, []byte) (bool, error) { return true, nil }))
+	require.NoError(t, b.Load(t.Context(), "", func(string, []byte) {}))
 	ctx, cancel := context.WithCancel(t.Context())
 	go b.Run(ctx)
 	return b, func() { cancel(); <-b.ended }
@@ -228,20 +228,16 @@ func TestWhateverFailsTheLastWordIsKept(t *testing.T) {
 func TestNewestIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := state.NewMemory()
-		for _, key := range []string{"a", "b", "gone", "x"} {
+		for _, key := range []string{"a", "b", "x"} {
 			require.NoError(t, store.Put(t.Context(), state.Record{Key: key, Value: []byte{1}}))
 		}
 		s := &timed{Memory: store, began: time.Now()}
 		b := New(s, complete(Config{}))
 		var seen []string
-		require.NoError(t, b.Load(t.Context(), "", func(key string, value []byte) (bool, error) {
+		require.NoError(t, b.Load(t.Context(), "", func(key string, value []byte) {
 			seen = append(seen, fmt.Sprintf("%s%x", key, value))
-			if key != "gone" {
-				return true, nil
-			}
-			return false, store.Delete(t.Context(), key)
 		}))
-		require.Equal(t, []string{"a01", "b01", "gone01", "x01"}, seen)
+		require.Equal(t, []string{"a01", "b01", "x01"}, seen)
 		go b.Run(t.Context())
 		now := byte(0)
 		for range 100 {

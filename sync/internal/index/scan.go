@@ -1,8 +1,6 @@
 package index
 
 import (
-	"maps"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
 )
@@ -46,22 +44,24 @@ func (s Scan) Add(ev graspsync.Event) Change {
 
 // Unseen returns the ids of the known events that the scan has not shown, and of all replies.
 func (s Scan) Unseen() (ids []graspsync.EventID) {
-	x, t := s.index, s.index.tables
-	each(x, maps.All(t.threads.nodes), func(k refKey, n *node) {
+	s.index.mu.RLock()
+	defer s.index.mu.RUnlock()
+	t := s.index.tables
+	for k, n := range t.threads.nodes {
 		if k == refKey(n.id) && n.seen < s.number {
 			ids = append(ids, n.id)
 		}
-	})
-	each(x, maps.All(t.roots), func(id graspsync.EventID, root *rootEntry) {
+	}
+	for id, root := range t.roots {
 		if root.seen < s.number {
 			ids = append(ids, id)
 		}
-	})
-	each(x, maps.All(t.byID), func(id graspsync.EventID, r *repoEntry) {
+	}
+	for id, r := range t.byID {
 		if r.seen < s.number {
 			ids = append(ids, id)
 		}
-	})
+	}
 	return ids
 }
 

@@ -124,12 +124,10 @@ func (m *Memory) Load(ctx context.Context) (l Loaded, err error) {
 	}
 	now, marks := time.Now(), make(map[graspsync.RelayURL]mark)
 	if m.store != nil {
-		err = m.buffer.Load(ctx, prefix, func(key string, value []byte) (there bool, err error) {
-			keep := false
+		err = m.buffer.Load(ctx, prefix, func(key string, value []byte) {
+			keep, err := false, writebehind.ErrTooLong
 			if len(value) <= m.cfg.MaxValue {
 				keep, err = m.load(&l, marks, key, value, now)
-			} else {
-				err = writebehind.ErrTooLong
 			}
 			if err != nil {
 				m.cfg.Dropped("unreadable", 1)
@@ -138,7 +136,6 @@ func (m *Memory) Load(ctx context.Context) (l Loaded, err error) {
 			if err != nil || !keep {
 				m.remove(key)
 			}
-			return true, nil
 		})
 	}
 	if l.Salt == nil { // then every Kept is useless
