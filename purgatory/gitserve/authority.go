@@ -1,7 +1,6 @@
 package gitserve
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -41,20 +40,19 @@ type Authority interface {
 
 // Reasons for refusing a push.
 const (
-	refusedNoState   = "no state event of this repository is known yet: publish it first"
-	refusedState     = "the newest state event says otherwise"
-	refusedTip       = "the event with this id names another commit"
-	refusedDelete    = "refs of events can't be deleted"
-	refusedDisk      = "not enough free disk on the server"
-	refusedOther     = "atomic push failed: another ref of this push was refused"
-	refusedStale     = "it has changed meanwhile: fetch first"
-	refusedMissing   = "missing necessary objects"
-	refusedTwice     = "multiple updates for this ref"
-	refusedMeanwhile = "the event with this id has come or gone meanwhile: push again"
+	refusedNoState = "no state event of this repository is known yet: publish it first"
+	refusedState   = "the newest state event says otherwise"
+	refusedTip     = "the event with this id names another commit"
+	refusedDelete  = "refs of events can't be deleted"
+	refusedDisk    = "not enough free disk on the server"
+	refusedOther   = "atomic push failed: another ref of this push was refused"
+	refusedStale   = "it has changed meanwhile: fetch first"
+	refusedMissing = "missing necessary objects"
+	refusedTwice   = "multiple updates for this ref"
 )
 
 // judge sets the reason of each refused command, and marks commands for events that are not stored.
-func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request, again bool) error {
+func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request) error {
 	var state *nip34.State
 	asked := false
 	for _, c := range req.commands {
@@ -62,14 +60,9 @@ func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request
 			continue
 		}
 		if id, ok := eventOf(c.ref); ok {
-			reason, known, err := judgeEvent(ctx, a, ref, id, c)
-			if err != nil {
+			if err := judgeEvent(ctx, a, ref, id, c); err != nil {
 				return err
 			}
-			if again && c.staged == known {
-				reason = cmp.Or(reason, refusedMeanwhile)
-			}
-			c.reason, c.staged = reason, !known
 			continue
 		}
 		if !asked {
@@ -133,18 +126,19 @@ func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string,
 	return len(over) > 0, nil
 }
 
-func judgeEvent(ctx context.Context, a Authority, ref graspsync.RepoRef, id graspsync.EventID, c *command) (reason string, known bool, err error) {
+func judgeEvent(ctx context.Context, a Authority, ref graspsync.RepoRef, id graspsync.EventID, c *command) error {
 	if c.new.IsZero() {
-		return refusedDelete, false, nil
+		c.reason = refusedDelete
+		return nil
 	}
 	tip, known, err := a.Tip(ctx, ref, id)
 	if err != nil {
-		return "", false, fmt.Errorf("reading an event: %w", err)
+		return fmt.Errorf("reading an event: %w", err)
 	}
-	if known && tip != c.new {
-		return refusedTip, true, nil
+	if c.staged = !known; known && tip != c.new {
+		c.reason = refusedTip
 	}
-	return "", known, nil
+	return nil
 }
 
 func eventOf(name nip34.RefName) (graspsync.EventID, bool) {

@@ -151,7 +151,7 @@ func TestCaseC22_EveryRefusalIsAReport(t *testing.T) {
 		"a broken pack":     {first("report-status") + "0000" + "PACK\x00\x00\x00\x02\x00\x00\x00\x01garbage garbage garbage", "unpack git index-pack: "},
 		"cut off":           {first("report-status") + "0000" + s.pack(tip)[:50], "unpack git index-pack: "},
 		"half of it":        {first("report-status") + "0000" + "PACK\x00\x00\x00\x02\x00\x00\x00\x00", "ng refs/heads/main missing necessary objects\n"},
-		"a later line":      {first("report-status") + "zzzz", "unpack push not understood: not a packet line\n"},
+		"a later line":      {first("report-status") + "zzzz", "unpack push not understood: not a packet line: length \"zzzz\"\n"},
 		"an end":            {first("report-status"), "unpack the request could not be read\n"},
 		"push options":      {first("report-status push-options") + "0000", "unpack push not understood: push options"},
 		"a ref twice":       {first("report-status") + line(null+" "+tip+" refs/heads/main") + "0000" + s.pack(tip), "ng refs/heads/main multiple updates"},

@@ -25,6 +25,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
+	"github.com/graspsync/graspsync/purgatory/internal/pktline"
 )
 
 // Handler serves repositories. Make one with [New].
@@ -270,7 +271,7 @@ func (h *Handler) listRefs(ctx context.Context, w *patient, r *http.Request, t *
 		kind: "application/x-" + service + "-advertisement", protocol: protocolOf(r),
 	}
 	if c.protocol != "version=2" {
-		c.prefix = pktLine("# service="+service+"\n") + flushPacket
+		c.prefix = pktline.Line("# service="+service+"\n") + pktline.FlushPacket
 	}
 	h.answer(ctx, w, t, ref, h.asks, c)
 }
@@ -284,7 +285,7 @@ func (h *Handler) advertise(w http.ResponseWriter, dir string) error {
 	}
 	noCache(w.Header(), "application/x-git-receive-pack-advertisement")
 	out := bufio.NewWriter(w)
-	_, _ = out.WriteString(pktLine("# service=git-receive-pack\n") + flushPacket) // the writer keeps the error
+	_, _ = out.WriteString(pktline.Line("# service=git-receive-pack\n") + pktline.FlushPacket) // the writer keeps the error
 	// libgit2 fails if object-format is the last capability.
 	can := "\x00report-status report-status-v2 delete-refs side-band-64k quiet atomic ofs-delta object-format=" + format.String() + " agent=graspsync\n"
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
@@ -294,7 +295,7 @@ func (h *Handler) advertise(w http.ResponseWriter, dir string) error {
 	if len(refs) == 0 {
 		writeLine(out, barerepo.Null(format)+" capabilities^{}"+can)
 	}
-	_, _ = out.WriteString(flushPacket)
+	_, _ = out.WriteString(pktline.FlushPacket)
 	_ = out.Flush() // fails only if the client disconnected
 	return nil
 }
@@ -473,22 +474,6 @@ const (
 	maxCommandBytes = 4 << 20
 	commandTime     = 30 * time.Second
 )
-
-func (h *Handler) pushed(ctx context.Context, ref graspsync.RepoRef, names []nip34.RefName) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer cancel()
-	if err := h.auth.AfterPush(ctx, ref, names); err != nil {
-		h.cfg.Logger.Error("reporting a push failed", "repo", graspsync.Printable(ref.String()), "error", err)
-	}
-}
-
-func (h *Handler) currentRefs(ref graspsync.RepoRef, commands []*command) (map[nip34.RefName]nip34.ObjectID, error) {
-	now, err := barerepo.Refs(h.repos.root, filepath.FromSlash(h.repos.at(ref)), names(commands))
-	if err != nil {
-		return nil, fmt.Errorf("reading refs: %w", err)
-	}
-	return now, nil
-}
 
 // settled waits until the events that wait for a push are served, or until other requests wait for
 // its slot.

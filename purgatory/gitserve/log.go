@@ -28,7 +28,7 @@ type requestLog struct {
 // are "other".
 var refusalNames = map[string]string{
 	refusedNoState: "no_state", refusedState: "state", refusedTip: "tip", refusedDelete: "deletion", refusedDisk: "disk",
-	refusedStale: "stale", refusedMeanwhile: "meanwhile",
+	refusedStale:      "stale",
 	errOwnerFull.text: "room", errPullsFull.text: "room", errFull.text: "room",
 }
 

@@ -44,7 +44,7 @@ type push struct {
 // that are not stored. An error is the reason for all commands without a reason, of which none was
 // applied.
 func (h *Handler) take(ctx context.Context, p *push) error {
-	if err := judge(ctx, h.auth, p.ref, p.req, false); err != nil || p.req.over() {
+	if err := judge(ctx, h.auth, p.ref, p.req); err != nil || p.req.over() {
 		return err
 	}
 	p.body.sent.end, _ = ctx.Deadline()
@@ -64,7 +64,7 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 		return err
 	}
 	defer p.keepAlive()()
-	if err := judge(ctx, h.auth, p.ref, p.req, true); err != nil || p.req.over() {
+	if err := judge(ctx, h.auth, p.ref, p.req); err != nil || p.req.over() {
 		return err
 	}
 	if err := h.index(ctx, p, offset); err != nil || p.req.over() {
@@ -188,12 +188,13 @@ func (h *Handler) change(ctx context.Context, p *push) (told bool, err error) {
 	if left != nil {
 		return false, left
 	}
-	if err := judge(ctx, h.auth, p.ref, p.req, true); err != nil {
+	if err := judge(ctx, h.auth, p.ref, p.req); err != nil {
 		return false, err
 	}
-	now, err := h.currentRefs(p.ref, p.req.left(false))
+	at := filepath.FromSlash(h.repos.at(p.ref))
+	now, err := barerepo.Refs(h.repos.root, at, names(p.req.left(false)))
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("reading refs: %w", err)
 	}
 	for _, c := range p.req.left(false) {
 		if now[c.ref] != c.new && now[c.ref] != c.old {
@@ -206,7 +207,6 @@ func (h *Handler) change(ctx context.Context, p *push) (told bool, err error) {
 		return false, err
 	}
 	changed := names(p.req.left(false))
-	at := filepath.FromSlash(h.repos.at(p.ref))
 	// Git does not sync folders.
 	settle := func() error { return barerepo.SyncRefs(at, changed, h.repos.sync) }
 	if len(moves) == 0 { // an earlier push that moved the refs may have failed later
@@ -218,7 +218,11 @@ func (h *Handler) change(ctx context.Context, p *push) (told bool, err error) {
 	h.auth.Pushing(p.ref, changed)
 	err = errors.Join(h.move(ctx, p, pack, moves, now), settle())
 	done()
-	h.pushed(ctx, p.ref, changed) // even after an error, because git may have moved refs
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if aerr := h.auth.AfterPush(ctx, p.ref, changed); aerr != nil { // even after an error, because git may have moved refs
+		h.cfg.Logger.Error("reporting a push failed", "repo", graspsync.Printable(p.ref.String()), "error", aerr)
+	}
 	return true, err
 }
 

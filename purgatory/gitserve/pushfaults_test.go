@@ -148,7 +148,7 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 						require.GreaterOrEqual(t, status, 500, "%d: %s: %s", n, what, said)
 						require.Equal(t, before, after, "%d: %s: half of it was done", n, what)
 					}
-					blames := []string{refusedNoState, refusedState, refusedTip, refusedMeanwhile, refusedStale}
+					blames := []string{refusedNoState, refusedState, refusedTip, refusedStale}
 					if only != ofKill { // a killed git gives no reason
 						blames = append(blames, "git did not take the pack", "missing necessary objects")
 					}

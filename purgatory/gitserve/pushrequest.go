@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/pktline"
 )
 
 // command is a ref change in a push. The zero id is git's null id.
@@ -71,25 +70,24 @@ func names(commands []*command) []nip34.RefName {
 
 var errRequest = errors.New("push not understood")
 
-const flushPacket = "0000"
-
-const pktHead = 4
-
-const maxLine = 65520
-
 // readRequest reads the commands of a push up to their flush packet, and nothing more. If r ends
 // early, the error wraps [io.ErrUnexpectedEOF]. With an error it returns the commands before it,
 // for the report.
 func readRequest(r io.Reader, maxCommands, maxBytes int) (*request, error) {
 	req := &request{}
 	in := &io.LimitedReader{R: r, N: int64(maxBytes)}
+	packets := pktline.Reader{R: in}
 	seen := make(map[string]*command)
 	for {
-		line, flush, err := readLine(in)
+		kind, line, err := packets.Next()
 		switch {
 		case err != nil && in.N <= 0:
 			return req, fmt.Errorf("%w: more than %d bytes of commands", errRequest, maxBytes)
-		case err != nil || flush:
+		case errors.Is(err, io.EOF):
+			return req, io.ErrUnexpectedEOF
+		case errors.Is(err, pktline.ErrMalformed):
+			return req, fmt.Errorf("%w: %w", errRequest, err)
+		case err != nil || kind == pktline.Flush:
 			return req, err
 		case len(req.commands) == maxCommands:
 			return req, fmt.Errorf("%w: more than %d refs", errRequest, maxCommands)
@@ -174,36 +172,6 @@ func parseRef(s string) (nip34.RefName, error) {
 	return nip34.ParseRefName(s)
 }
 
-func readLine(r io.Reader) (line []byte, flush bool, err error) {
-	var head [pktHead]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return nil, false, early(err)
-	}
-	length, err := hex.DecodeString(string(head[:]))
-	if err != nil {
-		return nil, false, fmt.Errorf("%w: not a packet line", errRequest)
-	}
-	switch n := int(binary.BigEndian.Uint16(length)); {
-	case n == 0:
-		return nil, true, nil
-	case n <= pktHead || n > maxLine:
-		return nil, false, fmt.Errorf("%w: packet line of %d bytes", errRequest, n)
-	default:
-		line = make([]byte, n-pktHead)
-	}
-	if _, err := io.ReadFull(r, line); err != nil {
-		return nil, false, early(err)
-	}
-	return line, false, nil
-}
-
-func early(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
 // writeReport writes the report of a push, like git receive-pack. problem is the reason why the
 // whole push failed, or "". notes are for clients that read band 2.
 func writeReport(w io.Writer, req *request, problem string, notes ...string) error {
@@ -216,7 +184,7 @@ func writeReport(w io.Writer, req *request, problem string, notes ...string) err
 			writeLine(&report, "ng "+c.name+" "+c.reason+"\n")
 		}
 	}
-	report.WriteString(flushPacket)
+	report.WriteString(pktline.FlushPacket)
 	if len(req.commands) == 0 {
 		notes = append(notes, problem)
 	}
@@ -231,15 +199,13 @@ func writeReport(w io.Writer, req *request, problem string, notes ...string) err
 		writeLine(out, "\x02"+note+"\n")
 	}
 	for req.report && report.Len() > 0 {
-		writeLine(out, "\x01"+string(report.Next(maxLine-pktHead-1)))
+		writeLine(out, "\x01"+string(report.Next(pktline.MaxSize-pktline.Head-1)))
 	}
-	_, err := out.WriteString(flushPacket)
+	_, err := out.WriteString(pktline.FlushPacket)
 	return errors.Join(err, out.Flush())
 }
 
 // writeLine writes a packet line. The writer keeps the error.
 func writeLine(w io.Writer, text string) {
-	_, _ = io.WriteString(w, pktLine(text))
+	_, _ = io.WriteString(w, pktline.Line(text))
 }
-
-func pktLine(text string) string { return fmt.Sprintf("%04x%s", len(text)+pktHead, text) }

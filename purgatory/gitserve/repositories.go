@@ -421,50 +421,33 @@ func (r *Repositories) retiredAt(at string) (retired, until time.Time, err error
 const (
 	sweepPeriod = time.Hour
 	firstSweep  = time.Minute
-	unknownKeep = 7 * 24 * time.Hour
 )
 
 func (r *Repositories) sweepRetired(ctx context.Context) {
-	timer := time.NewTimer(firstSweep)
-	defer timer.Stop()
-	for {
+	for wait := firstSweep; ; wait = sweepPeriod {
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
 		if err := r.deleteRetired(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			r.log.Warn("removing retired repositories failed", "error", graspsync.Printable(err.Error()))
 		}
-		timer.Reset(sweepPeriod)
 	}
 }
 
 func (r *Repositories) deleteRetired(ctx context.Context, now time.Time) error {
 	var errs []error
-	for at, err := range r.folders(departed, graspsync.PubKey{}) {
-		if err := ctx.Err(); err != nil {
-			return errors.Join(append(errs, err)...)
+	for ref, err := range r.Departed(ctx, graspsync.PubKey{}) {
+		at := path.Join(departed, r.at(ref))
+		var until time.Time
+		if err == nil {
+			_, until, err = r.retiredAt(at)
 		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
+		if err == nil && now.After(until) {
+			err = errors.Join(r.away(at), r.dropOwner(path.Dir(at)))
 		}
-		at = path.Join(departed, at)
-		there, err := r.isThere(at)
-		if err != nil || !there { // it was put back, or is no repository
-			errs = append(errs, err)
-			continue
-		}
-		_, until, err := r.retiredAt(at)
-		switch {
-		case errors.As(err, new(*time.ParseError)) || errors.Is(err, fs.ErrNotExist): // the time begins now
-			errs = append(errs, err, ifExists(r.root.Remove(path.Join(at, since))), r.noteRetired(at, unknownKeep))
-		case err != nil:
-			errs = append(errs, err)
-		case now.After(until):
-			errs = append(errs, r.away(at), r.dropOwner(path.Dir(at)))
-		}
+		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("removing repositories: %w", err)

@@ -34,17 +34,16 @@ const (
 	roomEvery   = 8 << 20  // bytes between checks of room
 	keptPushes  = 16       // times MaxPush for all pushes
 
-	refusedNoState   = "no state event of this repository is known yet: publish it first"
-	refusedState     = "the newest state event says otherwise"
-	refusedTip       = "the event with this id names another commit"
-	refusedDelete    = "refs of events can't be deleted"
-	refusedDisk      = "not enough free disk on the server"
-	refusedOther     = "atomic push failed: another ref of this push was refused"
-	refusedStale     = "it has changed meanwhile: fetch first"
-	refusedMeanwhile = "the event with this id has come or gone meanwhile: push again"
-	refusedOwner     = "the repositories of this owner take up all that they may on this server"
-	refusedPulls     = "pull requests for the repositories of this owner take up all that they may on this server"
-	refusedFull      = "the repositories of this server take up all that they may"
+	refusedNoState = "no state event of this repository is known yet: publish it first"
+	refusedState   = "the newest state event says otherwise"
+	refusedTip     = "the event with this id names another commit"
+	refusedDelete  = "refs of events can't be deleted"
+	refusedDisk    = "not enough free disk on the server"
+	refusedOther   = "atomic push failed: another ref of this push was refused"
+	refusedStale   = "it has changed meanwhile: fetch first"
+	refusedOwner   = "the repositories of this owner take up all that they may on this server"
+	refusedPulls   = "pull requests for the repositories of this owner take up all that they may on this server"
+	refusedFull    = "the repositories of this server take up all that they may"
 )
 
 var (

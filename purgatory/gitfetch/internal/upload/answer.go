@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/purgatory/internal/pktline"
 )
 
 func (s *Server) readAnswer(r *reader, p *packReader) error {
@@ -27,7 +28,7 @@ func readV2(r *reader, p *packReader) error {
 		if err := p.overhead(len(line)); err != nil {
 			return err
 		}
-		if k != data {
+		if k != pktline.Data {
 			continue
 		}
 		if err := refusedBy(line); err != nil {
@@ -54,7 +55,7 @@ func (s *Server) readV0(r *reader, p *packReader) error {
 		if err != nil {
 			return cutOff(err)
 		}
-		if err := refusedBy(line); k == data && err != nil {
+		if err := refusedBy(line); k == pktline.Data && err != nil {
 			return err
 		}
 		if err := p.overhead(len(line)); err != nil {
@@ -81,9 +82,9 @@ func sideband(r *reader, p *packReader) error {
 			return fmt.Errorf("%w: cut off pack", ErrProtocol)
 		case err != nil:
 			return err
-		case k == flush:
+		case k == pktline.Flush:
 			return nil
-		case k != data || len(payload) == 0:
+		case k != pktline.Data || len(payload) == 0:
 			return fmt.Errorf("%w: unexpected packet in a pack", ErrProtocol)
 		}
 		switch payload[0] {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/pktline"
 )
 
 // Server contains the capabilities and refs of a server.
@@ -31,9 +32,9 @@ const maxCapabilities = 100
 func parseAdvertisement(body io.Reader, maxRefs int) (*Server, error) {
 	r := newReader(body)
 	k, line, err := r.line()
-	if err == nil && k == data && strings.HasPrefix(line, "# service=git-upload-pack") {
-		if k, _, err = r.next(); err == nil && k == flush {
-			if k, line, err = r.line(); err == nil && k == flush {
+	if err == nil && k == pktline.Data && strings.HasPrefix(line, "# service=git-upload-pack") {
+		if k, _, err = r.next(); err == nil && k == pktline.Flush {
+			if k, line, err = r.line(); err == nil && k == pktline.Flush {
 				return nil, ErrEmpty
 			}
 		} else if err == nil {
@@ -43,7 +44,7 @@ func parseAdvertisement(body io.Reader, maxRefs int) (*Server, error) {
 	if err != nil {
 		return nil, advertError(err)
 	}
-	if k != data {
+	if k != pktline.Data {
 		return nil, fmt.Errorf("%w: empty advertisement", ErrProtocol)
 	}
 	if line == "version 2" {
@@ -66,9 +67,9 @@ func parseV2(r *reader) (*Server, error) {
 		switch {
 		case err != nil:
 			return nil, advertError(err)
-		case k == flush:
+		case k == pktline.Flush:
 			return s, s.readFormat()
-		case k != data:
+		case k != pktline.Data:
 			return nil, fmt.Errorf("%w: unexpected packet in an advertisement", ErrProtocol)
 		}
 		if err := refusedBy(line); err != nil {
@@ -105,7 +106,7 @@ func parseV0(r *reader, first string, maxRefs int) (*Server, error) {
 		if err != nil {
 			return nil, advertError(err)
 		}
-		if k != data {
+		if k != pktline.Data {
 			return nil, ErrEmpty
 		}
 		first = line
@@ -140,9 +141,9 @@ func (r *reader) refs(n, most int, each func(line string) error) error {
 		switch {
 		case err != nil:
 			return advertError(err)
-		case k == flush:
+		case k == pktline.Flush:
 			return nil
-		case k != data:
+		case k != pktline.Data:
 			return fmt.Errorf("%w: unexpected packet in a list of refs", ErrProtocol)
 		case n >= most:
 			return &LimitError{Limit: "refs", Most: int64(most)}
@@ -228,13 +229,13 @@ func (s *Server) request(wants, haves []nip34.ObjectID) []byte {
 		if i == 0 {
 			line += " " + strings.Join(caps, " ")
 		}
-		b = appendLine(b, line+"\n")
+		b = append(b, pktline.Line(line+"\n")...)
 	}
-	b = append(b, flushPacket...)
+	b = append(b, pktline.FlushPacket...)
 	for _, id := range haves {
-		b = appendLine(b, "have "+id.String()+"\n")
+		b = append(b, pktline.Line("have "+id.String()+"\n")...)
 	}
-	return appendLine(b, "done\n")
+	return append(b, pktline.Line("done\n")...)
 }
 
 func (s *Server) requestV2(wants, haves []nip34.ObjectID) []byte {
@@ -253,15 +254,15 @@ func (s *Server) requestTips() []byte {
 }
 
 func (s *Server) command(name string, args ...string) []byte {
-	b := appendLine(nil, "command="+name+"\n")
+	b := []byte(pktline.Line("command=" + name + "\n"))
 	if s.offers("object-format") {
-		b = appendLine(b, "object-format="+s.Format.String()+"\n")
+		b = append(b, pktline.Line("object-format="+s.Format.String()+"\n")...)
 	}
-	b = append(b, delimPacket...)
+	b = append(b, pktline.DelimPacket...)
 	for _, arg := range args {
-		b = appendLine(b, arg+"\n")
+		b = append(b, pktline.Line(arg+"\n")...)
 	}
-	return append(b, flushPacket...)
+	return append(b, pktline.FlushPacket...)
 }
 
 // readTips reads the answer to requestTips: "<id> <name> peeled:<id>". Other attributes are ignored.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/pktline"
 )
 
 type count struct{ n, begun, ended int }
@@ -16,7 +17,7 @@ func (c *count) Begin()     { c.begun++ }
 func (c *count) Came(n int) { c.n += n }
 func (c *count) End()       { c.ended++ }
 
-func line(s string) string { return string(appendLine(nil, s)) }
+func line(s string) string { return pktline.Line(s) }
 
 const (
 	idA = "1111111111111111111111111111111111111111"
