@@ -28,7 +28,7 @@ func (c *capture) loud() (out []logged) {
 func TestCaseC28_RelayThatFails(t *testing.T) {
 	for name, b := range map[string]relaytest.Behavior{
 		"down":        {Down: true},
-		"no history":  {Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegNotice},
+		"no history":  {NeverEOSE: true, Negentropy: relaytest.NegNotice},
 		"rate limits": {RateLimit: 1, Negentropy: relaytest.NegNotice},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 // Without a deadline, a batch without EOSE was in flight forever.
 func TestTrapT6_NeverEOSE(t *testing.T) {
-	following(t, relaytest.Behavior{Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegSilent}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
+	following(t, relaytest.Behavior{NeverEOSE: true, Negentropy: relaytest.NegSilent}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
 		a.Publish(issue)
 		after(3 * time.Minute)
@@ -83,7 +83,7 @@ func TestTrapH3_SecondSyncIsCheap(t *testing.T) {
 
 // A failed reconciliation counted as a successful one without events.
 func TestTrapH6_LyingNegentropy(t *testing.T) {
-	following(t, relaytest.Behavior{Hostility: relaytest.Hostility{LyingNegentropy: 3}}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
+	following(t, relaytest.Behavior{LyingNegentropy: 3}, func(t *testing.T, r *rig, a *relaytest.Relay, owner *relaytest.Key) {
 		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
 		a.Publish(issue)
 		after(5 * time.Minute)

@@ -40,7 +40,7 @@ func TestTrapT3T4_RateLimit(t *testing.T) {
 		t.Run(fmt.Sprint("notice=", notice), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				net := relaytest.NewNetwork()
-				a := net.Add("wss://a.example", relaytest.Behavior{RateLimit: 3, Bounds: relaytest.Bounds{RateLimitNotice: notice}, Negentropy: relaytest.NegNotice})
+				a := net.Add("wss://a.example", relaytest.Behavior{RateLimit: 3, RateLimitNotice: notice, Negentropy: relaytest.NegNotice})
 				r, owner := hosted(t, net, relaysync.Config{}, "a.example")
 				defer r.stop()
 				var issues []*nostr.Event

@@ -76,7 +76,7 @@ func TestAnswersThreeDeep(t *testing.T) {
 // live in many small groups are requested in turn, 100 per minute.
 func TestAnswersThatLoseTheirSubscriptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		few := relaytest.Behavior{MaxSubs: 60, MaxFilters: 5, Refusals: relaytest.Refusals{RefuseTagValuesOver: 15}}
+		few := relaytest.Behavior{MaxSubs: 60, MaxFilters: 5, RefuseTagValuesOver: 15}
 		few.Info.MaxSubscriptions = few.MaxSubs
 		m := crowded(t, few, relaysync.Config{}, 15)
 		defer m.stop()
@@ -110,9 +110,9 @@ func TestAnswersTakeNobodysPlace(t *testing.T) {
 	}{
 		{"few subscriptions", relaytest.Behavior{MaxSubs: 3}, true},
 		{"few subscriptions and filters", relaytest.Behavior{MaxSubs: 10, MaxFilters: 10}, true},
-		{"and few values", relaytest.Behavior{MaxSubs: 7, MaxFilters: 5, Refusals: relaytest.Refusals{RefuseTagValuesOver: 15}}, false},
+		{"and few values", relaytest.Behavior{MaxSubs: 7, MaxFilters: 5, RefuseTagValuesOver: 15}, false},
 		{"one subscription", relaytest.Behavior{MaxSubs: 2, MaxFilters: 10}, true},
-		{"few bytes", relaytest.Behavior{Bounds: relaytest.Bounds{MaxSubBytes: 40 << 10}}, true},
+		{"few bytes", relaytest.Behavior{MaxSubBytes: 40 << 10}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

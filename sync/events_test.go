@@ -336,7 +336,7 @@ func TestPromiseP21_NothingUnverified(t *testing.T) {
 		require.NoError(t, err)
 		policy := &judging{Policy: relaysync.NewGRASPPolicy(identity)}
 		net := relaytest.NewNetwork()
-		liar := net.Add("wss://liar.example", relaytest.Behavior{Hostility: relaytest.Hostility{Forge: relaytest.ForgeSignature}, Negentropy: relaytest.NegNotice})
+		liar := net.Add("wss://liar.example", relaytest.Behavior{Forge: relaytest.ForgeSignature, Negentropy: relaytest.NegNotice})
 		honest := net.Add("wss://honest.example", relaytest.Behavior{Latency: 2 * time.Second, Negentropy: relaytest.NegNotice})
 		note := relaytest.NewCheapKey("s").Issue(at(time.Hour), relaytest.NewCheapKey("owner").Ref("repo"), "by a stranger")
 		liar.Publish(note)

@@ -18,7 +18,7 @@ import (
 func TestPromiseP27_UnservedAskedElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{Hostility: relaytest.Hostility{LyingNegentropy: 3}})
+		a := net.Add("wss://a.example", relaytest.Behavior{LyingNegentropy: 3})
 		b := net.Add("wss://b.example", relaytest.Behavior{})
 		r, owner := hosted(t, net, relaysync.Config{}, "a.example", "b.example")
 		defer r.stop()

@@ -84,7 +84,7 @@ func TestForgedCopyComesFirst(t *testing.T) {
 	for _, f := range []relaytest.Forgery{relaytest.ForgeSignature, relaytest.ForgeContent, relaytest.ForgeID} {
 		bubble(t, func(t *testing.T) {
 			net := relaytest.NewNetwork()
-			liar := net.Add("wss://liar.example", relaytest.Behavior{Hostility: relaytest.Hostility{Forge: f}, Negentropy: relaytest.NegNotice})
+			liar := net.Add("wss://liar.example", relaytest.Behavior{Forge: f, Negentropy: relaytest.NegNotice})
 			honest := net.Add("wss://honest.example", relaytest.Behavior{Latency: time.Second, Negentropy: relaytest.NegNotice})
 			r, owner := hosted(t, net, relaysync.Config{}, "liar.example", "honest.example")
 			defer r.stop()

@@ -18,8 +18,8 @@ func TestPromiseP39_RunEndsUnderHungRelays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		hung := []relaytest.Behavior{
-			{NoAnswer: true}, {Link: relaytest.Link{StopReading: true}}, {Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegSilent},
-			{Latency: time.Hour}, {DialDelay: 9 * time.Second}, {Link: relaytest.Link{BytesPerSecond: 1}}, {Hostility: relaytest.Hostility{EndlessEvents: 50 * time.Millisecond}},
+			{NoAnswer: true}, {StopReading: true}, {NeverEOSE: true, Negentropy: relaytest.NegSilent},
+			{Latency: time.Hour}, {DialDelay: 9 * time.Second}, {BytesPerSecond: 1}, {EndlessEvents: 50 * time.Millisecond},
 		}
 		r := &rig{t: t, store: memstore.New()}
 		for i := range 20 {

@@ -119,7 +119,7 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 		for i := range 5 { // one host, many relays
 			hosts = append(hosts, fmt.Sprintf("a.example:%d", 8000+i))
 			relays = append(relays, net.Add("wss://"+hosts[i], relaytest.Behavior{
-				Handle: fails(evil), Negentropy: relaytest.NegNotice, Reconciling: relaytest.Reconciling{NegText: "error: bad message " + evil},
+				Handle: fails(evil), Negentropy: relaytest.NegNotice, NegText: "error: bad message " + evil,
 			}))
 		}
 		down := net.Add("wss://down.example", relaytest.Behavior{DialError: errors.New(evil)})

@@ -138,9 +138,9 @@ func TestOwnFeedOddRelays(t *testing.T) {
 	for name, b := range map[string]relaytest.Behavior{
 		"down":       {DialError: errors.New("no route to host \x1b[31m")},
 		"no answer":  {NoAnswer: true},
-		"never EOSE": {Oddities: relaytest.Oddities{NeverEOSE: true}},
+		"never EOSE": {NeverEOSE: true},
 		"closed":     {ClosedReason: func(wire.Request) string { return "auth-required: who are you?" }},
-		"stops":      {Link: relaytest.Link{StopReading: true}},
+		"stops":      {StopReading: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -69,20 +69,20 @@ func (c *manyRepos) violations() (out []string) {
 
 // refusing are relays that refuse the usual requests and serve everything in another form.
 var refusing = map[string]relaytest.Behavior{
-	"wants kinds":                {Refusals: relaytest.Refusals{RefuseKindless: true}},
-	"wants kinds, by notice":     {Refusals: relaytest.Refusals{RefuseKindless: true, RefuseByNotice: true}},
-	"no notes of anybody":        {Software: relaytest.SoftwareKhatru, Refusals: relaytest.Refusals{RefuseKindless: true}},
-	"SQL database":               {Refusals: relaytest.Refusals{RefuseTagValuesOver: 10}},
-	"SQL database, three values": {Refusals: relaytest.Refusals{RefuseTagValuesOver: 3}},
+	"wants kinds":                {RefuseKindless: true},
+	"wants kinds, by notice":     {RefuseKindless: true, RefuseByNotice: true},
+	"no notes of anybody":        {Software: relaytest.SoftwareKhatru, RefuseKindless: true},
+	"SQL database":               {RefuseTagValuesOver: 10},
+	"SQL database, three values": {RefuseTagValuesOver: 3},
 	"four filters":               {MaxFilters: 4},
-	"four filters, by notice":    {MaxFilters: 4, Refusals: relaytest.Refusals{RefuseByNotice: true}},
+	"four filters, by notice":    {MaxFilters: 4, RefuseByNotice: true},
 	"eight subscriptions":        {MaxSubs: 8},
-	"all of it":                  {MaxFilters: 6, Refusals: relaytest.Refusals{RefuseTagValuesOver: 10, RefuseKindless: true}},
+	"all of it":                  {MaxFilters: 6, RefuseTagValuesOver: 10, RefuseKindless: true},
 	"too many, in unknown words": {ClosedReason: manyValues},
 	"kinds, in unknown words":    {ClosedReason: wantsKinds},
 	"message length unsaid":      {MaxMessage: 6000},
 	"slow rate":                  {RateLimit: 10},
-	"slow rate, by notice":       {RateLimit: 10, Bounds: relaytest.Bounds{RateLimitNotice: true}},
+	"slow rate, by notice":       {RateLimit: 10, RateLimitNotice: true},
 	"authentication":             {Auth: relaytest.AuthRequired},
 	"authentication offered":     {Auth: relaytest.AuthOffered},
 }
@@ -139,9 +139,9 @@ func TestPoisonValue(t *testing.T) {
 	racetest.Amounts(t)
 	poison := strings.Repeat("p", 120)
 	for _, b := range []relaytest.Behavior{
-		{Refusals: relaytest.Refusals{RefuseValueOver: 150}},
-		{Refusals: relaytest.Refusals{RefuseValueOver: 150, RefuseByNotice: true}},
-		{Refusals: relaytest.Refusals{RefuseValueOver: 150}, Negentropy: relaytest.NegNotice},
+		{RefuseValueOver: 150},
+		{RefuseValueOver: 150, RefuseByNotice: true},
+		{RefuseValueOver: 150, Negentropy: relaytest.NegNotice},
 	} {
 		bubble(t, func(t *testing.T) {
 			c := crowded(t, b, relaysync.Config{}, 99, poison)
@@ -182,12 +182,12 @@ func TestPoisonValue(t *testing.T) {
 func TestLearnedExpires(t *testing.T) {
 	racetest.Amounts(t)
 	for name, b := range map[string]relaytest.Behavior{
-		"kinds":   {Refusals: relaytest.Refusals{RefuseKindless: true}},
-		"values":  {Refusals: relaytest.Refusals{RefuseTagValuesOver: 10}},
+		"kinds":   {RefuseKindless: true},
+		"values":  {RefuseTagValuesOver: 10},
 		"filters": {MaxFilters: 2},
 		"subs":    {MaxSubs: 4},
 		"NIP-77":  {Negentropy: relaytest.NegNotice},
-		"all":     {Refusals: relaytest.Refusals{RefuseKindless: true, RefuseTagValuesOver: 10}, MaxFilters: 2, Negentropy: relaytest.NegNotice},
+		"all":     {RefuseKindless: true, RefuseTagValuesOver: 10, MaxFilters: 2, Negentropy: relaytest.NegNotice},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

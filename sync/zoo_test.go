@@ -38,9 +38,9 @@ func zoo(w temper) map[string]relaytest.Behavior {
 // odd relays are described by fields of Behavior.
 func odd(w temper) map[string]relaytest.Behavior {
 	return map[string]relaytest.Behavior{
-		"never EOSE":     {Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegNotice},
-		"endless events": {Hostility: relaytest.Hostility{EndlessEvents: w.pace}, Negentropy: relaytest.NegNotice},
-		"drip":           {Link: relaytest.Link{Drip: 20 * time.Second}, Negentropy: relaytest.NegNotice},
+		"never EOSE":     {NeverEOSE: true, Negentropy: relaytest.NegNotice},
+		"endless events": {EndlessEvents: w.pace, Negentropy: relaytest.NegNotice},
+		"drip":           {Drip: 20 * time.Second, Negentropy: relaytest.NegNotice},
 		"unasked events": {Handle: answer(func(c *relaytest.ConnScript, req wire.Request) {
 			for i := range 5 {
 				ev := relaytest.NewKey("nobody asked").Event(at(time.Hour), 39_001, fmt.Sprint(i))
@@ -48,37 +48,37 @@ func odd(w temper) map[string]relaytest.Behavior {
 			}
 			c.Answer(req)
 		})},
-		"forged signatures": {Hostility: relaytest.Hostility{Forge: relaytest.ForgeSignature, ForgeFirst: true}},
-		"forged content":    {Hostility: relaytest.Hostility{Forge: relaytest.ForgeContent, ForgeFirst: true}},
-		"forged ids":        {Hostility: relaytest.Hostility{Forge: relaytest.ForgeID, ForgeFirst: true}},
-		"lying NIP-77":      {Hostility: relaytest.Hostility{LyingNegentropy: 100}},
+		"forged signatures": {Forge: relaytest.ForgeSignature, ForgeFirst: true},
+		"forged content":    {Forge: relaytest.ForgeContent, ForgeFirst: true},
+		"forged ids":        {Forge: relaytest.ForgeID, ForgeFirst: true},
+		"lying NIP-77":      {LyingNegentropy: 100},
 		"endless NIP-77":    {Negentropy: relaytest.NegEndless},
 		"garbage NIP-77":    {Negentropy: relaytest.NegGarbage},
 		"huge NIP-77":       {Negentropy: relaytest.NegHugeList},
 		"silent NIP-77":     {Negentropy: relaytest.NegSilent},
-		"ignores until":     {Oddities: relaytest.Oddities{IgnoreUntil: true}, Cap: 5, Negentropy: relaytest.NegNotice},
-		"ignores limit":     {Oddities: relaytest.Oddities{IgnoreLimit: true, LimitZeroReturnsStored: true}},
-		"wrong order":       {Oddities: relaytest.Oddities{WrongOrder: true}, Cap: 5, Negentropy: relaytest.NegNotice},
-		"interleaves":       {Oddities: relaytest.Oddities{Interleave: true}, Negentropy: relaytest.NegNotice},
+		"ignores until":     {IgnoreUntil: true, Cap: 5, Negentropy: relaytest.NegNotice},
+		"ignores limit":     {IgnoreLimit: true, LimitZeroReturnsStored: true},
+		"wrong order":       {WrongOrder: true, Cap: 5, Negentropy: relaytest.NegNotice},
+		"interleaves":       {Interleave: true, Negentropy: relaytest.NegNotice},
 		"events after closed": {Handle: answer(func(c *relaytest.ConnScript, req wire.Request) {
 			c.Send(wire.Message{Type: wire.TypeClosed, Sub: req.Sub, Text: "error: no"})
 			c.Answer(req)
 		})},
 		"notice and EOSE":       {Handle: fails("error: database"), Negentropy: relaytest.NegNotice},
-		"nothing but notices":   {ClosedReason: refuse("hello"), Refusals: relaytest.Refusals{RefuseByNotice: true}, Negentropy: relaytest.NegSilent},
-		"stops reading":         {Link: relaytest.Link{StopReading: true}},
+		"nothing but notices":   {ClosedReason: refuse("hello"), RefuseByNotice: true, Negentropy: relaytest.NegSilent},
+		"stops reading":         {StopReading: true},
 		"cuts at once":          {CutAfter: 1},
 		"three subscriptions":   {MaxSubs: 3, Negentropy: relaytest.NegNotice},
 		"one filter":            {MaxFilters: 1},
-		"late events":           {Oddities: relaytest.Oddities{LateEvents: 5}, Negentropy: relaytest.NegNotice},
+		"late events":           {LateEvents: 5, Negentropy: relaytest.NegNotice},
 		"limits the rate":       {RateLimit: 1},
-		"refuses kindless":      {Refusals: relaytest.Refusals{RefuseKindless: true}, Negentropy: relaytest.NegNotice},
+		"refuses kindless":      {RefuseKindless: true, Negentropy: relaytest.NegNotice},
 		"never answers":         {NoAnswer: true},
-		"slow":                  {Link: relaytest.Link{BytesPerSecond: 200}},
+		"slow":                  {BytesPerSecond: 200},
 		"tiny messages allowed": {Info: wire.Info{MaxMessageLength: 4096}, MaxMessage: 4096},
 		"one event a page":      {Cap: 1, Negentropy: relaytest.NegNotice},
-		"reconciles one record": {Reconciling: relaytest.Reconciling{NegMax: 1}},
-		"forgets sessions":      {Reconciling: relaytest.Reconciling{NegRounds: 1, NegFrame: 4096}},
+		"reconciles one record": {NegMax: 1},
+		"forgets sessions":      {NegRounds: 1, NegFrame: 4096},
 	}
 }
 
@@ -91,7 +91,7 @@ func stubborn(temper) map[string]relaytest.Behavior {
 		"redirects":           {DialError: errors.New("unexpected status 307: Temporary Redirect")},
 		"connects slowly":     {DialDelay: 9 * time.Second},
 		"down":                {Down: true},
-		"rate limits for fun": {RateLimit: 1, Bounds: relaytest.Bounds{RateLimitNotice: true}, Negentropy: relaytest.NegSilent},
+		"rate limits for fun": {RateLimit: 1, RateLimitNotice: true, Negentropy: relaytest.NegSilent},
 	}
 	for _, reason := range []string{"rate-limited: never", "error: shutting down", "blocked: you", "bad req: no", "auth-required: please", ""} {
 		out[fmt.Sprintf("closes with %q", reason)] = relaytest.Behavior{
@@ -229,7 +229,7 @@ func floods(w temper) map[string]relaytest.Behavior {
 		huge = append(huge, nostr.Tag{"x", fmt.Sprint(i) + strings.Repeat("x", 200)})
 	}
 	endless := func(event func(n int, f nostr.Filter) *nostr.Event) relaytest.Behavior {
-		return relaytest.Behavior{Hostility: relaytest.Hostility{EndlessEvents: w.pace, Endless: event}, Negentropy: relaytest.NegNotice}
+		return relaytest.Behavior{EndlessEvents: w.pace, Endless: event, Negentropy: relaytest.NegNotice}
 	}
 	return map[string]relaytest.Behavior{
 		"foreign flood":   flood(w, func(i int, f nostr.Filter) *nostr.Event { return match(i, at(0)-nostr.Timestamp(i), f) }),
@@ -274,7 +274,7 @@ func liars(w temper) map[string]relaytest.Behavior {
 		"NEG without an end":      neg(6, 0, 0),
 		"NEG unknown mode":        neg(0, 0, 9),
 		"NEG version":             {Handle: neg(0, 0, 0).Handle, Negentropy: relaytest.NegGarbage},
-		"NEG lies a lot":          {Hostility: relaytest.Hostility{LyingNegentropy: 5 * w.bulk}},
+		"NEG lies a lot":          {LyingNegentropy: 5 * w.bulk},
 		"says there is more":      hinted(wire.HintMore),
 		"says there is no more":   hinted(wire.HintFinish),
 		"EOSE for everything":     hinted(wire.HintNone),

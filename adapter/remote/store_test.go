@@ -190,7 +190,7 @@ func TestFailures(t *testing.T) {
 		"never EOSE": {Handle: func(*relaytest.ConnScript, wire.Request) bool { return true }},
 		"closed":     {ClosedReason: func(wire.Request) string { return "error: no" }},
 		"cut":        {Handle: func(c *relaytest.ConnScript, _ wire.Request) bool { c.Cut(); return true }},
-		"stops":      {Link: relaytest.Link{StopReading: true}},
+		"stops":      {StopReading: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

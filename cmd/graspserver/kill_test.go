@@ -93,7 +93,7 @@ func newPeers(t *testing.T, addr string) *peers {
 		events: make(map[string]*nostr.Event), at: nostr.Now() - 7200,
 	}
 	for i := range 3 {
-		b := relaytest.Behavior{Link: relaytest.Link{MessageDelay: 4 * time.Millisecond}, Cap: 100}
+		b := relaytest.Behavior{MessageDelay: 4 * time.Millisecond, Cap: 100}
 		if i > 0 {
 			b.Negentropy = relaytest.NegNotice
 		}

@@ -25,21 +25,3 @@ func Of(ev *nostr.Event) graspsync.Event {
 	parsed.Event = ev
 	return parsed
 }
-
-// All calls Of for each event.
-func All(events ...*nostr.Event) []graspsync.Event {
-	out := make([]graspsync.Event, len(events))
-	for i, ev := range events {
-		out[i] = Of(ev)
-	}
-	return out
-}
-
-// Raw returns the events from which events were parsed.
-func Raw(events ...graspsync.Event) []*nostr.Event {
-	out := make([]*nostr.Event, len(events))
-	for i, ev := range events {
-		out[i] = ev.Event
-	}
-	return out
-}

@@ -51,26 +51,17 @@ type Behavior struct {
 	// Handle is called first for each message. If it returns true, the relay does not answer.
 	Handle func(c *ConnScript, req wire.Request) (handled bool)
 
-	Link
-	Bounds
-	Refusals
-	Oddities
-	Hostility
-	Reconciling
-}
+	// How slowly a relay reads and sends.
 
-// Link is how slowly a relay reads and sends.
-type Link struct {
 	// MessageDelay is the minimum time between two messages.
 	MessageDelay   time.Duration
 	BytesPerSecond int
 	StopReading    bool
 	// Drip is the time between two stored events.
 	Drip time.Duration
-}
 
-// Bounds are less common limits; 0 means none.
-type Bounds struct {
+	// Less common limits; 0 means none.
+
 	// MaxNegs is the maximum number of NEG sessions, by default MaxSubs.
 	MaxNegs int
 	// MaxSubBytes is the maximum total size of the REQs of all subscriptions.
@@ -89,25 +80,23 @@ type Bounds struct {
 	// MaxLive is the maximum number of live events that wait for a slow reader. One more drops them
 	// and closes all subscriptions.
 	MaxLive int
-}
 
-// Refusals are unusual refusals.
-type Refusals struct {
+	// Unusual refusals.
+
 	// RefuseKindless refuses a filter without kinds, authors and ids, the next fields one with
-	// longer values, more tag names, or a list with more bytes.
+	// longer values, more tag names, more kinds, or a list with more bytes.
 	RefuseKindless     bool
 	RefuseValueOver    int
 	RefuseTagNamesOver int
+	RefuseKindsOver    int
+	RefuseSetOver      int
 	// RefuseTagValuesOver answers a filter with more tag values by NOTICE and EOSE.
 	RefuseTagValuesOver int
-	RefuseSetOver       int
-	RefuseKindsOver     int
 	// RefuseByNotice refuses every REQ by a NOTICE without its id.
 	RefuseByNotice bool
-}
 
-// Oddities are deviations from NIP-01 without bad intent.
-type Oddities struct {
+	// Deviations from NIP-01 without bad intent.
+
 	NeverEOSE bool
 	// LimitZeroReturnsStored treats limit 0 as no limit.
 	LimitZeroReturnsStored bool
@@ -121,10 +110,9 @@ type Oddities struct {
 	LateListen bool
 	// LateEvents is the number of messages of a subscription that arrive after its CLOSE.
 	LateEvents int
-}
 
-// Hostility is harmful behavior.
-type Hostility struct {
+	// Harmful behavior.
+
 	// Forge sends forged copies of events. With ForgeFirst the genuine ones follow.
 	Forge      Forgery
 	ForgeFirst bool
@@ -134,10 +122,9 @@ type Hostility struct {
 	Endless       func(n int, f nostr.Filter) *nostr.Event
 	// LyingNegentropy is the number of claimed ids that do not exist.
 	LyingNegentropy int
-}
 
-// Reconciling are limits and messages of NIP-77.
-type Reconciling struct {
+	// Limits and messages of NIP-77.
+
 	// NegText is the text of the refusal.
 	NegText string
 	// NegMax is the maximum number of records; on rust-nostr of all sessions of a connection.
@@ -203,14 +190,6 @@ const (
 	// NegHugeList answers with a list that claims 2^27 ids and contains none.
 	NegHugeList
 )
-
-func (b *Behavior) off() bool {
-	switch b.Negentropy {
-	case NegNotice, NegErr, NegError, NegClosed, NegSilent:
-		return true
-	}
-	return false
-}
 
 // String names the mode, for test tables.
 func (m NegMode) String() string {

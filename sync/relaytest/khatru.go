@@ -27,10 +27,8 @@ func Khatru() Behavior {
 		Info:       wire.Info{Software: "https://github.com/fiatjaf/khatru", NIPs: []int{1, 11, 42, 70, 86}},
 		MaxMessage: 512_000,
 		Negentropy: NegNotice,
-		Reconciling: Reconciling{
-			NegFrame:   1 << 20,
-			NegTimeout: 7 * time.Second,
-		},
+		NegFrame:   1 << 20,
+		NegTimeout: 7 * time.Second,
 	}
 }
 

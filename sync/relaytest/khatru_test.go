@@ -28,12 +28,12 @@ func TestKhatruPolicies(t *testing.T) {
 		bad      nostr.Filter
 		words    string
 	}{
-		{"sync bots", relaytest.Behavior{Software: relaytest.SoftwareKhatru, Refusals: relaytest.Refusals{RefuseKindless: true}},
+		{"sync bots", relaytest.Behavior{Software: relaytest.SoftwareKhatru, RefuseKindless: true},
 			[]nostr.Filter{tags(1, 30617), {Authors: ids(1)}, {Kinds: []int{1}, Authors: ids(1)}},
 			tags(1), "blocked: an author must be specified to get their kind:1 notes"},
-		{"sync bots, ids", relaytest.Behavior{Software: relaytest.SoftwareKhatru, Refusals: relaytest.Refusals{RefuseKindless: true}}, nil,
+		{"sync bots, ids", relaytest.Behavior{Software: relaytest.SoftwareKhatru, RefuseKindless: true}, nil,
 			nostr.Filter{IDs: ids(1)}, "blocked: an author must be specified to get their kind:1 notes"},
-		{"sync bots, notes", relaytest.Behavior{Software: relaytest.SoftwareKhatru, Refusals: relaytest.Refusals{RefuseKindless: true}}, nil,
+		{"sync bots, notes", relaytest.Behavior{Software: relaytest.SoftwareKhatru, RefuseKindless: true}, nil,
 			tags(1, 1, 2), "blocked: an author must be specified to get their kind:1 notes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

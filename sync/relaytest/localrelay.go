@@ -43,19 +43,15 @@ func LocalRelay() Behavior {
 		MaxFilters:   20,
 		MaxMessage:   5 << 20,
 		RateLimit:    1200,
-		Bounds: Bounds{
-			MaxNegs:     10,
-			MaxSubBytes: 1 << 20,
-			MaxSubID:    250,
-			MaxEvent:    64 << 10,
-			MaxLive:     1024,
-			NegRate:     1200,
-			MessageRate: 6000,
-		},
-		Reconciling: Reconciling{
-			NegMax:   50_000,
-			NegFrame: 60_000,
-		},
+		MaxNegs:      10,
+		MaxSubBytes:  1 << 20,
+		MaxSubID:     250,
+		MaxEvent:     64 << 10,
+		MaxLive:      1024,
+		NegRate:      1200,
+		MessageRate:  6000,
+		NegMax:       50_000,
+		NegFrame:     60_000,
 	}
 }
 

@@ -53,7 +53,7 @@ func reconcile(c *client, sub string, f nostr.Filter, ours []negentropy.Item) []
 }
 
 func TestNegentropy(t *testing.T) {
-	r := relay(relaytest.Behavior{Reconciling: relaytest.Reconciling{NegFrame: 4096}})
+	r := relay(relaytest.Behavior{NegFrame: 4096})
 	theirs := notes(alice, 1, 2000)
 	r.Publish(theirs...)
 	r.Publish(alice.Event(1, 2, "other kind"))

@@ -24,16 +24,12 @@ func Strfry() Behavior {
 		},
 		Cap:        500,
 		MaxFilters: 200,
-		Bounds:     Bounds{MaxSubID: 64, MaxEvent: 64 << 10},
-		Refusals: Refusals{
-			RefuseTagNamesOver: 3,
-			RefuseValueOver:    255,
-			RefuseSetOver:      65_535,
-		},
-		Reconciling: Reconciling{
-			NegMax:   1_000_000,
-			NegFrame: 500_000,
-		},
+		MaxSubID:   64, MaxEvent: 64 << 10,
+		RefuseTagNamesOver: 3,
+		RefuseValueOver:    255,
+		RefuseSetOver:      65_535,
+		NegMax:             1_000_000,
+		NegFrame:           500_000,
 	}
 	b.setLimits(200, 128<<10)
 	return b
