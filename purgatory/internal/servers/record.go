@@ -131,7 +131,7 @@ func decode(now time.Time, key string, value []byte) (*record, error) {
 func (sv *Records) Load(ctx context.Context, now time.Time) (repos []syncqueue.PastRepo, domains []syncqueue.PastDomain, err error) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	err = sv.buffer.Load(ctx, keyRecord, func(key string, value []byte) (there bool, err error) {
+	err = sv.buffer.Load(ctx, keyRecord, func(key string, value []byte) {
 		r, err := decode(now, key, value)
 		var who limit.Stranger
 		if err == nil {
@@ -153,11 +153,11 @@ func (sv *Records) Load(ctx context.Context, now time.Time) (repos []syncqueue.P
 			sv.cfg.Logger.Error("reading records of git fetches failed", "key", graspsync.Printable(key), "error", graspsync.Printable(err.Error()))
 		case r.isWorth(now) && sv.records.Len() < 2*sv.cfg.MaxKept:
 			sv.records.Put(key, who, 0, r)
-			return true, nil
+			return
 		case r.isWorth(now):
 			sv.cfg.Dropped("server_memory", 1)
 		}
-		return false, sv.keep.Delete(ctx, key)
+		sv.buffer.Put(key, func() ([]byte, bool) { return nil, false })
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading records of git fetches: %w", err)

@@ -57,7 +57,6 @@ type Config struct {
 type Records struct {
 	// set by New, read-only
 	cfg    Config
-	keep   state.Store
 	buffer *writebehind.Buffer // Put may be called with mu held, Save and Flush must not
 
 	mu sync.Mutex
@@ -75,7 +74,7 @@ func (r *record) usage(q Request) *usage {
 // New returns Records. [Records.Load] reads those of the store.
 func New(keep state.Store, cfg Config) *Records {
 	return &Records{
-		cfg: cfg, keep: keep,
+		cfg: cfg,
 		buffer: writebehind.New(keep, writebehind.Config{
 			Delay: keepDelay, Timeout: cfg.Timeout, MaxValue: maxRecord, MaxQueue: maxChanges,
 			Logger: cfg.Logger, Dropped: func(_ string, n int) { cfg.Dropped("server_memory", n) },

@@ -1,6 +1,8 @@
 package index
 
 import (
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -325,40 +327,61 @@ func (x *Index) Hosted() int {
 	return x.tables.hosted
 }
 
-// All returns the whole index as one change.
+// entries that are read before the lock is released
+const allStep = 100
+
+// All returns the whole index as one change. Concurrent changes may be included or not.
 func (x *Index) All() (c Change) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
 	t := x.tables
+	x.mu.RLock()
 	c.Repos = make(map[graspsync.RepoRef]*nip34.Announcement, t.hosted)
 	c.Roots = make(map[graspsync.EventID][]graspsync.RepoRef, len(t.roots))
-	for ref, r := range t.repos {
+	x.mu.RUnlock()
+	each(x, maps.All(t.repos), func(ref graspsync.RepoRef, r *repoEntry) {
 		if r.ann != nil {
 			c.SetRepo(ref, r.ann)
 		}
-	}
-	for id, root := range t.roots {
-		c.setRoot(id, root.refs())
-	}
-	for _, n := range t.threads.nodes {
+	})
+	each(x, maps.All(t.roots), func(id graspsync.EventID, root *rootEntry) { c.setRoot(id, root.refs()) })
+	each(x, maps.All(t.threads.nodes), func(_ refKey, n *node) {
 		if n.place.depth > 0 {
 			c.setDescendant(n.key(), t.threads.reposBelow(n.place))
 		}
-	}
+	})
 	return c
+}
+
+// each visits entries of the index and releases the lock after each allStep entries.
+func each[K comparable, V any](x *Index, all iter.Seq2[K, V], visit func(K, V)) {
+	next, stop := iter.Pull2(all)
+	defer stop()
+	some := func() (more bool) {
+		x.mu.RLock()
+		defer x.mu.RUnlock()
+		for range allStep {
+			k, v, ok := next()
+			if !ok {
+				return false
+			}
+			visit(k, v)
+		}
+		return true
+	}
+	more := true
+	for more {
+		more = some()
+	}
 }
 
 // Listing counts the hosted repositories that list a relay, with up to three examples.
 func (x *Index) Listing(u graspsync.RelayURL) (n int, examples []graspsync.RepoRef) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for ref, r := range x.tables.repos {
+	each(x, maps.All(x.tables.repos), func(ref graspsync.RepoRef, r *repoEntry) {
 		if r.ann != nil && slices.Contains(r.ann.Relays, u) {
 			if n++; len(examples) < 3 {
 				examples = append(examples, ref)
 			}
 		}
-	}
+	})
 	return n, examples
 }
 
@@ -386,16 +409,14 @@ func (x *Index) RootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 
 // Tops returns the hosted repositories and their root events, as tag values.
 func (x *Index) Tops() (ids, addresses []string) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for ref, r := range x.tables.repos {
+	each(x, maps.All(x.tables.repos), func(ref graspsync.RepoRef, r *repoEntry) {
 		if r.ann == nil {
-			continue
+			return
 		}
 		addresses = append(addresses, ref.String())
 		for root := range r.roots {
 			ids = append(ids, root.id.String())
 		}
-	}
+	})
 	return ids, addresses
 }

@@ -2,6 +2,7 @@ package index
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -356,4 +357,28 @@ func TestIndexMemory(t *testing.T) {
 	assert.Less(t, used, int64(budget))
 	assert.Equal(t, roots, len(x.tables.roots))
 	runtime.KeepAlive(x)
+}
+
+// The lock is held for a few entries at a time while everything is read.
+func TestEachReleasesTheLock(t *testing.T) {
+	x := New(listsByName, nip34.Identity{}, nil)
+	all := make(map[int]bool)
+	for i := range 10 * allStep {
+		all[i] = true
+	}
+	visited, in := 0, make(chan int, 1)
+	each(x, maps.All(all), func(int, bool) {
+		if visited++; visited > 1 {
+			return
+		}
+		go func() {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			in <- visited
+		}()
+		for x.mu.TryRLock() { // until it waits for us
+			x.mu.RUnlock()
+		}
+	})
+	require.Equal(t, allStep, <-in)
 }

@@ -1,6 +1,8 @@
 package index
 
 import (
+	"maps"
+
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
 )
@@ -44,24 +46,22 @@ func (s Scan) Add(ev graspsync.Event) Change {
 
 // Unseen returns the ids of the known events that the scan has not shown, and of all replies.
 func (s Scan) Unseen() (ids []graspsync.EventID) {
-	s.index.mu.RLock()
-	defer s.index.mu.RUnlock()
-	t := s.index.tables
-	for k, n := range t.threads.nodes {
+	x, t := s.index, s.index.tables
+	each(x, maps.All(t.threads.nodes), func(k refKey, n *node) {
 		if k == refKey(n.id) && n.seen < s.number {
 			ids = append(ids, n.id)
 		}
-	}
-	for id, root := range t.roots {
+	})
+	each(x, maps.All(t.roots), func(id graspsync.EventID, root *rootEntry) {
 		if root.seen < s.number {
 			ids = append(ids, id)
 		}
-	}
-	for id, r := range t.byID {
+	})
+	each(x, maps.All(t.byID), func(id graspsync.EventID, r *repoEntry) {
 		if r.seen < s.number {
 			ids = append(ids, id)
 		}
-	}
+	})
 	return ids
 }
 
