@@ -97,7 +97,7 @@ func large(relays, repos int) *server {
 			URL: u, Phase: phases[k], Health: healths[k], Bootstrap: i == 0, Repos: 3 + i%50, Wanted: 120 + i, Confirmed: 120 + i - (i*13)%60,
 			InFlight: 4, LiveSubscriptions: 3, LiveFilters: 12, Following: "live", Method: "NIP-77", Software: "strfry 1.0.4",
 			Events: uint64(1000 * i), Stored: uint64(90 * i), Bytes: uint64(400_000 * i), Gaps: uint64(i % 3), UptimeShare: 0.97, UptimeSeconds: 111_600, DowntimeSeconds: 3600,
-			Attempts: 4, Connects: 3, FailedAttempts: 1, NextPass: now.Add(20 * time.Hour),
+			Attempts: 4, Connects: 3, FailedAttempts: 1,
 		}
 		if k == 4 {
 			r.Failures, r.LastError, r.NextAttempt, r.UptimeShare = 7, "dial tcp: lookup relay.example.com: no such host", now.Add(42*time.Minute), 0.1
