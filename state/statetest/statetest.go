@@ -195,19 +195,8 @@ func fill(ctx context.Context, s state.Store, prefix string, n int) (map[string]
 }
 
 func each(ctx context.Context, s state.Store) error {
-	a, err := fill(ctx, s, "a/", 100)
-	ab, err2 := fill(ctx, s, "ab/", 3)
-	if err := errors.Join(err, err2); err != nil {
+	if _, err := fill(ctx, s, "a/", 100); err != nil {
 		return err
-	}
-	all := maps.Clone(a)
-	maps.Copy(all, ab)
-	for prefix, expected := range map[string]map[string]string{
-		"": all, "a": all, "a/": a, "a/0099": {"a/0099": "v"}, "a/00990": {}, "ab": ab, "b": {}, "A": {},
-	} {
-		if err := want(ctx, s, prefix, expected); err != nil {
-			return err
-		}
 	}
 	sequence := s.Each(ctx, "")
 	for range 2 { // the sequence can be ranged over again and left early
