@@ -198,6 +198,7 @@ func FuzzParseURL(f *testing.F) {
 	for _, s := range []string{
 		"wss://x", "x", "WSS://X:443/", "http://user:pw@host", "https://[::ffff:1.2.3.4]:8080/a/../b?q#f", "wss://bücher.example。",
 		"https://host/%2e%2e/%zz", "0x7f.1", "wss://xn--a", "wss://[fe80::1%25eth0]", "ext::sh", `\\x`, "a://b://c", "wss://xn--55qx5d.1",
+		"WSS://Relay.Example.com.:443//a%2Fb/?q=1#f", "wss://ß.example", "wss://x\u3002org", "wss://x.org?a#b?c", "wss://x.org/a//b/../c",
 	} {
 		f.Add(s)
 	}

@@ -110,6 +110,9 @@ func TestSSRFCorpus(t *testing.T) {
 		assert.True(t, isRefusal(err) || errors.Is(err, egress.ErrRedirect), "redirect to %s: %v", host, err)
 		connections += max(0, begun.Load()-1) // the first one is permitted
 	}
+	for _, q := range resolver.asked {
+		assert.NotRegexp(t, `[ .](0x[0-9a-f]*|[0-9]+)$`, q, "a resolver was asked about a number")
+	}
 	connections += rebind(t, hosts, resolver, port)
 	c.silent(t)
 	assert.GreaterOrEqual(t, len(hosts), 150)
