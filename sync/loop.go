@@ -24,9 +24,6 @@ const (
 	statusShare = 20          // snapshots take at most 1/20 of the time
 )
 
-// completeEvery is the minimum time between two plans of everything.
-const completeEvery = time.Minute
-
 // loop owns the plan. It runs on one goroutine, passes inputs to the plan and performs its effects.
 type loop struct {
 	m     *SyncManager
@@ -41,9 +38,7 @@ type loop struct {
 	started   bool             // the first scan has succeeded
 	window    <-chan time.Time // open batch window, nil if none
 
-	incomplete  bool      // items left out by a limit may have room now
-	completedAt time.Time // the last plan of everything because of incomplete
-	rescanAt    time.Time // zero: none is due
+	rescanAt time.Time // zero: none is due
 
 	scanFailures int // in a row
 
@@ -121,7 +116,6 @@ func (l *loop) run(ctx context.Context) {
 			l.watchClock(ctx, time.Now())
 			l.settle(ctx, time.Now())
 			l.saving(ctx, now)
-			l.complete(now)
 			l.publish(now)
 		}
 	}
@@ -180,14 +174,6 @@ func (l *loop) closeWindow(ctx context.Context) {
 		l.step(ctx, plan.Snapshot(changes))
 	} else {
 		l.step(ctx, changes)
-	}
-}
-
-// complete plans everything again if there may be room for items left out.
-func (l *loop) complete(now time.Time) {
-	if l.incomplete && now.Sub(l.completedAt) >= completeEvery {
-		l.incomplete, l.completedAt = false, now
-		l.m.self.tellAll()
 	}
 }
 
@@ -310,8 +296,6 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 		l.m.cfg.Logger.Debug("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
 	case plan.Reset:
 		l.m.cfg.Logger.Debug("confirmed state dropped", keyRelay, e.Relay.String(), "daily", e.Daily)
-	case plan.Incomplete:
-		l.incomplete = true
 	case plan.Dropped:
 		l.m.telemetry.drop(e.Reason, e.Count)
 	}

@@ -61,7 +61,9 @@ func (msg scanResult) handle(ctx context.Context, l *loop) {
 	l.storeErr = ""
 	least, most := l.m.cfg.passBetween()
 	l.rescanBefore(least + rand.N(most-least+1))
-	if !l.started {
+	if l.started {
+		l.m.self.tellAll() // items that a limit left out may have room now
+	} else {
 		l.started = true
 		l.followBootstrap(ctx)
 	}

@@ -140,16 +140,3 @@ func (cu *catchUp) failed(r *relayState, b *batch, in Done) {
 		items: b.items, resume: merge(b.resume, b.roles, in.Cursors, false), since: b.since,
 	})
 }
-
-// jumped: the parts of a catch-up start at a wrong time after the clock was set back.
-func (cu *catchUp) jumped(r *relayState, back time.Duration) {
-	since, restarts := cu.unfetched(r), r.catchUp.missed == 0 && r.dial.connected
-	if since == 0 || back == 0 {
-		return
-	}
-	r.catchUp.missed, r.catchUp.missedAll = since-nostr.Timestamp(back/time.Second), true
-	if restarts {
-		cu.queueAll(r)
-		cu.markDirty(r)
-	}
-}

@@ -140,13 +140,6 @@ func (cp *checkpoints) readUntil(r *relayState) time.Time {
 	return backoff.Later(r.dial.connectedAt, backoff.Later(r.checkpoint.mark, cp.settledAt))
 }
 
-func (cp *checkpoints) jumped(back time.Duration) {
-	cp.settledAt = time.Time{}
-	for _, k := range cp.restored {
-		setBack(back, &k.Mark)
-	}
-}
-
 // take returns the checkpoints of the named relays, or of all, and marks them as saved.
 func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 	if len(only) == 0 {
@@ -223,14 +216,5 @@ func (s *checkpointState) moveMark(to time.Time) {
 	if to.After(s.mark) {
 		s.dirty = s.dirty || s.mark.IsZero()
 		s.mark = to
-	}
-}
-
-// jumped drops the mark, because the clock was set.
-func (s *checkpointState) jumped(back time.Duration) {
-	s.dirty = s.dirty || !s.mark.IsZero()
-	s.mark = time.Time{}
-	if s.restored != nil {
-		setBack(back, &s.restored.Mark)
 	}
 }

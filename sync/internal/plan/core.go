@@ -39,15 +39,6 @@ func (c *core) retryAfter(failures int) time.Duration {
 	return c.longer(backoff.Doubled(c.cfg.RetryBase, c.cfg.RetryMax, failures))
 }
 
-// setBack moves the nonzero times back.
-func setBack(by time.Duration, times ...*time.Time) {
-	for _, t := range times {
-		if !t.IsZero() {
-			*t = t.Add(-by)
-		}
-	}
-}
-
 func without[K comparable, V any](m map[K]V, named map[K]struct{}) map[K]struct{} {
 	out := make(map[K]struct{})
 	for k := range m {

@@ -48,8 +48,6 @@ func (s *dialState) longAbsent(now time.Time, most time.Duration) bool {
 	return away > most
 }
 
-func (s *dialState) jumped(back time.Duration) { setBack(back, &s.aliveAt, &s.absentSince) }
-
 func (d *dialer) wait(r *relayState, now time.Time) {
 	var wake time.Time
 	switch {

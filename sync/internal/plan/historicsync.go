@@ -181,24 +181,15 @@ func (h *historyState) forget() {
 	}
 }
 
-// again makes confirmed items todo, for a daily pass.
-func (h *historyState) again() {
+// redo makes confirmed items todo from the start.
+func (h *historyState) redo(items []Item) {
 	h.requeue()
-	mark := &batchProgress{daily: true}
-	for it, st := range h.items {
-		if st == confirmed {
+	mark := &batchProgress{daily: true} // items with one mark are requested together
+	for _, it := range items {
+		if h.items[it] == confirmed {
 			h.resume[it] = mark
 			h.set(it, todo)
 		}
-	}
-}
-
-// redo makes a confirmed item todo from the start. Items with one mark are requested together.
-func (h *historyState) redo(it Item, mark *batchProgress) {
-	if h.items[it] == confirmed {
-		h.requeue()
-		h.resume[it] = mark
-		h.set(it, todo)
 	}
 }
 

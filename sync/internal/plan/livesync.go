@@ -66,7 +66,9 @@ type liveState struct {
 
 	// These outlive a connection.
 	poll         pollState
-	resting      map[filterRole]rest
+	resting      []nostr.Filter // the relay refuses to follow them
+	restsSince   time.Time
+	restsUntil   time.Time
 	most         int       // learned maximum number of subscriptions; 0: unknown
 	noKinds      bool      // the relay refused the filter of all kinds
 	learnedUntil time.Time // of most and noKinds
@@ -374,10 +376,7 @@ func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
 			fs = append(fs, fit(r.limits, filters.Live(f))...)
 		}
 	}
-	return slices.DeleteFunc(fs, func(f nostr.Filter) bool {
-		_, rests := r.live.resting[roleOf(f)]
-		return rests
-	})
+	return r.live.withoutResting(fs)
 }
 
 func (lv *liveSync) open(r *relayState, reqs requests) {
@@ -446,53 +445,65 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	lv.catchUp.missedSome(r, now)
 }
 
-// restFor is the time for which filters of one role are not followed, because the relay answers
-// requests but refuses subscriptions to them. A catch-up fetches the missed events.
-const restFor = 24 * time.Hour
+const (
+	// restFor is the time for which refused filters are not followed. The relay answers requests, but
+	// refuses subscriptions to them. Then all are tried again, and a catch-up fetches the missed events.
+	restFor = 24 * time.Hour
+	// maxSplit is the number of resting filters from which on refused subscriptions are not divided,
+	// because the relay may refuse all.
+	maxSplit = 64
+)
 
-type rest struct{ since, until time.Time }
-
-// refused tries filters of several roles separately, because a refusal concerns the role more often
-// than the values.
+// refused tries the halves of a refused subscription, until one filter remains.
 func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
-	parts := byRole(s.filters)
-	c := subscriptionChange{reqs: measured(parts)}
-	if len(parts) > 1 && c.fits(r, r.liveRoom()) {
+	l, half := &r.live, len(s.filters)/2
+	c := subscriptionChange{reqs: measured([][]nostr.Filter{s.filters[:half], s.filters[half:]})}
+	if half > 0 && len(l.resting) < maxSplit && c.fits(r, r.liveRoom()) {
 		lv.catchUp.queueItems(r, lv.repos.itemsOf(s.filters), lv.catchUp.since(now))
 		lv.addFilters(r, c, nil, now)
 		return
 	}
-	if r.live.resting == nil {
-		r.live.resting = make(map[filterRole]rest)
+	if len(l.resting) == 0 {
+		l.restsSince, l.restsUntil = now, now.Add(lv.longer(restFor))
 	}
-	until := now.Add(lv.longer(restFor))
-	for _, part := range parts {
-		r.live.resting[roleOf(part[0])] = rest{since: now, until: until}
-	}
+	l.resting = append(l.resting, s.filters...)
 }
 
 func (lv *liveSync) resume(r *relayState, now time.Time) {
-	for role, k := range r.live.resting {
-		if !now.Before(k.until) {
-			delete(r.live.resting, role)
-			r.live.stale, r.live.waitUntil = true, time.Time{}
-			lv.catchUp.missedSince(r, k.since)
-		}
+	if l := &r.live; len(l.resting) > 0 && !now.Before(l.restsUntil) {
+		l.resting, l.stale, l.waitUntil = nil, true, time.Time{}
+		lv.catchUp.missedSince(r, l.restsSince)
 	}
 }
 
-func byRole(fs []nostr.Filter) (out [][]nostr.Filter) {
-	at := make(map[filterRole]int)
-	for _, f := range fs {
-		i, ok := at[roleOf(f)]
-		if !ok {
-			i = len(out)
-			at[roleOf(f)] = i
-			out = append(out, nil)
-		}
-		out[i] = append(out[i], f)
+// withoutResting removes the values of resting filters.
+func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
+	type value struct {
+		filterRole
+		text string
 	}
-	return out
+	rests := make(map[value]struct{})
+	for _, f := range l.resting {
+		role := roleOf(f)
+		for _, v := range f.Tags[role.tag] {
+			rests[value{role, v}] = struct{}{}
+		}
+		if role.tag == "" {
+			rests[value{}] = struct{}{}
+		}
+	}
+	if len(rests) == 0 {
+		return fs
+	}
+	return slices.DeleteFunc(fs, func(f nostr.Filter) bool {
+		role := roleOf(f)
+		_, resting := rests[value{}]
+		for tag, values := range f.Tags {
+			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { _, ok := rests[value{role, v}]; return ok })
+			f.Tags[tag], resting = values, len(values) == 0
+		}
+		return resting
+	})
 }
 
 func (l *liveState) connected() {
@@ -504,7 +515,8 @@ func (l *liveState) reset() {
 	*l = liveState{
 		subs:    make(map[LiveID]*liveSub),
 		retryAt: l.retryAt, refused: l.refused, most: l.most, noKinds: l.noKinds,
-		learnedUntil: l.learnedUntil, resting: l.resting, poll: l.poll,
+		learnedUntil: l.learnedUntil, poll: l.poll,
+		resting: l.resting, restsSince: l.restsSince, restsUntil: l.restsUntil,
 	}
 }
 
@@ -526,17 +538,11 @@ func (l *liveState) wakes(consider func(time.Time)) {
 	consider(l.retryAt)
 	consider(l.learnedUntil)
 	consider(l.waitUntil)
-	for _, k := range l.resting {
-		consider(k.until)
+	if len(l.resting) > 0 {
+		consider(l.restsUntil)
 	}
 	for _, at := range l.poll.at {
 		consider(at)
-	}
-}
-
-func (l *liveState) jumped(back time.Duration) {
-	for _, g := range l.poll.groups {
-		setBack(back, &g.since)
 	}
 }
 

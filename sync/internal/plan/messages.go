@@ -231,8 +231,6 @@ type (
 		Relay graspsync.RelayURL
 		Daily bool
 	}
-	// Incomplete means that dropped items may have room now. The caller must send a Snapshot.
-	Incomplete struct{}
 	// Dropped counts items left out by a limit.
 	Dropped struct {
 		Reason string
@@ -240,17 +238,16 @@ type (
 	}
 )
 
-func (Dial) effect()       {}
-func (Hangup) effect()     {}
-func (Forget) effect()     {}
-func (OpenLive) effect()   {}
-func (CloseLive) effect()  {}
-func (Start) effect()      {}
-func (Cancel) effect()     {}
-func (Confirmed) effect()  {}
-func (Reset) effect()      {}
-func (Incomplete) effect() {}
-func (Dropped) effect()    {}
+func (Dial) effect()      {}
+func (Hangup) effect()    {}
+func (Forget) effect()    {}
+func (OpenLive) effect()  {}
+func (CloseLive) effect() {}
+func (Start) effect()     {}
+func (Cancel) effect()    {}
+func (Confirmed) effect() {}
+func (Reset) effect()     {}
+func (Dropped) effect()   {}
 
 // DescendantChange sets the repositories of a descendant. An empty list means that it is gone.
 type DescendantChange struct {

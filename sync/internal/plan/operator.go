@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -45,12 +47,8 @@ func (p *Plan) resync(r *relayState, now time.Time) {
 
 func (p *Plan) resyncRepo(repo *repo) {
 	for _, r := range repo.relays {
-		mark := &batchProgress{daily: true}
-		for it := range repo.threads[mainTier] {
-			r.history.redo(it, mark)
-		}
-		r.history.redo(repo.item, mark)
-		r.history.redo(Layer1, mark)
+		items := append(slices.Collect(maps.Keys(repo.threads[mainTier])), repo.item, Layer1)
+		r.history.redo(items)
 		r.pending.unparkAll(r)
 		p.markDirty(r)
 	}

@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"container/list"
-	"slices"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
@@ -22,13 +21,10 @@ type dialOwner struct {
 
 func (o *dialOwner) stranger() limit.Stranger { return limit.Stranger{ID: string(o.key[:])} }
 
-const maxExamples = 3
-
 type listedState struct {
-	repos    int // number of repositories, at any level
-	owners   map[*dialOwner]int
-	examples []graspsync.RepoRef // at most maxExamples of these repositories
-	record   *dialOwner          // owner for whom it counts in the table, the one with the fewest records; nil: not in the table
+	repos  int // number of repositories, at any level
+	owners map[*dialOwner]int
+	record *dialOwner // owner for whom it counts in the table, the one with the fewest records; nil: not in the table
 }
 
 // least returns the owner with the fewest records, or nil if no repository lists the relay.
@@ -39,23 +35,6 @@ func (s *listedState) least() (least *dialOwner) {
 		}
 	}
 	return least
-}
-
-// replaceExample replaces a repository that no longer lists the relay, if it is an example.
-func (s *listedState) replaceExample(gone *repo, rel *relayState) {
-	i := slices.Index(s.examples, gone.ref)
-	if i < 0 {
-		return
-	}
-	s.examples = slices.Delete(s.examples, i, i+1)
-	for o := range s.owners {
-		for r := range o.repos {
-			if r != gone && slices.Contains(r.relays, rel) && !slices.Contains(s.examples, r.ref) {
-				s.examples = append(s.examples, r.ref)
-				return
-			}
-		}
-	}
 }
 
 type ownerShares struct {
@@ -118,9 +97,6 @@ func (s *ownerShares) list(r *repo, rel *relayState) *dialOwner {
 	o.repos[r] = struct{}{}
 	rel.listed.repos++
 	rel.listed.owners[o]++
-	if len(rel.listed.examples) < maxExamples {
-		rel.listed.examples = append(rel.listed.examples, r.ref)
-	}
 	if has := rel.listed.record; has != nil && o.records+1 < has.records {
 		s.count(rel, o)
 	}
@@ -131,7 +107,6 @@ func (s *ownerShares) list(r *repo, rel *relayState) *dialOwner {
 func (s *ownerShares) unlist(r *repo, rel *relayState) (o *dialOwner, last bool) {
 	o = s.of[r.ref.Owner]
 	rel.listed.repos--
-	rel.listed.replaceExample(r, rel)
 	if rel.listed.owners[o]--; rel.listed.owners[o] > 0 {
 		return o, false
 	}

@@ -224,12 +224,6 @@ func (b *pendingBatches) wakes(consider func(time.Time)) {
 	}
 }
 
-func (b *pendingBatches) jumped(back time.Duration) {
-	for _, open := range b.open {
-		setBack(back, &open.begun)
-	}
-}
-
 func lessFar(a, b Cursor) Cursor {
 	switch {
 	case a == CursorStart || b == CursorStart:

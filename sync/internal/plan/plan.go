@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync"
 )
 
@@ -176,7 +178,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 
 func (p *Plan) advance(r *relayState, now time.Time) {
 	if r.listed.repos == 0 && !r.bootstrap {
-		p.targets.unwanted(r)
+		p.targets.forget(r)
 		return
 	}
 	if !r.dial.connected {
@@ -264,7 +266,7 @@ func (p *Plan) startDaily(r *relayState, now time.Time) {
 	p.emit(Reset{Relay: r.url, Daily: true})
 	r.pending.gaps, r.pending.failures = 0, 0
 	r.pending.unparkAll(r)
-	r.history.again()
+	r.history.redo(slices.Collect(maps.Keys(r.history.items)))
 	p.passStarted(r, now)
 }
 
@@ -381,18 +383,24 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	}
 }
 
-// onClockJumped: after a step back, requests must start earlier, because recorded times are later
-// than the created_at of new events.
+// onClockJumped drops all marks. After a step back, recorded times may be later than the created_at of
+// new events, so catch-ups start earlier.
 func (p *Plan) onClockJumped(by time.Duration) {
-	back := max(0, -by)
-	p.checkpoints.jumped(back)
+	p.checkpoints.settledAt = time.Time{}
 	for _, u := range sortedBy(p.relays.byURL, graspsync.RelayURL.Compare) {
 		r := p.relays.byURL[u]
-		r.checkpoint.jumped(back)
-		r.dial.jumped(back)
-		r.live.jumped(back)
-		r.pending.jumped(back)
-		p.catchUp.jumped(r, back)
+		r.checkpoint.dirty, r.checkpoint.mark = true, time.Time{}
+		switch {
+		case by >= 0:
+		case !r.dial.connected:
+			r.dial.aliveAt, r.dial.absentSince, r.checkpoint.restored = time.Time{}, time.Time{}, nil
+		default:
+			p.polling.begin(r, r.live.poll.items(), p.now)
+			if since := p.catchUp.unfetched(r); since != 0 {
+				r.catchUp.missed, r.catchUp.missedAll = since+nostr.Timestamp(by/time.Second), true
+				p.markDirty(r)
+			}
+		}
 	}
 }
 

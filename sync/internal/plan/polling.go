@@ -45,6 +45,13 @@ func (l *pollState) next(t tier) (next *pollGroup, n int) {
 	return next, n
 }
 
+func (l *pollState) items() (items []Item) {
+	for _, g := range l.groups {
+		items = append(items, g.items...)
+	}
+	return items
+}
+
 // oldest returns the earliest time in a tier, or zero.
 func (l *pollState) oldest(t tier) (oldest time.Time) {
 	for _, g := range l.groups {

@@ -18,8 +18,6 @@ type relayTargets struct {
 	dialer      *dialer
 	byID        *byID
 	checkpoints *checkpoints
-
-	refused bool // a wanted relay found no room
 }
 
 // derive applies a batch window. Repositories come first because the others depend on them.
@@ -154,7 +152,7 @@ func (t *relayTargets) relayOf(u graspsync.RelayURL, key graspsync.PubKey) *rela
 	}
 	if !ok && !known {
 		t.owners.drop(o)
-		t.refuse()
+		t.emit(Dropped{Reason: "relays", Count: 1})
 		return nil
 	}
 	if !known {
@@ -177,14 +175,6 @@ func (t *relayTargets) know(r *relayState) {
 	t.relays.byURL[r.url] = r
 	t.checkpoints.recall(r)
 	t.markDirty(r)
-}
-
-func (t *relayTargets) unwanted(r *relayState) {
-	t.forget(r)
-	if t.refused {
-		t.refused = false
-		t.emit(Incomplete{})
-	}
 }
 
 func (t *relayTargets) forget(r *relayState) {
@@ -210,12 +200,7 @@ func (t *relayTargets) evict(rel *relayState) {
 		t.unlisted(r)
 	}
 	t.forget(rel)
-	t.refuse()
-}
-
-func (t *relayTargets) refuse() {
 	t.emit(Dropped{Reason: "relays", Count: 1})
-	t.refused = true
 }
 
 // setThread sets the repositories of a root event or thread event. The newest MaxRoots root events

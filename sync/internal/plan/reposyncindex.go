@@ -143,10 +143,6 @@ func (r *repo) follows(rel *relayState) bool {
 	return r.level == LevelFull && slices.Contains(r.relays, rel)
 }
 
-func (r *repo) wants(it Item) bool {
-	return r.level == LevelFull && (it == r.item || has(r.threads[mainTier], it))
-}
-
 func (w *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
 	r := w.infos[it].repo
 	return r != nil && r.follows(rel) || slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })

@@ -47,20 +47,33 @@ type RelayItems struct {
 	Relay                       graspsync.RelayURL
 	Phase                       Phase
 	Wanted, InFlight, Confirmed int
-	// Live: the relay is connected and all items of the repository are followed.
+	// Live: the relay is connected and all its items are followed.
 	Live bool
 }
 
 // Status returns the status of all relays, ordered by URL.
 func (p *Plan) Status() []RelayStatus {
 	out := make([]RelayStatus, 0, len(p.relays.byURL))
+	examples := make(map[*relayState][]graspsync.RepoRef)
+	for _, r := range p.repos.byRef {
+		for _, rel := range r.relays {
+			examples[rel] = withExample(examples[rel], r.ref)
+		}
+	}
 	for _, r := range slices.SortedFunc(maps.Values(p.relays.byURL), byName) {
-		out = append(out, p.status(r))
+		out = append(out, p.status(r, examples[r]))
 	}
 	return out
 }
 
-func (p *Plan) status(r *relayState) RelayStatus {
+// withExample adds a repository to the first three by name.
+func withExample(list []graspsync.RepoRef, ref graspsync.RepoRef) []graspsync.RepoRef {
+	list = append(list, ref)
+	slices.SortFunc(list, graspsync.RepoRef.Compare)
+	return list[:min(len(list), 3)]
+}
+
+func (p *Plan) status(r *relayState, examples []graspsync.RepoRef) RelayStatus {
 	descendants := r.history.ofKind[itemDescendant]
 	return RelayStatus{
 		Relay:       r.url,
@@ -75,7 +88,7 @@ func (p *Plan) status(r *relayState) RelayStatus {
 		Descendants: descendants,
 		Unfollowed:  r.live.unfollowed + r.live.tooLarge + len(r.live.resting) + len(r.live.lost),
 		LiveMethod:  r.live.method(),
-		Examples:    slices.Clone(r.listed.examples),
+		Examples:    examples,
 		Gaps:        r.pending.gaps,
 		Parked:      len(r.pending.parked),
 		RetryAt:     r.dial.retryAt,
@@ -102,11 +115,9 @@ func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 }
 
 func (p *Plan) relayItems(r *repo, rel *relayState) RelayItems {
-	s := RelayItems{Relay: rel.url, Phase: rel.phase(), Live: rel.dial.connected && rel.live.unfollowed+rel.live.tooLarge == 0}
-	for it := range rel.live.missing {
-		s.Live = s.Live && !r.wants(it)
-	}
-	s.Live = s.Live && !slices.ContainsFunc(p.repos.itemsOf(rel.live.lost), r.wants)
+	l := &rel.live
+	s := RelayItems{Relay: rel.url, Phase: rel.phase()}
+	s.Live = rel.dial.connected && l.unfollowed+l.tooLarge+len(l.missing)+len(l.lost) == 0
 	count := func(it Item) {
 		switch rel.history.items[it] {
 		case todo:

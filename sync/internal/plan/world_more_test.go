@@ -423,7 +423,8 @@ func (w *world) checkRepos() {
 			if r == nil || slices.ContainsFunc(want.Relays, func(s RelayItems) bool { return s.Relay == u }) {
 				continue
 			}
-			s := RelayItems{Relay: u, Phase: r.phase(), Live: r.dial.connected && r.live.unfollowed+r.live.tooLarge == 0}
+			s := RelayItems{Relay: u, Phase: r.phase()}
+			s.Live = r.dial.connected && r.live.unfollowed+r.live.tooLarge+len(r.live.missing)+len(r.live.lost) == 0
 			for it, st := range r.history.items {
 				if !belongs(it) {
 					continue
@@ -434,17 +435,6 @@ func (w *world) checkRepos() {
 					s.InFlight++
 				case confirmed:
 					s.Confirmed++
-				}
-				if has(r.live.missing, it) {
-					s.Live = false
-				}
-			}
-			lost := keysOf(r.live.lost...)
-			for it := range r.history.items {
-				if belongs(it) {
-					for key := range keysOf(p.repos.itemFilters([]Item{it})...) {
-						s.Live = s.Live && !lost[key]
-					}
 				}
 			}
 			want.Relays = append(want.Relays, s)

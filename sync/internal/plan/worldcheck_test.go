@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 )
 
@@ -143,8 +142,8 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 			maps.Copy(covered, keys)
 		}
 	}
-	for _, k := range r.live.resting {
-		w.must(w.now.Before(k.until) && k.until.Before(w.now.Add(27*time.Hour+w.back)), "what is refused rests for a day")
+	if l := r.live; len(l.resting) > 0 {
+		w.must(w.now.Before(l.restsUntil) && l.restsUntil.Before(w.now.Add(27*time.Hour+w.back)), "what is refused rests for a day")
 	}
 	for key := range restingKeys(p, r) {
 		covered[key] = true
@@ -172,13 +171,10 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 
 // restingKeys returns the keys of the wanted filters that rest.
 func restingKeys(p *Plan, r *relayState) map[string]bool {
-	var rest []nostr.Filter
-	for _, f := range p.repos.itemFilters(slices.Collect(maps.Keys(r.history.items))) {
-		if _, ok := r.live.resting[roleOf(f)]; ok {
-			rest = append(rest, f)
-		}
-	}
-	return keysOf(rest...)
+	wanted := keysOf(p.repos.itemFilters(slices.Collect(maps.Keys(r.history.items)))...)
+	rest := keysOf(r.live.resting...)
+	maps.DeleteFunc(rest, func(key string, _ bool) bool { return !wanted[key] })
+	return rest
 }
 
 // must is require.True at a lower cost, because it is called a million times.
