@@ -39,19 +39,10 @@ type RejectedIndex struct {
 	seq    uint64
 	ids    *limit.Table[graspsync.EventID, *entry] // bytes are those of dependencies
 	byDep  map[Key]*depLink
-	events [states]*limit.Table[graspsync.EventID, *PendingEvent]
+	events *limit.Table[graspsync.EventID, *PendingEvent]
 	// unsaved is the number of events that could not be saved.
 	unsaved int
 }
-
-// state is the reason for keeping a whole event.
-type state int
-
-const (
-	waits state = iota // it has dependencies
-	later              // it had no room or could not be saved
-	states
-)
 
 // entry is the data of one id. It is small because there are many.
 type entry struct {
@@ -85,7 +76,6 @@ type PendingEvent struct {
 	since time.Time // time of the addition or of the last judgement
 	seq   uint64
 	entry *entry
-	in    state
 }
 
 const (
@@ -113,26 +103,19 @@ const (
 // Config contains the limits of a [RejectedIndex].
 type Config struct {
 	Most         int           // maximum ids
-	Waiting      int           // maximum whole events of each state
-	WaitingBytes int64         // maximum size of whole events with dependencies; a quarter of it for others
+	Waiting      int           // maximum whole events
+	WaitingBytes int64         // maximum size of whole events
 	KeepFor      time.Duration // lifetime of an id
 }
 
 // NewRejectedIndex returns an empty index.
 func NewRejectedIndex(cfg Config) *RejectedIndex {
 	most := max(1, cfg.Most)
-	r := &RejectedIndex{
+	return &RejectedIndex{
 		cfg: cfg, seed: maphash.MakeSeed(), byDep: make(map[Key]*depLink),
 		ids: limit.NewTable[graspsync.EventID, *entry](most, keySize*linksPerEntry*int64(most)),
+		events: limit.NewTable[graspsync.EventID, *PendingEvent](cfg.Waiting, max(1, cfg.WaitingBytes)),
 	}
-	for s := range r.events {
-		bytes := cfg.WaitingBytes
-		if state(s) != waits {
-			bytes /= 4
-		}
-		r.events[s] = limit.NewTable[graspsync.EventID, *PendingEvent](cfg.Waiting, max(1, bytes))
-	}
-	return r
 }
 
 // Note is an event to remember.
@@ -178,12 +161,8 @@ func (r *RejectedIndex) Add(n Note) (d Dropped) {
 	r.link(e, n.Deps)
 	r.put(e, &d)
 	if _, ok := r.ids.Get(e.id); ok && (n.Whole || n.Later && n.Tries < laterWhole || n.Unsaved) {
-		in := waits
-		if n.Later || n.Unsaved {
-			in = later
-		}
 		r.seq++
-		r.hold(&PendingEvent{Incoming: n.Incoming, ID: n.ID, Size: n.Size, Payer: n.Payer, since: now, seq: r.seq, entry: e, in: in}, &d)
+		r.hold(&PendingEvent{Incoming: n.Incoming, ID: n.ID, Size: n.Size, Payer: n.Payer, since: now, seq: r.seq, entry: e}, &d)
 	}
 	return d
 }
@@ -210,13 +189,16 @@ func (r *RejectedIndex) put(e *entry, d *Dropped) {
 // hold keeps a whole event and adds evicted events to d.
 func (r *RejectedIndex) hold(w *PendingEvent, d *Dropped) {
 	w.entry.event = w
-	gone, ok := r.events[w.in].Put(w.ID, host(w.entry.relay), w.Size, w)
+	gone, ok := r.events.Put(w.ID, host(w.entry.relay), w.Size, w)
 	if !ok {
 		gone = append(gone, limit.Entry[graspsync.EventID, *PendingEvent]{Value: w})
 	}
 	for _, g := range gone {
-		*[states]*int{&d.Waiting, &d.Later}[w.in]++
-		g.Value.entry.event = nil
+		if g.Value.entry.event = nil; g.Value.entry.tries > 0 {
+			d.Later++
+		} else {
+			d.Waiting++
+		}
 	}
 }
 
@@ -259,7 +241,7 @@ func (r *RejectedIndex) unlink(e *entry) *PendingEvent {
 func (r *RejectedIndex) unhold(e *entry) *PendingEvent {
 	w := e.event
 	if w != nil {
-		r.events[w.in].Delete(e.id)
+		r.events.Delete(e.id)
 		e.event = nil
 	}
 	return w
@@ -397,7 +379,10 @@ func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*P
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	byHost := make(map[string][]*PendingEvent) // due
-	for _, w := range r.events[later].All() {
+	for _, w := range r.events.All() {
+		if w.entry.tries == 0 {
+			continue // it waits for a dependency
+		}
 		due, early := w.since.Add(laterAgain), freed
 		if w.entry.unsaved {
 			due, early = w.since.Add(backoff.Doubled(unsavedAgain, laterAgain*4, int(w.entry.tries))), works
@@ -419,7 +404,7 @@ func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*P
 	}
 	for _, w := range turn { // the last ones of the next turn
 		w.since = now
-		r.events[later].Touch(w.ID)
+		r.events.Touch(w.ID)
 	}
 	return turn
 }
@@ -435,8 +420,7 @@ func (r *RejectedIndex) Unsaved() int {
 func (r *RejectedIndex) HasRoom(size int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.events[later]
-	return t.Len() < r.cfg.Waiting && t.Bytes()+size <= r.cfg.WaitingBytes/4
+	return r.events.Len() < r.cfg.Waiting && r.events.Bytes()+size <= r.cfg.WaitingBytes
 }
 
 // State is the data of one id.
@@ -551,10 +535,15 @@ func (r *RejectedIndex) Anything() (whole []*PendingEvent) {
 }
 
 // Waiting returns the number of whole events that wait for a dependency.
-func (r *RejectedIndex) Waiting() int {
+func (r *RejectedIndex) Waiting() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.events[waits].Len()
+	for _, w := range r.events.All() {
+		if w.entry.tries == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // Len returns the number of ids.
@@ -600,11 +589,9 @@ func (r *RejectedIndex) whole() (out []*PendingEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	for _, table := range r.events {
-		for _, w := range table.All() {
-			if r.counts(w.entry, now) {
-				out = append(out, w)
-			}
+	for _, w := range r.events.All() {
+		if r.counts(w.entry, now) {
+			out = append(out, w)
 		}
 	}
 	return out
