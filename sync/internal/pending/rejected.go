@@ -113,7 +113,7 @@ func NewRejectedIndex(cfg Config) *RejectedIndex {
 	most := max(1, cfg.Most)
 	return &RejectedIndex{
 		cfg: cfg, seed: maphash.MakeSeed(), byDep: make(map[Key]*depLink),
-		ids: limit.NewTable[graspsync.EventID, *entry](most, keySize*linksPerEntry*int64(most)),
+		ids:    limit.NewTable[graspsync.EventID, *entry](most, keySize*linksPerEntry*int64(most)),
 		events: limit.NewTable[graspsync.EventID, *PendingEvent](cfg.Waiting, max(1, cfg.WaitingBytes)),
 	}
 }

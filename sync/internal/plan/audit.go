@@ -43,7 +43,7 @@ func (a *audit) start(r *relayState, now time.Time) {
 	}
 	g := groups[a.rng.IntN(len(groups))]
 	since, until := a.window(now)
-	qs, roles := a.pending.queries(r, a.repos.itemFilters(g.items), since, nil)
+	qs := a.pending.queries(r, a.repos.itemFilters(g.items), since, nil)
 	if len(qs) == 0 {
 		return
 	}
@@ -51,7 +51,7 @@ func (a *audit) start(r *relayState, now time.Time) {
 		qs[i].NoNegentropy = true
 		qs[i].Filter = filters.Between(qs[i].Filter, &since, &until, 0)
 	}
-	a.pending.start(r, &batch{of: a, kind: Audit, roles: roles}, qs, now)
+	a.pending.start(r, &batch{of: a, kind: Audit}, qs, now)
 }
 
 // window returns a random window, uniform on a logarithmic scale of age, because most events are

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -27,14 +26,10 @@ type byID struct {
 }
 
 type byIDState struct {
-	ids        *idQueue
-	unserved   int // announced but not served, since unservedAt
+	queue      []wantedID
+	known      map[graspsync.EventID]struct{} // queued or in flight; nil: none
+	unserved   int                            // announced but not served, since unservedAt
 	unservedAt time.Time
-}
-
-type idQueue struct {
-	queue []wantedID
-	known map[graspsync.EventID]struct{} // queued or in flight
 }
 
 type wantedID struct {
@@ -82,20 +77,20 @@ func (by *byID) assign() {
 }
 
 func (by *byID) fetch(r *relayState, ids []graspsync.EventID) {
-	if r.byID.ids == nil {
-		r.byID.ids = &idQueue{known: make(map[graspsync.EventID]struct{})}
+	if r.byID.known == nil {
+		r.byID.known = make(map[graspsync.EventID]struct{})
 	}
 	dropped := 0
 	for _, id := range ids {
-		if _, ok := r.byID.ids.known[id]; ok {
+		if _, ok := r.byID.known[id]; ok {
 			continue
 		}
-		if len(r.byID.ids.known) >= by.cfg.MaxNamed {
+		if len(r.byID.known) >= by.cfg.MaxNamed {
 			dropped++
 			continue
 		}
-		r.byID.ids.known[id] = struct{}{}
-		r.byID.ids.queue = append(r.byID.ids.queue, wantedID{id: id})
+		r.byID.known[id] = struct{}{}
+		r.byID.queue = append(r.byID.queue, wantedID{id: id})
 	}
 	by.countDropped(dropped)
 	r.byID.endIfEmpty()
@@ -109,12 +104,9 @@ func (by *byID) countDropped(n int) {
 }
 
 func (by *byID) reassign(r *relayState) {
-	if r.byID.ids == nil {
-		return
+	if ids := sortedBy(r.byID.known, graspsync.EventID.Compare); len(ids) > 0 {
+		by.fetchAnywhere(ids)
 	}
-	ids := slices.SortedFunc(maps.Keys(r.byID.ids.known), graspsync.EventID.Compare)
-	r.byID.ids = nil
-	by.fetchAnywhere(ids)
 }
 
 // unserved requests ids that a relay announced and did not serve from the relays with the most
@@ -138,7 +130,7 @@ func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) 
 	r.byID.unserved += len(ids)
 	by.countDropped(announced - len(ids))
 	for _, o := range best(shared) {
-		room := min(len(ids), max(0, by.cfg.MaxNamed/2-o.byID.count()))
+		room := min(len(ids), max(0, by.cfg.MaxNamed/2-len(o.byID.known)))
 		if by.countDropped(len(ids) - room); room > 0 {
 			by.fetch(o, ids[:room])
 		}
@@ -147,11 +139,11 @@ func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) 
 
 func (by *byID) due(r *relayState, _ time.Time) bool {
 	isOurs := func(b *batch) bool { return b.of == by }
-	return r.byID.ids != nil && len(r.byID.ids.queue) > 0 && !slices.ContainsFunc(r.pending.parked, isOurs)
+	return len(r.byID.queue) > 0 && !slices.ContainsFunc(r.pending.parked, isOurs)
 }
 
 func (by *byID) start(r *relayState, now time.Time) {
-	n := r.byID.ids
+	n := &r.byID
 	b := &batch{of: by, kind: NamedIDs, named: slices.Clone(n.queue[:min(by.cfg.NamedIDs, len(n.queue))])}
 	n.queue = slices.Delete(n.queue, 0, len(b.named))
 	ids := make([]graspsync.EventID, len(b.named))
@@ -162,8 +154,8 @@ func (by *byID) start(r *relayState, now time.Time) {
 	for i := range fs {
 		fs[i].Limit = 0
 	}
-	var qs []Query
-	if qs, b.roles = by.pending.queries(r, fs, 0, nil); len(qs) == 0 {
+	qs := by.pending.queries(r, fs, 0, nil)
+	if len(qs) == 0 {
 		by.done(r, b, false)
 		return
 	}
@@ -175,7 +167,7 @@ func (by *byID) start(r *relayState, now time.Time) {
 
 func (by *byID) done(r *relayState, b *batch, _ bool) {
 	for _, id := range b.named {
-		delete(r.byID.ids.known, id.id)
+		delete(r.byID.known, id.id)
 	}
 	r.byID.endIfEmpty()
 }
@@ -188,25 +180,18 @@ func (by *byID) failed(r *relayState, b *batch, in Done) {
 			id.tries++
 		}
 		if in.Result == Refused || id.tries >= maxNamedTries {
-			delete(r.byID.ids.known, id.id)
+			delete(r.byID.known, id.id)
 			dropped++
 			continue
 		}
-		r.byID.ids.queue = append(r.byID.ids.queue, id)
+		r.byID.queue = append(r.byID.queue, id)
 	}
 	r.byID.endIfEmpty()
 	by.countDropped(dropped)
 }
 
-func (s *byIDState) count() int {
-	if s.ids == nil {
-		return 0
-	}
-	return len(s.ids.known)
-}
-
 func (s *byIDState) endIfEmpty() {
-	if len(s.ids.known) == 0 {
-		s.ids = nil
+	if len(s.known) == 0 {
+		s.queue, s.known = nil, nil
 	}
 }

@@ -125,11 +125,11 @@ func (cu *catchUp) start(r *relayState, now time.Time) {
 	g, thread := r.catchUp.queue[i], !cu.isMain(r.catchUp.queue[i])
 	r.catchUp.queue = slices.Delete(r.catchUp.queue, i, i+1)
 	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 })
-	qs, roles := cu.pending.queries(r, cu.repos.itemFilters(items), g.since, g.resume)
+	qs := cu.pending.queries(r, cu.repos.itemFilters(items), g.since, g.resume)
 	if len(qs) == 0 {
 		return
 	}
-	b := &batch{of: cu, kind: Recent, items: items, thread: thread, roles: roles, resume: g.resume, since: g.since}
+	b := &batch{of: cu, kind: Recent, items: items, thread: thread, resume: g.resume, since: g.since}
 	cu.pending.start(r, b, qs, now)
 }
 
@@ -137,6 +137,6 @@ func (cu *catchUp) done(*relayState, *batch, bool) {}
 
 func (cu *catchUp) failed(r *relayState, b *batch, in Done) {
 	r.catchUp.queue = append(r.catchUp.queue, itemGroup{
-		items: b.items, resume: merge(b.resume, b.roles, in.Cursors, false), since: b.since,
+		items: b.items, resume: merge(b.resume, b.queries, in.Cursors, false), since: b.since,
 	})
 }

@@ -72,8 +72,7 @@ func (dl *deletions) start(r *relayState, now time.Time) {
 		r.deletions.at++
 	}
 	r.deletions.asked += n
-	var qs []Query
-	if qs, b.roles = dl.pending.queries(r, filters.Deletions(authors), 0, nil); len(qs) > 0 {
+	if qs := dl.pending.queries(r, filters.Deletions(authors), 0, nil); len(qs) > 0 {
 		dl.pending.start(r, b, qs, now)
 	}
 }

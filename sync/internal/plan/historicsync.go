@@ -28,7 +28,6 @@ type historyState struct {
 	repos    *repoSyncIndex
 	items    map[Item]itemStatus
 	tiers    [tiers]historyTier
-	ofKind   [itemKinds]int
 	ofStatus [statuses]int           // of layers 1 to 3
 	resume   map[Item]*batchProgress // progress of todo items
 	changed  bool                    // since the last checkpoint, in layers 1 to 3
@@ -72,7 +71,7 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 	if g.resume != nil && g.resume.daily {
 		kind = DailyHistory
 	}
-	qs, roles := h.pending.queries(r, h.repos.itemFilters(items), 0, g.resume)
+	qs := h.pending.queries(r, h.repos.itemFilters(items), 0, g.resume)
 	for _, it := range items {
 		r.history.set(it, inFlight)
 	}
@@ -83,7 +82,7 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 	for i := range qs {
 		qs[i].NoNegentropy = thread && len(items) < leastCompared
 	}
-	h.pending.start(r, &batch{of: h, kind: kind, items: items, thread: thread, roles: roles}, qs, now)
+	h.pending.start(r, &batch{of: h, kind: kind, items: items, thread: thread}, qs, now)
 }
 
 func (h *historicSync) done(r *relayState, b *batch, gaps bool) { h.confirm(r, b.items, gaps) }
@@ -94,7 +93,7 @@ func (h *historicSync) failed(r *relayState, b *batch, in Done) {
 		old := r.history.resume[it]
 		merged, ok := byOld[old]
 		if !ok {
-			merged = merge(old, b.roles, in.Cursors, b.kind == DailyHistory)
+			merged = merge(old, b.queries, in.Cursors, b.kind == DailyHistory)
 			byOld[old] = merged
 		}
 		if merged == nil {
@@ -125,7 +124,6 @@ func (h *historyState) add(it Item) bool {
 	if h.items[it] != 0 {
 		return false
 	}
-	h.ofKind[h.repos.infos[it].kind]++
 	h.change(it, todo)
 	return true
 }
@@ -133,7 +131,6 @@ func (h *historyState) add(it Item) bool {
 func (h *historyState) remove(it Item) itemStatus {
 	st := h.items[it]
 	if st != 0 {
-		h.ofKind[h.repos.infos[it].kind]--
 		h.change(it, 0)
 	}
 	return st

@@ -50,6 +50,8 @@ type Query struct {
 	// attempt.
 	Until        int64
 	NoNegentropy bool
+
+	role filterRole
 }
 
 // Cursor is the progress of a query.
@@ -84,7 +86,7 @@ type batch struct {
 	of       fetcher
 	kind     Kind
 	items    []Item
-	roles    []filterRole
+	queries  []Query
 	deadline time.Time
 	failure  Done
 	retryAt  time.Time // of a failed batch
@@ -118,9 +120,7 @@ type pendingBatches struct {
 
 // queries returns the queries that an earlier attempt did not complete. A filter takes at most half
 // of a message; the rest is for bounds, or for the first message of a reconciliation.
-func (bs *pendingSyncIndex) queries(r *relayState, fs []nostr.Filter, since nostr.Timestamp, resume *batchProgress) ([]Query, []filterRole) {
-	var out []Query
-	var roles []filterRole
+func (bs *pendingSyncIndex) queries(r *relayState, fs []nostr.Filter, since nostr.Timestamp, resume *batchProgress) (out []Query) {
 	each, _, tooLarge := filters.Pack(fs, r.limits.MaxMessage/2, 1)
 	if len(tooLarge) > 0 {
 		bs.emit(Dropped{Reason: "filters", Count: len(tooLarge)})
@@ -138,10 +138,9 @@ func (bs *pendingSyncIndex) queries(r *relayState, fs []nostr.Filter, since nost
 		if since > 0 {
 			f = filters.Between(f, &since, nil, 0)
 		}
-		out = append(out, Query{Filter: f, Until: int64(at)})
-		roles = append(roles, as)
+		out = append(out, Query{Filter: f, Until: int64(at), role: as})
 	}
-	return out, roles
+	return out
 }
 
 const graceAfterDeadline = time.Minute
@@ -149,7 +148,7 @@ const graceAfterDeadline = time.Minute
 func (bs *pendingSyncIndex) start(r *relayState, b *batch, qs []Query, now time.Time) {
 	bs.last++
 	deadline := now.Add(bs.cfg.BatchTimeout)
-	b.begun = now
+	b.queries, b.begun = qs, now
 	b.deadline = deadline.Add(graceAfterDeadline)
 	r.pending.open[bs.last] = b
 	bs.emit(Start{Relay: r.url, Epoch: r.dial.epoch, Batch: Batch{
@@ -245,17 +244,17 @@ type batchProgress struct {
 
 // merge adds the progress of an attempt to that of earlier attempts. Of several filters with one
 // role the least progress counts.
-func merge(old *batchProgress, roles []filterRole, got []Cursor, daily bool) *batchProgress {
+func merge(old *batchProgress, queries []Query, got []Cursor, daily bool) *batchProgress {
 	at := make(map[filterRole]Cursor)
-	for i, r := range roles {
+	for i, q := range queries {
 		c := CursorStart
 		if i < len(got) {
 			c = got[i]
 		}
-		if before, ok := at[r]; ok {
+		if before, ok := at[q.role]; ok {
 			c = lessFar(before, c)
 		}
-		at[r] = c
+		at[q.role] = c
 	}
 	if old != nil {
 		for r, c := range old.at {

@@ -132,13 +132,13 @@ func (pl *polling) start(r *relayState, now time.Time) {
 	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
 		return r.history.items[it] == todo && r.history.resume[it] == nil
 	})
-	qs, roles := pl.pending.queries(r, pl.repos.itemFilters(items), pl.catchUp.since(g.since), nil)
+	qs := pl.pending.queries(r, pl.repos.itemFilters(items), pl.catchUp.since(g.since), nil)
 	if len(qs) == 0 {
 		g.since = now
 		return
 	}
 	g.running = true
-	pl.pending.start(r, &batch{of: pl, kind: Recent, items: items, roles: roles, poll: g}, qs, now)
+	pl.pending.start(r, &batch{of: pl, kind: Recent, items: items, poll: g}, qs, now)
 }
 
 func (pl *polling) done(_ *relayState, b *batch, _ bool) {

@@ -64,7 +64,7 @@ func (r *relayState) phase() Phase {
 		return Disconnected
 	case len(r.pending.parked) > 0 || r.pending.gaps > 0 || r.catchUp.missed != 0 && r.live.waitUntil.IsZero():
 		return LiveWithGaps
-	case r.busy() || len(r.catchUp.queue) > 0 || r.byID.ids != nil:
+	case r.busy() || len(r.catchUp.queue) > 0 || len(r.byID.known) > 0:
 		return Syncing
 	}
 	return Live

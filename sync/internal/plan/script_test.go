@@ -352,7 +352,7 @@ func (s *player) status() (out []string) {
 			}
 			line += fmt.Sprintf(" descendants=%d/%d", max(0, st.Descendants-polled), st.Descendants)
 		}
-		if n := s.plan.relays.byURL[st.Relay].byID.count(); n > 0 {
+		if n := len(s.plan.relays.byURL[st.Relay].byID.known); n > 0 {
 			line += fmt.Sprintf(" named=%d", n)
 		}
 		if st.Gaps > 0 {

@@ -74,18 +74,19 @@ func withExample(list []graspsync.RepoRef, ref graspsync.RepoRef) []graspsync.Re
 }
 
 func (p *Plan) status(r *relayState, examples []graspsync.RepoRef) RelayStatus {
-	descendants := r.history.ofKind[itemDescendant]
+	of := &r.history.ofStatus
+	wanted := of[todo] + of[inFlight] + of[confirmed]
 	return RelayStatus{
 		Relay:       r.url,
 		Phase:       r.phase(),
 		Bootstrap:   r.bootstrap,
 		Repos:       r.listed.repos,
-		Wanted:      len(r.history.items) - descendants,
-		InFlight:    r.history.ofStatus[inFlight],
-		Confirmed:   r.history.ofStatus[confirmed],
+		Wanted:      wanted,
+		InFlight:    of[inFlight],
+		Confirmed:   of[confirmed],
 		LiveSubs:    len(r.live.subs),
 		LiveFilters: r.live.filters(),
-		Descendants: descendants,
+		Descendants: len(r.history.items) - wanted,
 		Unfollowed:  r.live.unfollowed + r.live.tooLarge + len(r.live.resting) + len(r.live.lost),
 		LiveMethod:  r.live.method(),
 		Examples:    examples,

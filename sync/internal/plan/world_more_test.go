@@ -367,13 +367,13 @@ func (w *world) restart() {
 // checkBackground checks the counts of ids to fetch.
 func (w *world) checkBackground() {
 	for _, r := range w.plan.relays.byURL {
-		if r.byID.ids != nil {
-			w.must(len(r.byID.ids.known) <= w.plan.cfg.MaxNamed, "too many named")
-			n := len(r.byID.ids.queue)
+		if r.byID.known != nil {
+			w.must(len(r.byID.known) <= w.plan.cfg.MaxNamed, "too many named")
+			n := len(r.byID.queue)
 			for _, b := range r.pending.all() {
 				n += len(b.named)
 			}
-			w.must(n == len(r.byID.ids.known) && n > 0, "named twice, or never asked for")
+			w.must(n == len(r.byID.known) && n > 0, "named twice, or never asked for")
 		}
 	}
 }

@@ -225,9 +225,9 @@ func (w *world) finish() {
 			continue // there is no room for it
 		}
 		r := w.plan.relays.byURL[u]
-		require.Equal(w.t, len(r.history.items)-r.history.ofKind[itemDescendant], r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
+		require.Equal(w.t, w.plan.status(r, nil).Wanted, r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
 		require.Zero(w.t, w.plan.catchUp.unfetched(r))
-		require.Nil(w.t, r.byID.ids, "named but not asked for")
+		require.Nil(w.t, r.byID.known, "named but not asked for")
 		if len(w.plan.deletions.authors) <= w.plan.cfg.AuthorsPerPass {
 			for _, a := range w.plan.deletions.authors {
 				w.must(w.deleted[u][a.String()], "an author whose deletions were not asked for in this pass")
