@@ -295,13 +295,6 @@ func (r Record) saved() Record {
 		r.NextAttempt = time.Time{}
 	}
 	r.refused = 0
-	for _, t := range []*time.Time{
-		&r.FailingSince, &r.LastFailure, &r.LastSuccess, &r.RecoveredAt, &r.LastAttempt,
-		&r.NextAttempt, &r.RateLimitedUntil, &r.ConnectedAt, &r.CountedTo,
-		&r.StoppedAt, &r.RestartsSince,
-	} {
-		*t = backoff.Saved(*t)
-	}
 	return r
 }
 

@@ -155,7 +155,7 @@ func basisOf(identity nip34.Identity, policy string) []byte {
 
 // stats returns the facts that an earlier process learned about a relay.
 func (r *persistence) stats(u graspsync.RelayURL) *relayStats {
-	s := &relayStats{observed: relaylimits.Restored(r.learned[u]), host: limit.Stranger{ID: u.HostPort().Host}}
+	s := &relayStats{observed: r.learned[u], host: limit.Stranger{ID: u.HostPort().Host}}
 	delete(r.learned, u)
 	return s
 }
@@ -191,7 +191,7 @@ func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
 	r.health(u)
 	if s != nil {
 		var l relaylimits.Learned
-		s.learn(func(o *relaylimits.Observed) { l = o.Learned() })
+		s.learn(func(o *relaylimits.Learned) { l = *o })
 		if !l.Empty(time.Now()) {
 			r.memory.Learned(u, l)
 		}

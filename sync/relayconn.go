@@ -672,7 +672,7 @@ func (c *relayConn) learn(a session.Learned) {
 	if a.Kind == relaylimits.NoNegentropy && !a.Wrong {
 		until = now.Add(negentropyRetry)
 	}
-	c.stats.learn(func(o *relaylimits.Observed) { o.Learn(a.Kind, a.Value, until) })
+	c.stats.learn(func(o *relaylimits.Learned) { o.Facts.Learn(a.Kind, a.Value, until) })
 	c.m.telemetry.learnedFact(a.Kind.String())
 	c.m.telemetry.remote(slog.LevelInfo, c.url, "relay limit learned",
 		"fact", a.Kind.String(), "value", a.Value, keyReason, graspsync.Printable(a.Reason))
@@ -682,9 +682,9 @@ func (c *relayConn) learn(a session.Learned) {
 // setAside excludes a value, because the relay refuses every filter that contains it.
 func (c *relayConn) setAside(v relaylimits.Value) {
 	now := time.Now()
-	c.stats.learn(func(o *relaylimits.Observed) { o.SetAside(v, now.Add(relaylimits.Believed)) })
+	c.stats.learn(func(o *relaylimits.Learned) { o.Omit(v, now, now.Add(relaylimits.Believed)) })
 	c.m.telemetry.drop("bad_value", 1)
-	c.m.telemetry.remote(slog.LevelInfo, c.url, "relay refused a filter value", "list", v.Tag, "value", graspsync.Printable(v.Value))
+	c.m.telemetry.remote(slog.LevelInfo, c.url, "relay refused a filter value", "list", v.Tag, "value", graspsync.Printable(v.Text))
 	c.updateLimits(now)
 }
 

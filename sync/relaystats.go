@@ -37,7 +37,7 @@ type relayStats struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	observed relaylimits.Observed
+	observed relaylimits.Learned
 	cooling  session.Cooling // the last rate limit
 	method   session.Method
 	software string
@@ -81,7 +81,7 @@ func (s *relayStats) batch(r session.Report, now time.Time) {
 }
 
 // learn calls f with the limits that are known of the relay.
-func (s *relayStats) learn(f func(*relaylimits.Observed)) {
+func (s *relayStats) learn(f func(*relaylimits.Learned)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(&s.observed)
@@ -90,7 +90,7 @@ func (s *relayStats) learn(f func(*relaylimits.Observed)) {
 func (s *relayStats) learned(now time.Time) (facts relaylimits.Facts, aside []relaylimits.Value) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.observed.Facts, s.observed.Aside(now)
+	return s.observed.Facts, s.observed.Omitted(now)
 }
 
 // cooled records a rate limit for the next connection.
@@ -113,7 +113,7 @@ func (s *relayStats) fill(r *RelayStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.Method, r.Software, r.LastError = s.method.String(), graspsync.Printable(s.software), s.lastErr
-	r.Learned = s.observed.Known(time.Now())
+	r.Learned = s.observed.Facts.Known(time.Now())
 }
 
 // failingLong is the time of failures after which a warning is logged.

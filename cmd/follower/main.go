@@ -22,7 +22,6 @@ import (
 	"github.com/graspsync/graspsync"
 	remoteadapter "github.com/graspsync/graspsync/adapter/remote"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/internal/nearest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -77,7 +76,7 @@ func parse(args []string) (opt options, err error) {
 			fs.SetOutput(os.Stdout)
 			fs.PrintDefaults()
 		}
-		return opt, nearest.Flag(fs, err)
+		return opt, err
 	}
 	switch {
 	case fs.NArg() > 0:

@@ -1,12 +1,6 @@
 // Package nearest finds the known name that is most similar to an unknown name.
 package nearest
 
-import (
-	"flag"
-	"fmt"
-	"strings"
-)
-
 // Of returns the name in known with the smallest [Distance] to name, or "" if known is empty.
 func Of(name string, known []string) (nearest string) {
 	best := -1
@@ -37,15 +31,4 @@ func Distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
-}
-
-// Flag adds the nearest flag to an error of fs.Parse about an unknown flag.
-func Flag(fs *flag.FlagSet, err error) error {
-	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
-	if !unknown {
-		return err
-	}
-	var known []string
-	fs.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
-	return fmt.Errorf("%w, the nearest flag is -%s", err, Of(name, known))
 }

@@ -1,8 +1,6 @@
 package nearest_test
 
 import (
-	"flag"
-	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,12 +16,4 @@ func TestOf(t *testing.T) {
 		require.Equal(t, want, nearest.Of(name, known))
 	}
 	require.Empty(t, nearest.Of("x", nil))
-}
-
-func TestFlag(t *testing.T) {
-	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.Int("max", 1, "")
-	require.EqualError(t, nearest.Flag(fs, fs.Parse([]string{"-mex", "2"})), "flag provided but not defined: -mex, the nearest flag is -max")
-	require.NotContains(t, nearest.Flag(fs, fs.Parse([]string{"-max", "x"})).Error(), "nearest")
 }

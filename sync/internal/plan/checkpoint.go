@@ -32,7 +32,7 @@ type checkpoints struct {
 	dialer  *dialer
 	catchUp *catchUp
 
-	restored   map[graspsync.RelayURL]*Kept // of relays that are not in the plan yet
+	restored   map[graspsync.RelayURL]*Kept // of relays that were not connected yet
 	restoredAt time.Time
 	changed    map[graspsync.RelayURL]struct{}
 	settledAt  time.Time
@@ -43,9 +43,8 @@ func newCheckpoints(c *core, w *repoSyncIndex, k *relaySyncIndex, d *dialer, cu 
 }
 
 type checkpointState struct {
-	restored *Kept
-	mark     time.Time // all confirmed items were complete and durable then
-	dirty    bool      // more than the mark has changed
+	mark  time.Time // all confirmed items were complete and durable then
+	dirty bool      // more than the mark has changed
 }
 
 // restore takes the loaded checkpoints that are not too old.
@@ -61,25 +60,13 @@ func (cp *checkpoints) restore(in Restore, now time.Time) {
 		}
 		cp.restored[k.Relay] = &k
 	}
-	for _, r := range cp.relays.byURL {
-		if r.dial.aliveAt.IsZero() {
-			cp.recall(r)
-		}
-	}
-}
-
-func (cp *checkpoints) recall(r *relayState) {
-	if k, ok := cp.restored[r.url]; ok {
-		r.checkpoint.restored = k
-		delete(cp.restored, r.url)
-	}
 }
 
 // resume treats the first connection after a restart like a reconnection after a loss at the mark.
 // The saved items are confirmed.
 func (cp *checkpoints) resume(r *relayState, now time.Time) bool {
-	k := r.checkpoint.restored
-	r.checkpoint.restored = nil
+	k := cp.restored[r.url]
+	delete(cp.restored, r.url)
 	if k == nil || !r.dial.aliveAt.IsZero() || k.Mark.After(now) || now.Sub(k.Mark) > cp.cfg.QuickReconnect {
 		return false
 	}
@@ -104,7 +91,7 @@ func (cp *checkpoints) settled(in Settled, now time.Time) {
 		}
 	}
 	if now.Sub(cp.restoredAt) > cp.cfg.QuickReconnect {
-		cp.restored = nil // no repository lists these relays
+		cp.restored = nil
 	}
 }
 
@@ -134,7 +121,10 @@ func (cp *checkpoints) markLost(r *relayState, aliveAt time.Time) {
 	}
 }
 
-func (cp *checkpoints) forget(r *relayState) { cp.changed[r.url] = struct{}{} }
+func (cp *checkpoints) forget(r *relayState) {
+	cp.changed[r.url] = struct{}{}
+	delete(cp.restored, r.url)
+}
 
 func (cp *checkpoints) readUntil(r *relayState) time.Time {
 	return backoff.Later(r.dial.connectedAt, backoff.Later(r.checkpoint.mark, cp.settledAt))
@@ -145,7 +135,9 @@ func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 	if len(only) == 0 {
 		only = sortedBy(cp.relays.byURL, graspsync.RelayURL.Compare)
 		for u := range cp.restored {
-			only = append(only, u)
+			if cp.relays.byURL[u] == nil {
+				only = append(only, u)
+			}
 		}
 		clear(cp.changed)
 	}
@@ -168,8 +160,8 @@ func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 }
 
 func (cp *checkpoints) of(r *relayState) (Kept, bool) {
-	if r.checkpoint.restored != nil {
-		return *r.checkpoint.restored, true
+	if k := cp.restored[r.url]; k != nil {
+		return *k, true
 	}
 	if r.checkpoint.mark.IsZero() || r.history.ofStatus[confirmed] == 0 {
 		return Kept{}, false
@@ -200,8 +192,8 @@ func (cp *checkpoints) marks() iter.Seq2[graspsync.RelayURL, time.Time] {
 	return func(yield func(graspsync.RelayURL, time.Time) bool) {
 		for u, r := range cp.relays.byURL {
 			mark := r.checkpoint.mark
-			if r.checkpoint.restored != nil {
-				mark = r.checkpoint.restored.Mark
+			if k := cp.restored[u]; k != nil {
+				mark = k.Mark
 			} else if r.history.ofStatus[confirmed] == 0 {
 				continue
 			}

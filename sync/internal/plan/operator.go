@@ -40,7 +40,8 @@ func (p *Plan) resync(r *relayState, now time.Time) {
 		return
 	}
 	r.history.forget()
-	r.checkpoint.restored, r.checkpoint.mark, r.checkpoint.dirty = nil, time.Time{}, true
+	delete(p.checkpoints.restored, r.url)
+	r.checkpoint.mark, r.checkpoint.dirty = time.Time{}, true
 	r.dial.aliveAt, r.dial.absentSince = time.Time{}, time.Time{}
 	p.retry(r)
 }

@@ -393,7 +393,8 @@ func (p *Plan) onClockJumped(by time.Duration) {
 		switch {
 		case by >= 0:
 		case !r.dial.connected:
-			r.dial.aliveAt, r.dial.absentSince, r.checkpoint.restored = time.Time{}, time.Time{}, nil
+			delete(p.checkpoints.restored, u)
+			r.dial.aliveAt, r.dial.absentSince = time.Time{}, time.Time{}
 		default:
 			p.polling.begin(r, r.live.poll.items(), p.now)
 			if since := p.catchUp.unfetched(r); since != 0 {

@@ -173,7 +173,6 @@ func (t *relayTargets) newRelay(u graspsync.RelayURL) *relayState {
 
 func (t *relayTargets) know(r *relayState) {
 	t.relays.byURL[r.url] = r
-	t.checkpoints.recall(r)
 	t.markDirty(r)
 }
 

@@ -43,7 +43,7 @@ func (w *world) before(in Input) {
 	case Connected:
 		if c := w.conns[in.Relay]; c != nil && c.epoch == in.Epoch {
 			c.connected, c.limits = true, in.Limits
-			if k := w.plan.relays.byURL[in.Relay].checkpoint.restored; k != nil && w.now.Sub(k.Mark) <= w.plan.cfg.QuickReconnect && len(k.Items) > 1 {
+			if k := w.plan.checkpoints.restored[in.Relay]; k != nil && w.now.Sub(k.Mark) <= w.plan.cfg.QuickReconnect && len(k.Items) > 1 {
 				w.resumed++
 			}
 		}

@@ -1,11 +1,9 @@
 package relaylimits
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -122,75 +120,47 @@ const Believed = 24 * time.Hour
 const MaxAside = 1000
 
 // Value is one value of a filter. Tag is a tag name, "ids" or "authors".
-type Value struct{ Tag, Value string }
+type Value struct {
+	Tag  string `json:"tag"`
+	Text string `json:"value"`
+}
 
 // Aside is a value that a relay does not accept, with its expiry.
 type Aside struct {
-	Tag   string    `json:"tag"`
-	Value string    `json:"value"`
+	Value
 	Until time.Time `json:"until"`
 }
 
-// Observed contains everything learned about a relay. It is not safe for concurrent use.
-type Observed struct {
-	Facts
-	aside map[Value]time.Time
-}
-
-// Page records the size of the largest page of a batch, 0 if none.
-func (o *Observed) Page(size int, now time.Time) {
-	if size > 0 && size >= o.Facts.Value(PageSize, now) {
-		o.Learn(PageSize, size, now.Add(Longest))
-	}
-}
-
-// SetAside records a value that requests omit, at most [MaxAside].
-func (o *Observed) SetAside(v Value, until time.Time) {
-	if o.aside == nil {
-		o.aside = make(map[Value]time.Time)
-	}
-	if len(o.aside) < MaxAside {
-		o.aside[v] = until
-	}
-}
-
-// Aside returns the values to omit now, in no order.
-func (o *Observed) Aside(now time.Time) (values []Value) {
-	for v, until := range o.aside {
-		if now.Before(until) {
-			values = append(values, v)
-		} else {
-			delete(o.aside, v)
-		}
-	}
-	return values
-}
-
-// Learned is the part of [Observed] that survives a restart.
+// Learned contains everything learned about a relay. It survives a restart. It is not safe for
+// concurrent use.
 type Learned struct {
 	Facts    Facts   `json:"facts"`
 	SetAside []Aside `json:"set_aside,omitempty"`
 }
 
-// Learned returns the facts and the values set aside.
-func (o *Observed) Learned() Learned {
-	l := Learned{Facts: o.Facts}
-	for v, until := range o.aside {
-		l.SetAside = append(l.SetAside, Aside{v.Tag, v.Value, until})
+// Page records the size of the largest page of a batch, 0 if none.
+func (l *Learned) Page(size int, now time.Time) {
+	if size > 0 && size >= l.Facts.Value(PageSize, now) {
+		l.Facts.Learn(PageSize, size, now.Add(Longest))
 	}
-	slices.SortFunc(l.SetAside, func(a, b Aside) int {
-		return cmp.Or(strings.Compare(a.Tag, b.Tag), strings.Compare(a.Value, b.Value))
-	})
-	return l
 }
 
-// Restored returns the Observed of an earlier process.
-func Restored(l Learned) (o Observed) {
-	o.Facts = l.Facts
-	for _, v := range l.SetAside {
-		o.SetAside(Value{v.Tag, v.Value}, v.Until)
+// Omit records a value that requests omit, at most [MaxAside].
+func (l *Learned) Omit(v Value, now, until time.Time) {
+	l.SetAside = slices.DeleteFunc(slices.Clone(l.SetAside), func(a Aside) bool { return a.Value == v || !now.Before(a.Until) })
+	if len(l.SetAside) < MaxAside {
+		l.SetAside = append(l.SetAside, Aside{v, until})
 	}
-	return o
+}
+
+// Omitted returns the values to omit now.
+func (l *Learned) Omitted(now time.Time) (values []Value) {
+	for _, a := range l.SetAside {
+		if now.Before(a.Until) {
+			values = append(values, a.Value)
+		}
+	}
+	return values
 }
 
 // Clamp removes expired values and limits the lifetime of the others to [Longest], because the

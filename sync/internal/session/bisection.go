@@ -113,7 +113,7 @@ func (b *bisection) split(p *piece) {
 	case !p.formOK:
 		push(pieceForm, placeholder(f))
 	case n == 1:
-		b.badValues = append(b.badValues, relaylimits.Value{Tag: list, Value: valueOf(f, list)})
+		b.badValues = append(b.badValues, relaylimits.Value{Tag: list, Text: valueOf(f, list)})
 	default:
 		push(pieceFilters, filters.Part(f, list, (n+1)/2, n))
 		push(pieceFilters, filters.Part(f, list, 0, (n+1)/2))

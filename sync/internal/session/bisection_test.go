@@ -124,7 +124,7 @@ func TestTrialFindsThePoison(t *testing.T) {
 		}
 		want := make(map[relaylimits.Value]struct{})
 		for _, i := range bad {
-			want[relaylimits.Value{Tag: list, Value: fmt.Sprint("BAD", i)}] = struct{}{}
+			want[relaylimits.Value{Tag: list, Text: fmt.Sprint("BAD", i)}] = struct{}{}
 		}
 		require.Equal(t, want, r.s.caps.aside, "seed %d", seed)
 		require.Len(t, only[SetAside](r.other), len(bad))

@@ -109,23 +109,14 @@ func (t *relayCaps) liveBounds() bounds {
 	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
 }
 
-type livePart struct {
-	filters []nostr.Filter
-	size    int
-}
-
-func (t *relayCaps) pack(fs []nostr.Filter) []livePart {
+func (t *relayCaps) pack(fs []nostr.Filter) [][]nostr.Filter {
 	var out []nostr.Filter
 	for _, f := range fs {
 		part, _ := t.reshape(f, t.liveBounds())
 		out = append(out, part...)
 	}
-	reqs, sizes, _ := filters.Pack(out, t.MaxMessage, t.MaxFilters)
-	parts := make([]livePart, len(reqs))
-	for i, req := range reqs {
-		parts[i] = livePart{req, sizes[i] - filters.RequestOverhead + requestOverhead}
-	}
-	return parts
+	reqs, _, _ := filters.Pack(out, t.MaxMessage, t.MaxFilters)
+	return reqs
 }
 
 func (t *relayCaps) mustReshape(f nostr.Filter, to bounds) bool {
@@ -139,7 +130,7 @@ func (t *relayCaps) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 		return f, false
 	}
 	keep := func(list string, values []string) []string {
-		is := func(v string) bool { _, aside := t.aside[relaylimits.Value{Tag: list, Value: v}]; return aside }
+		is := func(v string) bool { _, aside := t.aside[relaylimits.Value{Tag: list, Text: v}]; return aside }
 		if !slices.ContainsFunc(values, is) {
 			return values
 		}

@@ -181,10 +181,8 @@ func (r *requests) unfollow(live plan.LiveID) {
 // planned.
 func (r *requests) divide(x *request) []*request {
 	var out []*request
-	for _, part := range r.caps.pack(x.filters) {
-		out = append(out, &request{
-			kind: reqLive, filters: part.filters, match: filters.Compile(part.filters), bytes: part.size, live: x.live, order: x.order,
-		})
+	for _, fs := range r.caps.pack(x.filters) {
+		out = append(out, &request{kind: reqLive, filters: fs, match: filters.Compile(fs), live: x.live, order: x.order})
 	}
 	if n := r.caps.MaxSubscriptions; len(out) > 1 && n > 0 {
 		for _, parts := range r.liveSubs {

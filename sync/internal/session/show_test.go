@@ -61,7 +61,7 @@ func show(a Action) string {
 	case Learned:
 		return fmt.Sprintf("learned %s %d: %s", a.Kind, a.Value, a.Reason)
 	case SetAside:
-		return fmt.Sprintf("set aside #%s %s", a.Tag, a.Value.Value)
+		return fmt.Sprintf("set aside #%s %s", a.Tag, a.Value.Text)
 	case Authenticate:
 		return "authenticate " + a.Challenge
 	case Notice:

@@ -385,7 +385,7 @@ func (w *world) forget() {
 	t.NeedsKinds = t.NeedsKinds && w.src.n(2) == 0
 	t.NoLimitZero = t.NoLimitZero && w.src.n(2) == 0
 	aside := slices.SortedFunc(maps.Keys(w.s.caps.aside), func(a, b relaylimits.Value) int {
-		return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value))
+		return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Text, b.Text))
 	})
 	aside = slices.DeleteFunc(aside, func(relaylimits.Value) bool { return w.src.n(2) == 0 })
 	w.s.SetLimits(t, aside)
