@@ -28,14 +28,14 @@ const (
 // repository runs no git. It is safe for concurrent use.
 type checks struct {
 	mu sync.Mutex
-	of *limit.Table[string, *checked] // by folder; guarded by mu
+	of *limit.Table[string, checked] // by folder; guarded by mu
 }
 
-// checked holds while the stamp of its repository is unchanged.
+// checked holds while the stamp of its repository is unchanged. It is immutable.
 type checked struct {
 	at       stamp
 	kinds    map[nip34.ObjectID]refplan.Kind // zero: missing
-	complete []nip34.ObjectID                // objects with all objects that they need
+	complete []nip34.ObjectID                // objects with all objects that they need, the latest last
 }
 
 // stamp is a hash of the refs, where walks end, and of the object files. refs is "" if only git can
@@ -43,59 +43,36 @@ type checked struct {
 type stamp struct{ refs, objects string }
 
 func newChecks() *checks {
-	return &checks{of: limit.NewTable[string, *checked](maxChecked, maxCheckedBytes)}
+	return &checks{of: limit.NewTable[string, checked](maxChecked, maxCheckedBytes)}
 }
 
-// at returns what is known. The caller holds mu.
-func (c *checks) at(dir string, now stamp) *checked {
+// known returns the results for the current stamp.
+func (c *checks) known(dir string, now stamp) checked {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if of, ok := c.of.Get(dir); ok && now.refs != "" && of.at == now {
 		return of
 	}
-	return &checked{at: now, kinds: make(map[nip34.ObjectID]refplan.Kind)}
+	return checked{at: now}
 }
 
-func (c *checks) kinds(dir string, now stamp, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]refplan.Kind, unknown []nip34.ObjectID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known := c.at(dir, now).kinds
-	kinds = make(map[nip34.ObjectID]refplan.Kind, len(ids))
-	for _, id := range ids {
-		if kind, ok := known[id]; !ok {
-			unknown = append(unknown, id)
-		} else if kind != 0 {
-			kinds[id] = kind
-		}
-	}
-	return kinds, unknown
-}
-
-func (c *checks) unproven(dir string, now stamp, ids []nip34.ObjectID) []nip34.ObjectID {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return without(ids, c.at(dir, now).complete)
-}
-
-// complete returns at most n complete ids, the latest first.
-func (c *checks) complete(dir string, now stamp, n int) []nip34.ObjectID {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := slices.Clone(c.at(dir, now).complete)
-	slices.Reverse(all)
-	return all[:min(n, len(all))]
-}
-
-// add records the kinds of ids and complete objects.
+// add records the kinds of ids and complete objects. Of two concurrent calls one may be lost.
 func (c *checks) add(dir string, now stamp, ids []nip34.ObjectID, kinds map[nip34.ObjectID]refplan.Kind, complete []nip34.ObjectID) {
 	if now.refs == "" {
 		return
 	}
+	of := c.known(dir, now)
+	if len(ids) > 0 {
+		all := make(map[nip34.ObjectID]refplan.Kind, len(of.kinds)+len(ids))
+		maps.Copy(all, of.kinds)
+		for _, id := range ids {
+			all[id] = kinds[id]
+		}
+		of.kinds = all
+	}
+	of.complete = slices.Concat(of.complete, without(complete, of.complete))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	of := c.at(dir, now)
-	for _, id := range ids {
-		of.kinds[id] = kinds[id]
-	}
-	of.complete = append(of.complete, without(complete, of.complete)...)
 	c.of.Put(dir, limit.Stranger{ID: ownerOf(dir)}, checkedID*int64(1+len(of.kinds)+len(of.complete)), of)
 }
 

@@ -105,14 +105,19 @@ func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (m
 	if err != nil {
 		return nil, fmt.Errorf("looking up objects: %w", err)
 	}
-	kinds, unknown := f.checks.kinds(dir, now, ids)
-	if len(unknown) == 0 {
-		return kinds, nil
+	known, kinds := f.checks.known(dir, now).kinds, make(map[nip34.ObjectID]refplan.Kind, len(ids))
+	for _, id := range ids {
+		kind, ok := known[id]
+		if !ok {
+			if kinds, err = f.kinds(ctx, dir, "", ids); err == nil {
+				f.checks.add(dir, now, ids, kinds, nil)
+			}
+			return kinds, err
+		}
+		if kind != 0 {
+			kinds[id] = kind
+		}
 	}
-	if kinds, err = f.kinds(ctx, dir, "", ids); err != nil {
-		return nil, err
-	}
-	f.checks.add(dir, now, ids, kinds, nil)
 	return kinds, nil
 }
 
@@ -122,7 +127,7 @@ func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 	if err != nil {
 		return nil, fmt.Errorf("looking up objects: %w", err)
 	}
-	if ids = f.checks.unproven(dir, now, ids); len(ids) == 0 {
+	if ids = without(ids, f.checks.known(dir, now).complete); len(ids) == 0 {
 		return nil, nil
 	}
 	kept, err := f.kept(dir, idLen(ids))

@@ -174,7 +174,8 @@ func (f *Fetcher) haves(ctx context.Context, dir string) ([]nip34.ObjectID, erro
 	}
 	haves := without(tips, nil)
 	now, err := f.stamp(ctx, dir)
-	parts := without(f.checks.complete(dir, now, maxParts), haves)
+	complete := f.checks.known(dir, now).complete
+	parts := without(complete[max(0, len(complete)-maxParts):], haves)
 	return append(haves[:min(maxHaves, len(haves))], parts...), err
 }
 

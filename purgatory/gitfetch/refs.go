@@ -69,9 +69,6 @@ func refName(name string) (nip34.RefName, bool) {
 // UpdateRefs implements [gitops.Operations]. Deletions come first if git refuses a ref below the name
 // of an existing ref.
 func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) error {
-	if err := f.checkChanges(ctx, dir, changes); err != nil {
-		return err
-	}
 	var sets, deletes []refplan.RefChange
 	for _, c := range changes {
 		if c.New.IsZero() {
@@ -95,28 +92,6 @@ func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.
 		}
 	}
 	return f.remove(ctx, dir, deletes)
-}
-
-// checkChanges refuses null ids and ids of another format, which git would look up as names.
-func (f *Fetcher) checkChanges(ctx context.Context, dir string, changes []refplan.RefChange) error {
-	if len(changes) == 0 {
-		return nil
-	}
-	format, err := f.format(ctx, dir)
-	if err != nil {
-		return err
-	}
-	for _, c := range changes {
-		for _, id := range []nip34.ObjectID{c.Old, c.New} {
-			if !id.IsZero() && (id.Format() != format || strings.Trim(id.String(), "0") == "") {
-				return fmt.Errorf("%w: invalid value of a ref: %s", ErrFormat, id)
-			}
-		}
-		if c.Old.IsZero() && c.New.IsZero() {
-			return fmt.Errorf("%w: a missing ref cannot be deleted", gitops.ErrChanged)
-		}
-	}
-	return nil
 }
 
 // remove deletes refs, after writing their old values to the reflog of HEAD.
