@@ -597,14 +597,12 @@ func TestWhoHasASayIsNotPassedOver(t *testing.T) {
 	} {
 		f := Membership{}.Family("x", c.all)
 		want := make(map[graspsync.PubKey]graspsync.PubKey)
-		wanters := make(map[graspsync.PubKey][]graspsync.PubKey)
 		for _, who := range c.want {
-			want[key(who)], wanters[key(who)] = key(0), []graspsync.PubKey{key(0)}
+			want[key(who)] = key(0)
 		}
 		got, full := f.Wanted([]graspsync.PubKey{key(0)}, Bounds{Each: 5, All: 100})
 		assert.Equal(t, want, got, name)
 		assert.True(t, full, name)
-		assert.Equal(t, wanters, f.Wanters([]graspsync.PubKey{key(0)}, 5), name)
 		got, full = f.Wanted([]graspsync.PubKey{key(0)}, Bounds{Each: 100, All: 5})
 		assert.Equal(t, want, got, name)
 		assert.True(t, full, name)

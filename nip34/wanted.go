@@ -65,19 +65,6 @@ func skip[T any](list []T, is func(T) bool) int {
 	return len(list)
 }
 
-// Wanters returns the owners for which each key is wanted, with at most each keys per owner.
-func (f *AnnouncementSet) Wanters(owners []graspsync.PubKey, each int) map[graspsync.PubKey][]graspsync.PubKey {
-	out := make(map[graspsync.PubKey][]graspsync.PubKey)
-	r := f.newReach(each)
-	for _, owner := range slices.Compact(slices.SortedFunc(slices.Values(owners), graspsync.PubKey.Compare)) {
-		lists, _, _ := r.of(owner)
-		for _, m := range lists {
-			out[m.key] = append(out[m.key], owner)
-		}
-	}
-	return out
-}
-
 type reach struct {
 	f       *AnnouncementSet
 	most    int

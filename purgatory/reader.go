@@ -17,17 +17,18 @@ import (
 // listings are the keys that announcements with an identifier list as maintainers.
 type listings struct {
 	family  *nip34.AnnouncementSet
-	served  map[graspsync.PubKey]graspsync.PubKey   // keys listed by served announcements, with one lister
-	waiting map[graspsync.PubKey]graspsync.PubKey   // keys listed by held announcements, within bounds, with one lister
-	by      map[graspsync.PubKey][]graspsync.PubKey // all owners of held announcements that list a key
+	served  map[graspsync.PubKey]graspsync.PubKey // keys listed by served announcements, with one lister
+	waiting map[graspsync.PubKey]graspsync.PubKey // keys listed by held announcements, within bounds, with one lister
+	owners  []graspsync.PubKey                    // of held announcements
 }
 
 // payer returns the owner in whose share a relative counts, if a held announcement lists its
 // author. An owner who is listed back comes first, because strangers cannot join these.
 func (w listings) payer(a *nip34.Announcement) (owner graspsync.PubKey, listed bool) {
 	owner, listed = w.waiting[a.Ref.Owner]
-	for _, o := range w.by[a.Ref.Owner] {
-		if listed && slices.Contains(a.Maintainers, o) {
+	for _, o := range a.Maintainers {
+		theirs := w.family.Announcement(o)
+		if listed && theirs != nil && slices.Contains(theirs.Maintainers, a.Ref.Owner) && slices.Contains(w.owners, o) {
 			return o, true
 		}
 	}
@@ -159,16 +160,14 @@ func (p *Purgatory) listings(ctx context.Context, identifier string) (w listings
 		return w, err
 	}
 	all = slices.Concat(ours, all)
-	var waiting []graspsync.PubKey
 	for _, e := range held {
 		if all = append(all, e.Announces); e.Class == refplan.Announcement {
-			waiting = append(waiting, e.Author)
+			w.owners = append(w.owners, e.Author)
 		}
 	}
 	w.family = p.cfg.Membership.Family(identifier, all)
 	w.served, _ = w.family.Wanted(nip34.Owners(ours), nip34.ServedBounds())
-	w.waiting, _ = w.family.Wanted(waiting, nip34.WaitingBounds())
-	w.by = w.family.Wanters(waiting, nip34.WaitingBounds().Each)
+	w.waiting, _ = w.family.Wanted(w.owners, nip34.WaitingBounds())
 	return w, nil
 }
 
