@@ -292,8 +292,6 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 		l.tell(e.Relay, e.Epoch, e)
 	case plan.Cancel:
 		l.tell(e.Relay, e.Epoch, e)
-	case plan.Confirmed:
-		l.m.cfg.Logger.Debug("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
 	case plan.Reset:
 		l.m.cfg.Logger.Debug("confirmed state dropped", keyRelay, e.Relay.String(), "daily", e.Daily)
 	case plan.Dropped:

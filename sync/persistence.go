@@ -217,7 +217,7 @@ func (r *persistence) capture(from *plan.Plan) {
 			lazy.Put(&r.progress, kept.Relay, &kept)
 		}
 	}
-	r.marks = maps.Collect(from.Marks())
+	r.marks = from.Marks()
 }
 
 func (r *persistence) confirmed() {

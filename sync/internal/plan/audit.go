@@ -63,6 +63,6 @@ func (a *audit) window(now time.Time) (since, until nostr.Timestamp) {
 	return nostr.Timestamp(end.Add(-max(auditLeast, age/8)).Unix()), nostr.Timestamp(end.Unix())
 }
 
-func (a *audit) done(*relayState, *batch, bool) {}
+func (a *audit) done(*relayState, *batch) {}
 
 func (a *audit) failed(*relayState, *batch, Done) {}

@@ -156,7 +156,7 @@ func (by *byID) start(r *relayState, now time.Time) {
 	}
 	qs := by.pending.queries(r, fs, 0, nil)
 	if len(qs) == 0 {
-		by.done(r, b, false)
+		by.done(r, b)
 		return
 	}
 	for i := range qs {
@@ -165,7 +165,7 @@ func (by *byID) start(r *relayState, now time.Time) {
 	by.pending.start(r, b, qs, now)
 }
 
-func (by *byID) done(r *relayState, b *batch, _ bool) {
+func (by *byID) done(r *relayState, b *batch) {
 	for _, id := range b.named {
 		delete(r.byID.known, id.id)
 	}

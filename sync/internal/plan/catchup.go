@@ -133,7 +133,7 @@ func (cu *catchUp) start(r *relayState, now time.Time) {
 	cu.pending.start(r, b, qs, now)
 }
 
-func (cu *catchUp) done(*relayState, *batch, bool) {}
+func (cu *catchUp) done(*relayState, *batch) {}
 
 func (cu *catchUp) failed(r *relayState, b *batch, in Done) {
 	r.catchUp.queue = append(r.catchUp.queue, itemGroup{

@@ -87,8 +87,6 @@ func relayOfEffect(e Effect) (graspsync.RelayURL, bool) {
 		return e.Relay, true
 	case Cancel:
 		return e.Relay, true
-	case Confirmed:
-		return e.Relay, true
 	case Reset:
 		return e.Relay, true
 	case Hangup:

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"iter"
 	"slices"
 	"time"
 
@@ -188,20 +187,16 @@ func (cp *checkpoints) changes() []graspsync.RelayURL {
 	return out
 }
 
-func (cp *checkpoints) marks() iter.Seq2[graspsync.RelayURL, time.Time] {
-	return func(yield func(graspsync.RelayURL, time.Time) bool) {
-		for u, r := range cp.relays.byURL {
-			mark := r.checkpoint.mark
-			if k := cp.restored[u]; k != nil {
-				mark = k.Mark
-			} else if r.history.ofStatus[confirmed] == 0 {
-				continue
-			}
-			if !mark.IsZero() && !yield(u, mark) {
-				return
-			}
+func (cp *checkpoints) marks() map[graspsync.RelayURL]time.Time {
+	out := make(map[graspsync.RelayURL]time.Time)
+	for u, r := range cp.relays.byURL {
+		if k := cp.restored[u]; k != nil {
+			out[u] = k.Mark
+		} else if !r.checkpoint.mark.IsZero() && r.history.ofStatus[confirmed] > 0 {
+			out[u] = r.checkpoint.mark
 		}
 	}
+	return out
 }
 
 func (s *checkpointState) moveMark(to time.Time) {

@@ -77,7 +77,7 @@ func (dl *deletions) start(r *relayState, now time.Time) {
 	}
 }
 
-func (dl *deletions) done(*relayState, *batch, bool) {}
+func (dl *deletions) done(*relayState, *batch) {}
 
 func (dl *deletions) failed(r *relayState, b *batch, _ Done) {
 	r.deletions.asked = max(0, r.deletions.asked-b.authors)

@@ -76,7 +76,7 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 		r.history.set(it, inFlight)
 	}
 	if len(qs) == 0 {
-		h.confirm(r, items, false)
+		h.confirm(r, items)
 		return
 	}
 	for i := range qs {
@@ -85,7 +85,7 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 	h.pending.start(r, &batch{of: h, kind: kind, items: items, thread: thread}, qs, now)
 }
 
-func (h *historicSync) done(r *relayState, b *batch, gaps bool) { h.confirm(r, b.items, gaps) }
+func (h *historicSync) done(r *relayState, b *batch) { h.confirm(r, b.items) }
 
 func (h *historicSync) failed(r *relayState, b *batch, in Done) {
 	byOld := make(map[*batchProgress]*batchProgress)
@@ -105,18 +105,11 @@ func (h *historicSync) failed(r *relayState, b *batch, in Done) {
 	}
 }
 
-func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
-	n := 0
+func (h *historicSync) confirm(r *relayState, items []Item) {
 	for _, it := range items {
 		if r.history.items[it] == inFlight {
 			r.history.set(it, confirmed)
-			if h.repos.tier(it) == mainTier {
-				n++
-			}
 		}
-	}
-	if n > 0 {
-		h.emit(Confirmed{Relay: r.url, Items: n, Gaps: gaps})
 	}
 }
 

@@ -220,12 +220,6 @@ type (
 		Epoch uint64
 		Batch BatchID
 	}
-	// Confirmed means that items were fetched and are followed live now.
-	Confirmed struct {
-		Relay graspsync.RelayURL
-		Items int
-		Gaps  bool
-	}
 	// Reset means that the confirmed items of a relay are fetched again.
 	Reset struct {
 		Relay graspsync.RelayURL
@@ -245,7 +239,6 @@ func (OpenLive) effect()  {}
 func (CloseLive) effect() {}
 func (Start) effect()     {}
 func (Cancel) effect()    {}
-func (Confirmed) effect() {}
 func (Reset) effect()     {}
 func (Dropped) effect()   {}
 

@@ -76,7 +76,7 @@ type fetcher interface {
 	due(r *relayState, now time.Time) bool
 	start(r *relayState, now time.Time)
 	// done: a batch is complete, possibly with gaps.
-	done(r *relayState, b *batch, gaps bool)
+	done(r *relayState, b *batch)
 	// failed: a batch has failed and its wait is over, or the connection was lost. The rest is
 	// requested again.
 	failed(r *relayState, b *batch, in Done)

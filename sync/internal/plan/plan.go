@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -345,7 +344,7 @@ func (p *Plan) end(r *relayState, b *batch, in Done, now time.Time) {
 	if in.Result == Gaps {
 		r.pending.gaps++
 	}
-	b.of.done(r, b, in.Result == Gaps)
+	b.of.done(r, b)
 }
 
 func (p *Plan) expire(r *relayState, now time.Time) {
@@ -412,5 +411,5 @@ func (p *Plan) Kept(only ...graspsync.RelayURL) []Kept { return p.checkpoints.ta
 // by URL.
 func (p *Plan) Changed() []graspsync.RelayURL { return p.checkpoints.changes() }
 
-// Marks yields the marks of all relays with state, in any order.
-func (p *Plan) Marks() iter.Seq2[graspsync.RelayURL, time.Time] { return p.checkpoints.marks() }
+// Marks returns the marks of all relays with state.
+func (p *Plan) Marks() map[graspsync.RelayURL]time.Time { return p.checkpoints.marks() }

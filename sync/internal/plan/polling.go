@@ -141,7 +141,7 @@ func (pl *polling) start(r *relayState, now time.Time) {
 	pl.pending.start(r, &batch{of: pl, kind: Recent, items: items, poll: g}, qs, now)
 }
 
-func (pl *polling) done(_ *relayState, b *batch, _ bool) {
+func (pl *polling) done(_ *relayState, b *batch) {
 	b.poll.running, b.poll.since = false, b.begun
 }
 

@@ -38,11 +38,6 @@ func show(e Effect) string {
 			short(e.Relay), e.Batch.ID, kind, e.Batch.Items, strings.Join(fs, " "), clock(e.Batch.Deadline))
 	case Cancel:
 		return fmt.Sprintf("cancel %s b%d", short(e.Relay), e.Batch)
-	case Confirmed:
-		if e.Gaps {
-			return fmt.Sprintf("confirmed %s %d with gaps", short(e.Relay), e.Items)
-		}
-		return fmt.Sprintf("confirmed %s %d", short(e.Relay), e.Items)
 	case Reset:
 		if e.Daily {
 			return "reset " + short(e.Relay) + " daily"

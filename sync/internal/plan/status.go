@@ -28,7 +28,6 @@ type RelayStatus struct {
 	Parked    int // failed batches that wait
 	RetryAt   time.Time
 	CoolUntil time.Time
-	DailyAt   time.Time
 }
 
 // RepoStatus is the status of one repository.
@@ -94,7 +93,6 @@ func (p *Plan) status(r *relayState, examples []graspsync.RepoRef) RelayStatus {
 		Parked:      len(r.pending.parked),
 		RetryAt:     r.dial.retryAt,
 		CoolUntil:   r.coolUntil,
-		DailyAt:     r.pass.dueAt,
 	}
 }
 

@@ -28,7 +28,7 @@ func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text strin
 		p.probeRefused(now, x, why, text, sendClose)
 		return
 	}
-	if p.requests.unwanted(x) {
+	if x.closeAt > 0 {
 		if why == wire.RefusalRateLimited { // it concerns all requests
 			p.requests.cool(now, text)
 		}
@@ -231,7 +231,7 @@ func (p *repair) unsent(x *request, size int, reason string) {
 		p.requests.drop(x, false)
 		p.history.byPages(x.q)
 		return
-	case p.requests.unwanted(x):
+	case x.closeAt > 0:
 		p.requests.drop(x, false)
 		return
 	}

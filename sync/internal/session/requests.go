@@ -34,6 +34,7 @@ type request struct {
 	match     *filters.Matcher
 	live      plan.LiveID
 	order     uint64 // live: number of the Follow call
+	closeAt   uint64 // live: number of the Unfollow call, 0: none
 	openAt    int64  // live: Unix time of its EOSE, 0 before
 	q         *query
 	payload   []byte
@@ -109,7 +110,7 @@ type requests struct {
 	next         uint64 // last number of a request or query
 	subs         subscriptions
 	liveSubs     liveSubs
-	closing      []closing
+	closing      []*request // open until their replacements have opened
 	opening      *request   // sent last, not answered
 	waiting      []*request // in sending order
 	historic     int
@@ -140,13 +141,6 @@ func (r *requests) expect(t relaylimits.Limits) {
 	r.pace.believe(t.Pace)
 }
 
-// closing is an unwanted live subscription. It is closed after all subscriptions with a lower order
-// have opened, because these may replace it.
-type closing struct {
-	sub   *request
-	order uint64
-}
-
 func (r *requests) number() uint64 {
 	r.next++
 	return r.next
@@ -170,7 +164,8 @@ func (r *requests) follow(x *request) {
 func (r *requests) unfollow(live plan.LiveID) {
 	for _, x := range slices.Clone(r.liveSubs[live]) {
 		if r.sent(x) {
-			r.closing = append(r.closing, closing{sub: x, order: r.number()})
+			x.closeAt = r.number()
+			r.closing = append(r.closing, x)
 		} else {
 			r.drop(x, false)
 		}
@@ -334,21 +329,16 @@ func (r *requests) resume(x *request) {
 func (r *requests) closeReplaced() {
 	for len(r.closing) > 0 {
 		c := r.closing[0]
-		before := func(x *request) bool { return x.kind == reqLive && x.order < c.order }
+		before := func(x *request) bool { return x.kind == reqLive && x.order < c.closeAt }
 		if r.opening != nil && before(r.opening) ||
 			slices.ContainsFunc(r.waiting, before) || slices.ContainsFunc(r.suspended, before) {
 			return
 		}
 		r.closing = r.closing[1:]
-		if r.sent(c.sub) {
-			r.drop(c.sub, true)
+		if r.sent(c) {
+			r.drop(c, true)
 		}
 	}
-}
-
-// unwanted reports whether a live subscription is open only until its replacement has opened.
-func (r *requests) unwanted(x *request) bool {
-	return slices.ContainsFunc(r.closing, func(c closing) bool { return c.sub == x })
 }
 
 // closeLive reports the end of a live subscription. openAt is 0 if the relay refused it.
