@@ -26,9 +26,9 @@ var (
 	// ErrSlow reports that the server sent less than 1 KiB/s for 30 s.
 	ErrSlow = errors.New("server is too slow")
 	// ErrIncomplete reports that a pack lacks objects that its objects need.
-	ErrIncomplete = errors.New("server lacks objects that a wanted object needs")
+	ErrIncomplete = fmt.Errorf("%w: objects that a wanted object needs", purgatory.ErrNotServed)
 	// ErrUnwanted reports that a pack contains no wanted object.
-	ErrUnwanted = errors.New("server sent no wanted object")
+	ErrUnwanted = fmt.Errorf("%w: it sent no wanted object", purgatory.ErrNotServed)
 	// ErrDisk reports that less than Config.MinFreeDisk is free.
 	ErrDisk = errors.New("not enough free disk")
 )
@@ -43,8 +43,6 @@ type LimitError = upload.LimitError
 // redirect to a broken server, does not make a server unusable, because any user can create one.
 func classified(err error, from graspsync.CloneURL) error {
 	var dns *net.DNSError
-	var missing *MissingError
-	var limit *LimitError
 	var cert *tls.CertificateVerificationError
 	var busy *upload.BusyError
 	switch {
@@ -52,12 +50,7 @@ func classified(err error, from graspsync.CloneURL) error {
 		if at, perr := graspsync.ParseCloneURL(busy.At.String()); perr == nil && at.HostPort() == from.HostPort() {
 			return fmt.Errorf("%w: %w", &purgatory.BusyError{After: busy.After}, err)
 		}
-	case errors.As(err, &missing), errors.Is(err, ErrIncomplete), errors.Is(err, ErrUnwanted), errors.Is(err, ErrNotFound),
-		errors.Is(err, ErrEmpty), errors.Is(err, ErrAuth):
-		return fmt.Errorf("%w: %w", purgatory.ErrNotServed, err)
-	case errors.As(err, &limit):
-		return fmt.Errorf("%w: %w", purgatory.ErrLimit, err)
-	case elsewhere(err, from):
+	case errors.Is(err, purgatory.ErrNotServed), errors.Is(err, purgatory.ErrLimit), elsewhere(err, from):
 	case errors.As(err, &dns) && dns.IsNotFound, errors.As(err, &cert),
 		errors.Is(err, egress.ErrAddress), errors.Is(err, egress.ErrOwn), errors.Is(err, egress.ErrPlaintext):
 		return fmt.Errorf("%w: %w", purgatory.ErrServerUnusable, err)

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
@@ -350,7 +349,7 @@ func (q *Quarantine) pack(ctx context.Context, before []string, copied bool) (ma
 	})
 	var failed *gitrun.Error
 	if errors.As(err, &failed) && failed.FileTooLarge() {
-		err = fmt.Errorf("%w: %w: %w", purgatory.ErrLimit, &LimitError{Limit: "bytes of a new pack", Most: most}, err)
+		err = fmt.Errorf("%w: %w", &LimitError{Limit: "bytes of a new pack", Most: most}, err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("packing needed objects: %w", errors.Join(err, q.restore(before)))

@@ -11,15 +11,16 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 )
 
 var (
 	// ErrNotFound reports that the repository does not exist.
-	ErrNotFound = errors.New("no such repository")
+	ErrNotFound = fmt.Errorf("%w: no such repository", purgatory.ErrNotServed)
 	// ErrEmpty reports that the repository has no refs.
-	ErrEmpty = errors.New("the repository on the server is empty")
+	ErrEmpty = fmt.Errorf("%w: the repository is empty", purgatory.ErrNotServed)
 	// ErrAuth reports that the server requires credentials. The client has none.
-	ErrAuth = errors.New("server requires credentials")
+	ErrAuth = fmt.Errorf("%w: credentials are required", purgatory.ErrNotServed)
 	// ErrStatus reports another status than 200.
 	ErrStatus = errors.New("server refused")
 	// ErrRemote reports an error message of the server.
@@ -33,6 +34,9 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string { return fmt.Sprintf("%s: more than %d", e.Limit, e.Most) }
+
+// Unwrap returns [purgatory.ErrLimit].
+func (e *LimitError) Unwrap() error { return purgatory.ErrLimit }
 
 // BusyError reports that a server is overloaded, and for how long.
 type BusyError struct {
@@ -64,6 +68,9 @@ func busy(resp *http.Response, now time.Time) (error, bool) {
 type MissingError struct{ ID nip34.ObjectID }
 
 func (e *MissingError) Error() string { return "server does not serve object " + e.ID.String() }
+
+// Unwrap returns [purgatory.ErrNotServed].
+func (e *MissingError) Unwrap() error { return purgatory.ErrNotServed }
 
 // refusedBy returns the error of an ERR line, or nil.
 func refusedBy(line string) error {
