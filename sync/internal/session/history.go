@@ -199,7 +199,7 @@ func (h *history) failWith(x *request, result plan.Result, why string, sendClose
 }
 
 func (h *history) dropOthers(q *query) {
-	for _, x := range h.requests.requestsOf(q) {
+	for _, x := range h.requests.where(func(x *request) bool { return x.q == q }) {
 		h.requests.drop(x, true)
 	}
 }

@@ -288,7 +288,7 @@ func (r *requests) drop(x *request, sendClose bool) {
 		r.suspended = slices.DeleteFunc(r.suspended, is)
 		if r.bisected == x {
 			r.bisected = nil
-			for _, y := range r.probes() {
+			for _, y := range r.where(func(y *request) bool { return y.kind == reqProbe }) {
 				r.drop(y, true)
 			}
 		}
@@ -353,20 +353,11 @@ func (r *requests) dropLive(live plan.LiveID) {
 	}
 }
 
-func (r *requests) requestsOf(q *query) (out []*request) {
-	out = r.subs.where(func(x *request) bool { return x.q == q })
+// where returns the open, waiting and suspended requests for which is is true.
+func (r *requests) where(is func(*request) bool) []*request {
+	out := r.subs.where(is)
 	for _, x := range slices.Concat(r.waiting, r.suspended) {
-		if x.q == q {
-			out = append(out, x)
-		}
-	}
-	return out
-}
-
-func (r *requests) probes() (out []*request) {
-	out = r.subs.where(func(x *request) bool { return x.kind == reqProbe })
-	for _, x := range r.waiting {
-		if x.kind == reqProbe {
+		if is(x) {
 			out = append(out, x)
 		}
 	}
