@@ -37,6 +37,10 @@ func (t *relayTargets) derive(in Changes) {
 // replace replaces everything by a Snapshot, starting with the newest root events, see isTooOld.
 func (t *relayTargets) replace(in Snapshot) {
 	in.Roots = slices.SortedStableFunc(slices.Values(in.Roots), func(a, b RootChange) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
+	if len(t.repos.byRef)+len(t.repos.threads) == 0 {
+		t.derive(Changes(in))
+		return
+	}
 	repos := make(map[graspsync.RepoRef]struct{}, len(in.Repos))
 	for _, c := range in.Repos {
 		repos[c.Ref] = struct{}{}
@@ -248,9 +252,11 @@ func (t *relayTargets) move(it Item, before, after []*repo) {
 		return
 	}
 	t.repos.link(it, before, after)
-	for _, r := range slices.Concat(before, after) {
-		for _, rel := range r.relays {
-			t.retarget(it, rel)
+	for _, repos := range [][]*repo{before, after} {
+		for _, r := range repos {
+			for _, rel := range r.relays {
+				t.retarget(it, rel)
+			}
 		}
 	}
 }
@@ -268,9 +274,11 @@ func (t *relayTargets) hasRoom(r *repo) bool {
 }
 
 func (t *relayTargets) isTooOld(in itemInfo, r *repo) bool {
+	if len(r.threads[mainTier]) < t.cfg.MaxRoots {
+		return false
+	}
 	it, known := t.repos.threads[in.of]
-	return !(known && has(r.threads[mainTier], it)) && len(r.threads[mainTier]) >= t.cfg.MaxRoots &&
-		compareRoots(t.repos.infos[t.repos.oldestRoot(r)], in) > 0
+	return !(known && has(r.threads[mainTier], it)) && compareRoots(t.repos.infos[t.repos.oldestRoot(r)], in) > 0
 }
 
 // displace moves the oldest root events of repositories that have too many to layer 4.
