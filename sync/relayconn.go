@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"slices"
 	"sync"
@@ -51,7 +52,8 @@ type relayConn struct {
 	stalled   time.Duration // time lost by our Store or by a relay that does not read, not yet added to the deadlines
 	waited    time.Duration // part of Traffic.ReadWaited that was added to the deadlines
 	batches   map[plan.BatchID]*relayBatch
-	repeats   repeatFilter
+	seed      maphash.Seed // of seen
+	seen      []uint64     // hashes of received events
 	ids       wire.IDChecker
 	dropped   uint64     // part of Traffic.DroppedBytes that was charged
 	claimable int        // ids for which the connection holds room in fetchClaims
@@ -607,7 +609,7 @@ func (c *relayConn) charge(msg wire.Message, actions []session.Action) {
 	cost := int64(0)
 	switch msg.Type {
 	case wire.TypeEvent:
-		if !delivers(actions) || c.repeats.seen(msg.Sub, msg.Event.ID) {
+		if !delivers(actions) || c.repeated(msg.Sub, msg.Event.ID) {
 			cost = int64(msg.Size)
 		}
 	case wire.TypeEOSE, wire.TypeClosed, wire.TypeNegMsg, wire.TypeNegErr:
@@ -623,6 +625,27 @@ func (c *relayConn) charge(msg wire.Message, actions []session.Action) {
 	if cost > 0 {
 		c.spend(cost)
 	}
+}
+
+// seenSlots makes 64 KiB.
+const seenSlots = 8 << 10
+
+// repeated reports whether the relay sent the event on this subscription before. In its lossy hash
+// table later events replace earlier ones.
+func (c *relayConn) repeated(sub string, id graspsync.EventID) bool {
+	if c.seen == nil {
+		c.seed, c.seen = maphash.MakeSeed(), make([]uint64, seenSlots)
+	}
+	sum := maphash.Comparable(c.seed, struct {
+		sub string
+		id  graspsync.EventID
+	}{sub, id})
+	slot := &c.seen[sum%seenSlots]
+	if *slot == sum {
+		return true
+	}
+	*slot = sum
+	return false
 }
 
 func delivers(actions []session.Action) bool {
@@ -673,7 +696,7 @@ func (c *relayConn) learn(a session.Learned) {
 		until = now.Add(negentropyRetry)
 	}
 	c.stats.learn(func(o *relaylimits.Learned) { o.Facts.Learn(a.Kind, a.Value, until) })
-	c.m.telemetry.learnedFact(a.Kind.String())
+	c.m.telemetry.count(c.m.telemetry.learned, a.Kind.String(), 1)
 	c.m.telemetry.remote(slog.LevelInfo, c.url, "relay limit learned",
 		"fact", a.Kind.String(), "value", a.Value, keyReason, graspsync.Printable(a.Reason))
 	c.updateLimits(now)

@@ -1,7 +1,6 @@
 package sync
 
 import (
-	"hash/maphash"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -207,30 +206,4 @@ func (s *relayStats) badSig(id graspsync.EventID) (sig string) {
 		sig, _ = s.badSigs.Get(id)
 	}
 	return sig
-}
-
-// repeatFilter detects a relay that sends the same event repeatedly on a subscription. It is a
-// lossy hash table of 64 KiB in which later events replace earlier ones. The zero value is ready.
-type repeatFilter struct {
-	seed  maphash.Seed
-	slots []uint64
-}
-
-func (r *repeatFilter) seen(sub string, id graspsync.EventID) bool {
-	const slots = 8 << 10
-	if r.slots == nil {
-		r.seed, r.slots = maphash.MakeSeed(), make([]uint64, slots)
-	}
-	var h maphash.Hash
-	h.SetSeed(r.seed)
-	_, _ = h.WriteString(sub) // never fails
-	_ = h.WriteByte(0)
-	_, _ = h.Write(id[:])
-	sum := h.Sum64()
-	slot := &r.slots[sum%slots]
-	if *slot == sum {
-		return true
-	}
-	*slot = sum
-	return false
 }

@@ -45,6 +45,7 @@ func newTelemetry(cfg Config) *telemetry {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &telemetry{
+		rejected: make(map[string]uint64), dropped: make(map[string]uint64), panics: make(map[string]uint64), learned: make(map[string]uint64),
 		says: limit.NewRate(1./60, 1, 10_000), log: cfg.Logger, since: time.Now(), tell: cfg.Observe,
 		states: limit.NewTable[graspsync.EventID, EventState](maxStates, maxStateBytes),
 	}
@@ -123,22 +124,19 @@ func (r *telemetry) reject(reason string) {
 	if _, ok := r.rejected[reason]; !ok && len(r.rejected) >= maxReasons {
 		reason = "other"
 	}
-	increase(&r.rejected, reason, 1)
+	r.rejected[reason]++
 }
 
 func (r *telemetry) drop(reason string, n int) {
-	if n <= 0 {
-		return
+	if n > 0 {
+		r.count(r.dropped, reason, n)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	increase(&r.dropped, reason, n)
 }
 
-func (r *telemetry) learnedFact(name string) {
+func (r *telemetry) count(in map[string]uint64, key string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	increase(&r.learned, name, 1)
+	in[key] += uint64(n)
 }
 
 // recovered is deferred around calls of the embedder's code. It turns a panic into an error, and
@@ -166,19 +164,9 @@ func (r *telemetry) depends(whose string, err error) {
 }
 
 func (r *telemetry) panicked(whose string) {
-	if r == nil {
-		return
+	if r != nil {
+		r.count(r.panics, whose, 1)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	increase(&r.panics, whose, 1)
-}
-
-func increase(m *map[string]uint64, key string, n int) {
-	if *m == nil {
-		*m = make(map[string]uint64)
-	}
-	(*m)[key] += uint64(n)
 }
 
 func (r *telemetry) bySource() map[string]uint64 {
@@ -193,13 +181,8 @@ func (r *telemetry) bySource() map[string]uint64 {
 func (r *telemetry) reasons(s *EventStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, m := range []struct {
-		to   *map[string]uint64
-		from map[string]uint64
-	}{{&s.Rejected, r.rejected}, {&s.Dropped, r.dropped}, {&s.Panics, r.panics}, {&s.Learned, r.learned}} {
-		*m.to = make(map[string]uint64, len(m.from))
-		maps.Copy(*m.to, m.from)
-	}
+	s.Rejected, s.Dropped = maps.Clone(r.rejected), maps.Clone(r.dropped)
+	s.Panics, s.Learned = maps.Clone(r.panics), maps.Clone(r.learned)
 }
 
 // Observation is an occurrence reported to [Config.Observe]. Its dynamic type is one of the types
