@@ -126,33 +126,31 @@ func TestReload(t *testing.T) {
 func TestTry(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	for _, args := range [][]string{{"try"}, {"try", "-memory"}} {
-		ctx, cancel := context.WithCancel(t.Context())
-		said, ended := make(lines, 10), make(chan int, 1)
-		go func() { ended <- execute(ctx, args, nil, said, t.Output()) }()
-		text := <-said
-		url := regexp.MustCompile(`http://127.0.0.1:\d+/npub1\w+/sample.git`).FindString(text)
-		require.NotEmpty(t, url, text)
-		into := t.TempDir()
-		git(t, into, "clone", "-q", url, "copy")
-		require.FileExists(t, filepath.Join(into, "copy", "README.md"))
-		page := url[:strings.Index(url, "/npub1")]
-		require.Contains(t, text, "page     "+page+"/\nstatus   "+page+"/status/\n")
-		get(t, page+"/status/")
+	ctx, cancel := context.WithCancel(t.Context())
+	said, ended := make(lines, 10), make(chan int, 1)
+	go func() { ended <- execute(ctx, []string{"try"}, nil, said, t.Output()) }()
+	text := <-said
+	url := regexp.MustCompile(`http://127.0.0.1:\d+/npub1\w+/sample.git`).FindString(text)
+	require.NotEmpty(t, url, text)
+	into := t.TempDir()
+	git(t, into, "clone", "-q", url, "copy")
+	require.FileExists(t, filepath.Join(into, "copy", "README.md"))
+	page := url[:strings.Index(url, "/npub1")]
+	require.Contains(t, text, "page     "+page+"/\nstatus   "+page+"/status/\n")
+	get(t, page+"/status/")
 
-		var out bytes.Buffer
-		require.Zero(t, execute(t.Context(), []string{"explain", "-status-url", page, url}, nil, &out, t.Output()))
-		require.Contains(t, out.String(), "/sample")
-		out.Reset()
-		require.Zero(t, execute(t.Context(), []string{"explain", "-json", "-status-url", page, url}, nil, &out, t.Output()))
-		require.True(t, json.Valid(out.Bytes()))
-		require.Equal(t, 1, execute(t.Context(), []string{"explain", "-status-url", page, "no/such/thing"}, nil, &out, t.Output()))
-		cancel()
-		require.Zero(t, <-ended)
-		left, err := os.ReadDir(temp)
-		require.NoError(t, err)
-		require.Empty(t, left)
-	}
+	var out bytes.Buffer
+	require.Zero(t, execute(t.Context(), []string{"explain", "-status-url", page, url}, nil, &out, t.Output()))
+	require.Contains(t, out.String(), "/sample")
+	out.Reset()
+	require.Zero(t, execute(t.Context(), []string{"explain", "-json", "-status-url", page, url}, nil, &out, t.Output()))
+	require.True(t, json.Valid(out.Bytes()))
+	require.Equal(t, 1, execute(t.Context(), []string{"explain", "-status-url", page, "no/such/thing"}, nil, &out, t.Output()))
+	cancel()
+	require.Zero(t, <-ended)
+	left, err := os.ReadDir(temp)
+	require.NoError(t, err)
+	require.Empty(t, left)
 	var errs bytes.Buffer
 	require.Equal(t, 1, execute(t.Context(), []string{"explain", "-status-url", "http://" + freeAddr(t), "a.example"}, nil, io.Discard, &errs))
 	require.Contains(t, errs.String(), "connection refused\nSet -status-url")

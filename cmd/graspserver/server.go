@@ -20,7 +20,6 @@ import (
 	"github.com/dgraph-io/badger/v4"
 	"github.com/fiatjaf/eventstore"
 	eventbadger "github.com/fiatjaf/eventstore/badger"
-	"github.com/fiatjaf/eventstore/slicestore"
 	"github.com/fiatjaf/khatru"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -112,10 +111,6 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 const databaseRoom = 128 << 20
 
 func openDatabase(opt options) (eventstore.Store, error) {
-	if opt.memory {
-		db := &slicestore.SliceStore{}
-		return db, db.Init()
-	}
 	free, err := disk.Free(opt.Data)
 	if err == nil && free < databaseRoom {
 		err = fmt.Errorf("no room on the disk: %d MiB are free at %s, %d MiB are needed", free>>20, opt.Data, databaseRoom>>20)

@@ -76,7 +76,6 @@ type options struct {
 	RestartPause   time.Duration  `group:"Advanced:" default:"1m" placeholder:"TIME" help:"Minimum time between connections to a relay across a restart."`
 	FetchBackoff   time.Duration  `group:"Advanced:" default:"20s" placeholder:"TIME" help:"Wait after an incomplete fetch of git data, doubling."`
 
-	memory bool             // events are not written to the disk
 	reload <-chan os.Signal // signals to read Rules again
 }
 

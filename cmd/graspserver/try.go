@@ -19,7 +19,6 @@ import (
 
 type tryCommand struct {
 	Address string `default:"127.0.0.1:0" help:"Address to listen on, port 0 for a free port."`
-	Memory  bool   `help:"Keep events in memory, for tests of clients."`
 }
 
 func (tryCommand) Help() string {
@@ -34,7 +33,7 @@ func (c *tryCommand) Run(ctx context.Context, out io.Writer) error {
 	defer os.RemoveAll(dir)
 	opt := options{
 		Listen: c.Address, AdminListen: c.Address, Data: filepath.Join(dir, "data"), Name: "A server to try", SummaryEvery: time.Minute,
-		AllowPlaintext: true, AllowNet: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, memory: c.Memory, LogLevel: "error",
+		AllowPlaintext: true, AllowNet: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, LogLevel: "error",
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
