@@ -47,6 +47,7 @@ type Sync struct {
 	theirs   hooks // the hooks that the relay had before New
 	store    *nostrlib.Store
 	hides    func(graspsync.Event) bool // Config.Store.Hides; may be nil
+	embedded [7]uintptr                 // the hooks after Embed
 	maxQuery int
 	pace     func(ctx context.Context, r *http.Request, subscription string) // may be nil
 }
@@ -105,8 +106,8 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (_ *Sync, 
 
 // Run blocks until ctx ends and returns the error that ended it, or one that wraps [ErrReplaced].
 func (s *Sync) Run(ctx context.Context) error {
-	if err := s.inPlace(); err != nil {
-		return err
+	if pointers(s.relay) != s.embedded {
+		return fmt.Errorf("khatru adapter: %w", ErrReplaced)
 	}
 	return s.Sync.Run(ctx)
 }

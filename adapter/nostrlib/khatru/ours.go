@@ -3,7 +3,6 @@ package khatruadapter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"time"
 
@@ -46,6 +45,7 @@ func (s *Sync) Embed() {
 	if s.hides != nil {
 		r.PreventBroadcast = s.preventBroadcast
 	}
+	s.embedded = pointers(r)
 	if r.Info == nil {
 		return
 	}
@@ -63,19 +63,10 @@ func (s *Sync) Embed() {
 	}
 }
 
-func (s *Sync) inPlace() error {
-	r := s.relay
-	for _, h := range []struct {
-		name     string
-		is, ours any
-	}{
-		{"OnEvent", r.OnEvent, s.onEvent}, {"StoreEvent", r.StoreEvent, s.storeEvent}, {"ReplaceEvent", r.ReplaceEvent, s.storeEvent},
-		{"DeleteEvent", r.DeleteEvent, s.deleteEvent}, {"OnEventSaved", r.OnEventSaved, s.onEventSaved},
-		{"OnRequest", r.OnRequest, s.onRequest}, {"QueryStored", r.QueryStored, s.queryStored},
-	} {
-		if reflect.ValueOf(h.is).Pointer() != reflect.ValueOf(h.ours).Pointer() {
-			return fmt.Errorf("khatru adapter: %s: %w", h.name, ErrReplaced)
-		}
+// pointers identifies the hooks that Embed sets.
+func pointers(r *khatru.Relay) (all [7]uintptr) {
+	for i, hook := range []any{r.OnEvent, r.StoreEvent, r.ReplaceEvent, r.DeleteEvent, r.OnEventSaved, r.OnRequest, r.QueryStored} {
+		all[i] = reflect.ValueOf(hook).Pointer()
 	}
-	return nil
+	return all
 }
