@@ -28,8 +28,7 @@ const (
 
 const maxLog = 16 << 20
 
-// Log is a file with one JSON object per line. After 16 MiB it is renamed to end in ".1". It is safe
-// for concurrent use.
+// Log is a file of JSON lines. After 16 MiB it is renamed to end in ".1". It is safe for concurrent use.
 type Log struct {
 	path string
 

@@ -49,11 +49,11 @@ type auth struct {
 	used     state.Store // ids of accepted requests
 	after    int64       // requests up to this time are refused, in Unix seconds
 
-	// checking is for a signature and the records. Clients take turns.
+	// checking is for signature and records. Clients take turns.
 	checking *limit.Slots
 }
 
-// claim is an authorization whose body, signature and replay are not checked yet.
+// claim is not yet checked for body, signature and replay.
 type claim struct {
 	event   graspsync.Event
 	payload string // hex

@@ -3,9 +3,8 @@
 //	handler, err := admin.New(operator, admin.Config{Owners: owners, Identity: identity, State: records})
 //	front.Handler = handler.Before(front.Handler) // or at an address that only owners reach
 //
-// Each command of an [Operator] is a method. Methods of NIP-86 such as banpubkey are served if there
-// is an equivalent command.
+// Each command of an [Operator] is a method, and so are methods of NIP-86 with an equivalent command.
 //
-// A request needs an Authorization by an owner: an event of kind 27235 for this URL, HTTP method
-// and body, at most a minute old, accepted once.
+// A request needs an Authorization by an owner: an event of kind 27235 for this URL, HTTP method and
+// body, at most a minute old, accepted once.
 package admin

@@ -34,8 +34,8 @@ var ErrUsage = errors.New("invalid command")
 // Operator carries out commands, also concurrently.
 type Operator interface {
 	Commands() []string
-	// Do carries out and records a command. by is an npub or a name of the program. A nil result
-	// becomes true. The error is sent to the client.
+	// Do carries out and records a command by an npub. A nil result becomes true. The error is sent to
+	// the client.
 	Do(ctx context.Context, by, command string, args ...string) (any, error)
 }
 
@@ -44,13 +44,12 @@ type Config struct {
 	Owners []graspsync.PubKey
 	// Identity is the relay that is managed. A request must name it as wss:// or https://.
 	Identity nip34.Identity
-	// URLs are other http and https URLs of the handler. Other servers at the same URL, such as on
-	// loopback, accept the signatures too.
+	// URLs are other URLs of the handler. Other servers at such a URL, as on loopback, accept the
+	// signatures too.
 	URLs []string
-	// State keeps the ids of accepted requests. Without it requests dated less than a minute after
-	// New are refused.
+	// State keeps the ids of accepted requests. Without it requests are refused for a minute after New.
 	State state.Store
-	// Client returns the client of a request, by default the address. Clients take turns.
+	// Client defaults to the address. Clients take turns.
 	Client func(*http.Request) string
 	Logger *slog.Logger
 }
@@ -58,7 +57,7 @@ type Config struct {
 // ErrConfig is wrapped by the error of [New].
 var ErrConfig = errors.New("invalid configuration")
 
-// Handler carries out commands of owners. Several servers may share it.
+// Handler carries out commands of owners.
 type Handler struct {
 	// read-only
 	operator Operator

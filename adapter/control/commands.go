@@ -44,7 +44,7 @@ var commands = map[string]command{
 	}},
 }
 
-// commandRules is the only command that changes nothing and is not recorded.
+// commandRules changes nothing and is not recorded.
 const commandRules = "rules"
 
 // Commands implements [admin.Operator].
@@ -73,13 +73,12 @@ func Join(name string, args []string) []string {
 	return args
 }
 
-// Do implements [admin.Operator]. [rules.ParseSubject] defines the spellings of subjects. An invalid
-// command is not recorded.
+// Do implements [admin.Operator]. [rules.ParseSubject] reads subjects. An invalid command is not recorded.
 //
-// block stops accepting, requesting and connecting to a subject. Stored events are served until
-// they are purged. allow exempts a subject from rules of the file and of wider scope; unset removes
-// a rule or fails with [rules.ErrNoRule]. The results are the rule that now applies. purge returns
-// [Purged]; remove blocks first.
+// block stops accepting, requesting and connecting to a subject. Stored events are served until they are
+// purged. allow exempts a subject from rules of the file and of wider scope; unset removes a rule or
+// fails with [rules.ErrNoRule]. They return the rule that now applies. purge returns [Purged]; remove
+// blocks first.
 //
 // retry dials a relay now. resync compares history with a relay, or requests a repository, again.
 // refetch fetches missing git data now. maintain repacks a repository. confirm retires the repositories that stay in service only because
@@ -147,7 +146,7 @@ func (c *Control) unset(ctx context.Context, r rules.Rule) (any, error) {
 	return c.decided(ctx, r.Subject, c.cfg.Rules.Unset(ctx, r.Subject))
 }
 
-// decided acts on a changed rule, and returns the rule that applies.
+// decided acts on a changed rule and returns the one that applies.
 func (c *Control) decided(ctx context.Context, s rules.Subject, err error) (any, error) {
 	if err == nil {
 		err = c.act(ctx, s)

@@ -21,15 +21,15 @@ type Config struct {
 	Rules *rules.RuleSet
 	Sync  *relaysync.SyncManager
 	Store relaysync.Store
-	// Remove removes an event as moderation and notifies Sync. A missing event is no error.
+	// Remove removes an event as moderation and notifies Sync.
 	Remove       func(ctx context.Context, e graspsync.Event) error
 	Purgatory    *purgatory.Purgatory
 	Repositories Repositories
 	// Lists reports whether an announcement lists this service.
 	Lists func(a *nip34.Announcement) bool
-	// Bootstrap are the configured bootstrap relays, the argument of [Enforce] and not its result.
+	// Bootstrap is the argument of [Enforce], not its result.
 	Bootstrap []graspsync.RelayURL
-	// Audit is called before and after each command that changes something, possibly concurrently.
+	// Audit is called before and after each command that changes something.
 	Audit  func(admin.Entry)
 	Logger *slog.Logger
 }
@@ -45,7 +45,7 @@ type Repositories interface {
 // ErrConfig is wrapped by the error of [New].
 var ErrConfig = errors.New("invalid configuration")
 
-// Enforce returns configurations that apply rules, for the creation of the parts. Policy is required.
+// Enforce returns configurations that apply rules. Policy is required.
 func Enforce(book *rules.RuleSet, sync relaysync.Config, network egress.Config) (relaysync.Config, egress.Config) {
 	sync.Rules = book
 	sync.Policy = relaysync.WithRules(sync.Policy, book)

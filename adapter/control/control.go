@@ -18,8 +18,8 @@ import (
 	"github.com/graspsync/graspsync/rules"
 )
 
-// Control executes the commands of an operator. It is safe for concurrent use. Commands that change
-// something are logged and audited. Commands that use the SyncManager wait for its Run.
+// Control executes, logs and audits the commands of an operator. It is safe for concurrent use. Commands
+// that use the SyncManager wait for its Run.
 type Control struct {
 	cfg   Config
 	stale atomic.Bool // the last Reload failed
@@ -62,9 +62,8 @@ var ErrNothingToPurge = errors.New("nothing is stored")
 // Rules returns the rules.
 func (c *Control) Rules() *rules.RuleSet { return c.cfg.Rules }
 
-// Reload replaces the rules of the file by those that read returns, unless it fails. After another
-// error they are in force, but an action such as disconnecting a relay failed; the next Reload
-// repeats it.
+// Reload replaces the rules of the file by those that read returns, unless it fails. After another error
+// they are in force, and the next Reload repeats failed actions such as disconnecting a relay.
 func (c *Control) Reload(ctx context.Context, by string, read func() (rules.File, error)) error {
 	return c.recorded(by, "reload", nil, func() (err error) {
 		c.reloading.Lock() // a file that was read earlier could be outdated
@@ -148,8 +147,7 @@ func (c *Control) dismiss(ctx context.Context) (n int, err error) {
 	})
 }
 
-// announce passes announcements to purgatory, because their repositories may go out of service or
-// return.
+// announce passes announcements to purgatory, whose repositories may go out of service or return.
 func (c *Control) announce(ctx context.Context, subjects []rules.Subject) error {
 	filter := nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}
 	for _, s := range subjects {

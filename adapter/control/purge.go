@@ -17,12 +17,12 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Purged is the result of purge and remove. For a repository they remove its git data and the
-// events that refer to no other hosted repository, for an author all events and repositories.
+// Purged is the result of purge and remove. For a repository they remove its git data and the events that
+// refer to no other hosted repository, for an author all events and repositories.
 //
-// Deletions and requests to vanish stay stored, because their events would return; they are not
-// served while blocked. The error wraps [ErrStays] for one that is not blocked, and
-// [ErrNothingToPurge] for a repository without data.
+// Deletions and requests to vanish stay, because their events would return, and are not served while
+// blocked. The error wraps [ErrStays] for one that is not blocked, and [ErrNothingToPurge] for a
+// repository without data.
 type Purged struct {
 	Events       int                 `json:"events"`
 	Waiting      int                 `json:"waiting"` // number of held events in Events
@@ -156,8 +156,8 @@ func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 	}
 }
 
-// remove removes an event unless it stays, after the refs of a pull request, because a repeated
-// command needs the event to find them. A release may create them in between.
+// remove removes an event unless it stays, after the refs of a pull request, which a repeated command could
+// not find otherwise, and again before a release creates them.
 func (p *purge) remove(ctx context.Context, ev graspsync.Event) bool {
 	if stays(ev) {
 		return false

@@ -12,11 +12,10 @@ import (
 )
 
 // Query answers a client with the newest matching events, up to the limit of the backend and 8 MiB.
-// Searches (NIP-50) find nothing. Answers for reconciliation (NIP-77) are complete, and contain only
-// id and time.
+// Searches (NIP-50) find nothing. Reconciliations (NIP-77) get all ids and times.
 //
-// A query that reads more than 500,000 events fails with ErrTooMuch. The whole answer is read
-// first. The next one waits while the client has 32 MiB unread, or all clients have 128 MiB.
+// A query that reads more than 500,000 events fails with ErrTooMuch. The whole answer is read first,
+// but not while the client has 32 MiB unread, or all clients have 128 MiB.
 func (s *Store) Query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	if f.Search != "" { // no supported backend has a text index
 		none := make(chan *nostr.Event)
@@ -43,8 +42,7 @@ func (s *Store) Query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, e
 // looksPerQuestion is the maximum number of events and look-ups for a query of a client.
 const looksPerQuestion = 500_000
 
-// newestFor returns the newest matching events, up to the requested number and the limit of the
-// backend. It fails if that takes too long, because a short answer would look complete.
+// newestFor fails if it takes too long, because a short answer would look complete.
 func (s *Store) newestFor(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
 	f, ok := timely(f)
 	if !ok || f.LimitZero {

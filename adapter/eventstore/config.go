@@ -18,8 +18,7 @@ var (
 	ErrFilter = errors.New("filter not supported")
 	// ErrTooMuch means that a client's question would read too many events.
 	ErrTooMuch = errors.New("too many events match, use a narrower filter")
-	// ErrUnstorable is the reason for refused events: an ephemeral kind, malformed, or too large
-	// for the backend to store unchanged.
+	// ErrUnstorable is the reason for refused events, which the backend would not store unchanged.
 	ErrUnstorable = errors.New("event can't be stored")
 	// ErrUnsupported means that the backend is not supported.
 	ErrUnsupported = errors.New("event store backend not supported")
@@ -29,7 +28,7 @@ var (
 type Config struct {
 	// Identity is the service that requests to vanish (NIP-62) name.
 	Identity nip34.Identity
-	// Removed is called after Save or Execute has removed an event. It must not call the Store.
+	// Removed follows each removal by Save or Execute. It must not call the Store.
 	Removed func(event graspsync.Event)
 	// Hides reports whether an event is not served to clients. Calls can be concurrent.
 	Hides func(event graspsync.Event) bool

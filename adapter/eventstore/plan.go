@@ -12,16 +12,14 @@ import (
 )
 
 const (
-	// maxValues is the maximum length of a list in a query that filters events after the look-up.
+	// maxValues is the length of a list by which a query filters events after the look-up.
 	maxValues = 256
-	// maxProducts is the maximum number of looked-up combinations of authors and kinds. Above it
-	// only authors are looked up.
+	// maxProducts is in combinations of authors and kinds. Above it only authors are looked up.
 	maxProducts = 1000
 )
 
-// plan returns the ids of a filter, or queries without time bounds that find at least its events.
-// Each query is one look-up, because badger and lmdb omit some of the newest of several and
-// sometimes crash.
+// plan returns the ids of a filter, or queries without time bounds that find at least its events. Each is
+// one look-up, because badger and lmdb omit events of several and sometimes crash.
 func plan(f nostr.Filter, p traits.Traits, client bool) (ids []string, queries []nostr.Filter) {
 	if f.IDs != nil {
 		return clean(f.IDs, isID), nil
@@ -69,9 +67,8 @@ func short(q nostr.Filter) nostr.Filter {
 	return q
 }
 
-// lookUps returns a query for each value of the most selective tag, or of authors and kinds. A
-// client's queries contain only the look-up, because badger and lmdb would otherwise read any number
-// of events before they return one.
+// lookUps returns a query for each value of the most selective tag, or of authors and kinds. A client's
+// contain only the look-up, because backends may read any number of events to filter them.
 func lookUps(q nostr.Filter, client bool) (queries []nostr.Filter) {
 	best := bestOf(q.Tags)
 	if best == "" || len(q.Authors) > 0 && !isNarrow(best) || client && isBroad(best, q) {
@@ -116,8 +113,8 @@ func bestOf(tags nostr.TagMap) (best string) {
 	return best
 }
 
-// selectivity is higher for tags with fewer events per value, and negative for those that are looked
-// up after authors and kinds.
+// selectivity is higher for tags with fewer events per value, and negative for tags that are looked up
+// after authors and kinds.
 func selectivity(name string) int {
 	switch name {
 	case "e", "E", "q":

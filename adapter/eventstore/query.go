@@ -40,11 +40,9 @@ type trouble struct {
 	times int
 }
 
-// troubleLeast is the number of successive failures after which the backend counts as failed,
-// because one may be due to an event of a stranger.
+// troubleLeast is in successive failures, because one may be due to an event of a stranger.
 const troubleLeast = 3
 
-// troublePeriod is the time after which a failure is ignored.
 const troublePeriod = time.Minute
 
 func (g *guard) wrote(ctx context.Context, err error) {
@@ -69,8 +67,7 @@ func (g *guard) writable() error {
 
 const (
 	fewestPlaces = 4
-	// maxAnswer is the maximum size of an answer in bytes, maxAnswers the total of unread answers,
-	// and answersPart the part of one client.
+	// maxAnswer is in bytes, maxAnswers the total of unread answers, answersPart that of one client.
 	maxAnswer, answersPart, maxAnswers = 8 << 20, 32 << 20, 128 << 20
 	smallAnswer                        = 64 << 10
 	// A client that reads less than slowBytes in slowAfter is disconnected while others wait.
@@ -164,8 +161,8 @@ func protect(f func() error) (err error) {
 
 const maxRecounts = 3
 
-// query returns the whole answer; exempt marks it as a reconciliation. A count confirms an empty
-// answer, because backends also close the channel when reading fails.
+// query returns the whole answer. A count confirms an empty one, because backends also close the channel
+// when reading fails. exempt lifts the limit of the backend.
 func (g *guard) query(ctx context.Context, f nostr.Filter, exempt bool) (events []*nostr.Event, err error) {
 	for range maxRecounts {
 		events, err := g.once(ctx, f, exempt)
@@ -196,8 +193,7 @@ func (g *guard) count(ctx context.Context, f nostr.Filter) (n int64, err error) 
 	return n, err
 }
 
-// once queries without the end of ctx, because backends do not close the channel of a canceled
-// query.
+// once queries without the end of ctx, because backends do not close the channel of a canceled query.
 func (g *guard) once(ctx context.Context, f nostr.Filter, exempt bool) (events []*nostr.Event, err error) {
 	whole := context.WithoutCancel(ctx)
 	if exempt {

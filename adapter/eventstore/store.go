@@ -37,8 +37,8 @@ type Store struct {
 
 var _ relaysync.Store = (*Store)(nil)
 
-// New returns a Store over an initialized backend, which the caller closes. The error wraps
-// [ErrUnsupported] unless the backend is or embeds badger, lmdb or slicestore, or [ErrInUse].
+// New returns a Store over an initialized backend, which the caller closes. The error wraps [ErrInUse], or
+// [ErrUnsupported] unless the backend is or embeds badger, lmdb or slicestore.
 func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if backend == nil {
 		return nil, errors.New("event store: no backend")
@@ -54,12 +54,11 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	return &Store{cfg: cfg, guard: newGuard(backend, t, lock)}, nil
 }
 
-// Close ends the use of the backend, and waits up to 10 s for calls in progress. Later calls fail
-// with ErrClosed. Call Close before closing the backend.
+// Close waits up to 10 s for calls in progress. Later calls fail with ErrClosed. Call it before closing
+// the backend.
 func (s *Store) Close() error { return s.guard.close() }
 
-// answer returns a channel of events, and releases the slot when they are read or ctx ends. A small
-// answer is buffered.
+// answer releases the slot when the events are read or ctx ends. A small answer is buffered.
 func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *nostr.Event {
 	if len(events) <= 1 || size(events) <= smallAnswer {
 		ch := make(chan *nostr.Event, len(events))
@@ -97,7 +96,7 @@ func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *
 	return ch
 }
 
-// PageSize returns the maximum number of events of one query of the backend.
+// PageSize returns the maximum of events of one query of the backend.
 func (s *Store) PageSize() int { return s.traits.Page }
 
 // Keys implements [relaysync.Store]. It costs as much as Events.
@@ -254,7 +253,7 @@ func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 	return s.change(context.WithoutCancel(ctx), "syncing the backend", func(context.Context) error { return backend.Sync() })
 }
 
-// MaxContent returns the maximum length of the content of an event in bytes, or 0 for no limit.
+// MaxContent returns the maximum content of an event in bytes, or 0 for no limit.
 func (s *Store) MaxContent() int {
 	if s.traits.Memory {
 		return 0
@@ -432,8 +431,8 @@ func (b *batch) removeCovered(ctx context.Context, e graspsync.Event) error {
 	return nil
 }
 
-// kindVersion is the kind of a record of a version whose id a deletion names, because the deletion
-// does not contain the address, and older versions must stay deleted.
+// kindVersion records a version whose id a deletion names, because the deletion does not contain the
+// address, and older versions must stay deleted.
 const kindVersion = 20_005
 
 func versionRecord(addr graspsync.Address, e graspsync.Event) *nostr.Event {
@@ -491,7 +490,7 @@ func (s *Store) targets(ctx context.Context, e graspsync.Event) ([]graspsync.Eve
 
 const fewAddresses = 16
 
-// versions returns the stored events at addresses of one author. For many addresses, as a stranger
+// versions returns the stored events at addresses of one author. For the many addresses that a stranger
 // may name, the author's events are read once.
 func (s *Store) versions(ctx context.Context, author graspsync.PubKey, at ...graspsync.Address) ([]graspsync.Event, error) {
 	wanted := make(map[graspsync.Address]bool, len(at))
@@ -528,7 +527,7 @@ func (s *Store) Targets(ctx context.Context, deletion graspsync.Event) ([]grasps
 	return targets, nil
 }
 
-// Execute removes the events that a deletion or request to vanish names that Save did not save.
+// Execute removes the events that a deletion or request to vanish names.
 func (s *Store) Execute(ctx context.Context, event graspsync.Event) error {
 	if event.IsZero() || !s.removes(event) {
 		return fmt.Errorf("%w: removes nothing", ErrUnstorable)

@@ -23,9 +23,9 @@ var (
 )
 
 const (
-	// idsPerQuery is the maximum number of ids in one query, clientIDs for a client.
+	// idsPerQuery is in ids, clientIDs the same for a client.
 	idsPerQuery, clientIDs = 256, 16
-	// clientPage is the maximum number of events of one query for a client.
+	// clientPage is in events of one query for a client.
 	clientPage = 64
 	// fewEvents is the size of the first page, because badger allocates memory for twice the limit.
 	fewEvents = 32
@@ -35,10 +35,9 @@ const (
 	leastFirst = 4
 	// larger is the factor by which a query without progress grows.
 	larger = 4
-	// maxSecond is the maximum number of events of one second, clientSecond for a client.
+	// maxSecond is in events of one second, clientSecond the same for a client.
 	maxSecond, clientSecond = 1 << 18, 1 << 12
-	// kindOfNone is an unused kind, because badger and lmdb cut a query without it at the theoretical
-	// maximum of events.
+	// kindOfNone is unused. Without it badger and lmdb cut a query at the theoretical maximum of events.
 	kindOfNone = math.MaxUint16
 )
 
@@ -209,8 +208,7 @@ func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) e
 	return fmt.Errorf("%w: more than %d events at %d", ErrIncomplete, top, at)
 }
 
-// beyond repeats a page of prefix matches with a larger limit, and returns the time down to which it
-// is complete.
+// beyond repeats a page of prefix matches with a larger limit, and returns until when it is complete.
 func (w *walk) beyond(ctx context.Context, q nostr.Filter, until *nostr.Timestamp) (low nostr.Timestamp, more bool, err error) {
 	if limit := min(w.traits.Exempt, larger*w.page); limit > w.page {
 		events, err := w.ask(ctx, q, w.since, until, limit)

@@ -26,9 +26,8 @@ type Explanation struct {
 	Subject nip34.SubjectKind `json:"subject"` // event, repository or relay
 	// Author is the author in the question, which may be wrong.
 	Author graspsync.PubKey `json:"author,omitzero"`
-	// Is is as in [relaysync.EventState], [relaysync.RepoFollowState], [relaysync.RelayFollowState]
-	// or [purgatory.EventState], "blocked", or "withheld" for a deletion or request to vanish that
-	// is in force but not served.
+	// Is is as in the states below, "blocked", or "withheld" for a deletion or request to vanish that is
+	// in force but not served.
 	Is string `json:"is"`
 	// Answer is sentences of printable text, the most important first.
 	Answer []string `json:"answer"`
@@ -55,8 +54,8 @@ type Explainer struct {
 	Store        relaysync.Store
 }
 
-// Explain explains a subject in any spelling of [nip34.ParseSubject], whose errors it returns. Before
-// Run of the SyncManager it waits, after Run it returns [relaysync.ErrNotRunning].
+// Explain explains a subject in any spelling of [nip34.ParseSubject]. Before Run of the SyncManager it
+// waits, after Run it returns [relaysync.ErrNotRunning].
 func (e Explainer) Explain(ctx context.Context, text string) (Explanation, error) {
 	about, err := nip34.ParseSubject(text)
 	if err != nil {

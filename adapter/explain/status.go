@@ -8,8 +8,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Headline returns a status in a few words, and the phase of a relay, or "dead", for its color. The
-// words begin with "In sync" if and only if Synced is true.
+// Headline returns a status in a few words, which begin with "In sync" if and only if Synced is true, and
+// the phase of a relay, or "dead", for its color.
 func Headline(s relaysync.Status) (state, words string) {
 	synced, connected, failing, lacking := 0, 0, 0, 0
 	for _, r := range s.Relays {
@@ -63,7 +63,7 @@ func progress(g relaysync.GitStatus) string {
 	return out
 }
 
-// Trouble returns the problem of a relay, in addition to its Phase, or "".
+// Trouble returns the problem of a relay, or "".
 func Trouble(r relaysync.RelayStatus) string {
 	switch {
 	case r.Health == "dead":
@@ -145,7 +145,7 @@ var answers = map[string][3]string{
 	"relay not read":       {"connecting", "Unknown: the store was not read yet", "%[1]s is not followed because the store was not read yet%[2]s."},
 }
 
-// Verdict returns the answer in a few words, and the phase of a relay, or "dead", for its color.
+// Verdict is a [Headline] of the answer.
 func (x Explanation) Verdict() (state, words string) {
 	switch v, ok := answers[string(x.Subject)+" "+x.Is]; {
 	case x.Relay != nil && x.Relay.Status != nil:

@@ -82,11 +82,11 @@ func judge(ctx context.Context, relay *khatru.Relay, f *nostr.Filter) (refusal s
 	return ""
 }
 
-// maxSent is the maximum number of remembered events of an answer. More may be sent twice.
+// maxSent is in remembered events of an answer. More may be sent twice.
 const maxSent = 10_000
 
-// sendStored sends stored events when the client has read most of the earlier ones. The answer then
-// occupies no shared slot, because the relay does no work for it.
+// sendStored sends stored events when the client has read most of the earlier ones. It occupies no
+// shared slot, because the relay does no work for it.
 func (c *conn) sendStored(ctx context.Context, s *sub, p *pending, found <-chan *nostr.Event, sent map[string]struct{}) {
 	for e := range found {
 		p.releaseShared()

@@ -15,11 +15,11 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// broadcastTap receives all events that a khatru relay publishes, for all clients of a Gate. khatru
-// compares an event with each value of each open filter, and reads its list of filters without the
-// lock under which it changes: clients miss events while others open subscriptions, and a few large
-// filters take seconds per event. The tap is the only subscription of khatru and matches everything.
-// It finds the subscribed clients when khatru asks whether the event may be broadcast.
+// broadcastTap receives all events that a khatru relay publishes. khatru compares an event with each
+// value of each open filter, which takes seconds for a few large filters, and reads its list of
+// filters without a lock, so that clients miss events while others subscribe. The tap is the only
+// subscription of khatru and matches everything. It finds the subscribed clients when khatru asks
+// whether the event may be broadcast.
 type broadcastTap struct {
 	g     *Gate
 	relay *khatru.Relay
@@ -49,8 +49,8 @@ func routes(relay *khatru.Relay) bool {
 	return by.IsValid() && by.Kind() == reflect.Func && !by.IsNil()
 }
 
-// publish queues an event for each connection with matching subscriptions that no hook of the relay
-// excludes. It reports whether there is one.
+// publish queues an event for connections with matching subscriptions that no hook excludes, and
+// reports whether there are any.
 func (e *broadcastTap) publish(event *nostr.Event) bool {
 	held := make(map[*conn]bool)
 	matches := slices.DeleteFunc(e.g.live.matching(newLiveEvent(event)), func(h match) bool {
@@ -122,8 +122,8 @@ func (e *broadcastTap) dial() (*websocket.Conn, error) {
 	return nil, err
 }
 
-// listen discards the events that the relay writes, because publish has delivered them. If the
-// relay closes the tap, clients would miss events, so they are disconnected and reconnect.
+// listen discards the events that publish has delivered. If the relay closes the tap, clients would
+// miss events, so they are disconnected and reconnect.
 func (e *broadcastTap) listen(in *websocket.Conn) {
 	var err error
 	for err == nil {

@@ -77,7 +77,7 @@ func (c *conn) serve() {
 	}
 }
 
-// hangUp closes the client's connection with the reason, or without it when the time is up.
+// hangUp closes the connection with the reason, or without it when the time is up.
 func (c *conn) hangUp() {
 	var why *hangUp
 	if !errors.As(context.Cause(c.ctx), &why) { // a client's close reason is not logged
@@ -300,7 +300,7 @@ func (c *conn) asks(r request, room func()) error {
 	return c.forward(r.as(s.number))
 }
 
-// admitSub registers a subscription, perhaps in place of others. It returns false without room.
+// admitSub registers a subscription, perhaps in place of others, and returns false without room.
 func (c *conn) admitSub(s *sub, units int) bool {
 	if s.label == labelCount {
 		return true
@@ -454,8 +454,7 @@ func (c *conn) handleAnswer(message []byte) {
 
 func (c *conn) send(message []byte) { c.put(outgoing{text: message}, math.MaxInt) }
 
-// put queues a message unless the queue has more than most bytes. It disconnects a client with too
-// long a queue.
+// put queues a message unless the queue has more than most bytes. It disconnects beyond MaxQueue.
 func (c *conn) put(o outgoing, most int) (ok bool) {
 	size, ok := c.queue.put(o, most)
 	if size > c.g.cfg.fixed.MaxQueue {
@@ -499,7 +498,7 @@ func (c *conn) write(message []byte) error {
 }
 
 // checkAlive pings the client, unless its messages wait for the relay, because its pong is not read
-// then, or it has unread messages, because the ping would wait for them.
+// then, or its queue, for which the ping would wait.
 func (c *conn) checkAlive() error {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()

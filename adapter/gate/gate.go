@@ -27,28 +27,24 @@ import (
 
 // Config sets bounds. The zero value takes all defaults.
 type Config struct {
-	// Client returns the name of the client of a request, behind a proxy the address that the proxy
-	// names. Clients of one IPv6 /64 count as one; a /24 or /48 has as much as four. Defaults to
-	// [Address].
+	// Client returns the address of the client of a request, as a proxy names it. A /24 or /48 has as
+	// much as four clients. Defaults to [Address].
 	Client func(*http.Request) string
-	// Relay is the khatru relay to which the handler passes every websocket. For it the Gate keeps
-	// the subscriptions. Defaults to the handler if that is a [khatru.Relay].
+	// Relay is the khatru relay that receives every websocket, for which the Gate keeps the
+	// subscriptions. Defaults to the handler if that is a [khatru.Relay].
 	Relay *khatru.Relay
-	// Identity is the names of the relay that AUTH events (NIP-42) may name. If it is zero, the
-	// relay decides.
+	// Identity is the names that AUTH events (NIP-42) may name. If it is zero, the relay decides.
 	Identity nip34.Identity
-	// MaxConnections is the maximum number of websockets, at most a quarter of the open files. Beyond
-	// it the client with most loses one without subscriptions, or the longest idle. Defaults to 4,096.
+	// MaxConnections is at most a quarter of the open files. Beyond it the client with most websockets
+	// loses one without subscriptions, or the longest idle. Defaults to 4,096.
 	MaxConnections int
-	// MaxMessage is the maximum size of a client's message in bytes. Defaults to MaxMessageSize of
-	// Relay, else 512,000.
+	// MaxMessage is in bytes. Defaults to MaxMessageSize of Relay, else 512,000.
 	MaxMessage int64
-	// MaxContent is the maximum length of the content of an event in bytes, by default and at most
-	// MaxMessage - 4,096.
+	// MaxContent is in bytes, by default and at most MaxMessage - 4,096.
 	MaxContent int
-	// MaxQueues is the maximum number of queued bytes for all connections. Beyond it the client
-	// with most loses a connection. A connection with more than an eighth is closed. The minimum is
-	// 32 times MaxMessage, the default 512 MiB.
+	// MaxQueues is the maximum of bytes queued to all connections. Beyond it the client with most
+	// loses a connection. A connection with more than an eighth is closed. The minimum is 32 times
+	// MaxMessage, the default 512 MiB.
 	MaxQueues int
 	// Logger logs refused clients (once per minute and client) and closed connections (debug).
 	Logger *slog.Logger
@@ -57,14 +53,14 @@ type Config struct {
 }
 
 type constants struct {
-	// MaxQueue is the maximum number of queued bytes for one connection, which is closed beyond it.
-	// Only published events can exceed it. Defaults to an eighth of MaxQueues.
+	// MaxQueue is the same for one connection. Only published events can exceed it. Defaults to an
+	// eighth of MaxQueues.
 	MaxQueue int
-	// MaxListening is the maximum number of filters of all open subscriptions. A filter counts as
-	// one more for each 40 values. Defaults to 50,000.
+	// MaxListening is the maximum of filters of all open subscriptions. A filter counts as one more
+	// for each 40 values. Defaults to 50,000.
 	MaxListening int
-	// EventRate is the maximum number of published events per second for one client, counted per
-	// subscription. Defaults to 2,000.
+	// EventRate is the maximum of published events per second and client, counted per subscription.
+	// Defaults to 2,000.
 	EventRate int
 }
 
@@ -72,7 +68,7 @@ const (
 	maxName          = 250 // bytes of a subscription id; NIP-01 allows 64
 	maxFilters       = 100 // of a REQ
 	maxSubscriptions = 500 // open subscriptions of a connection; more are refused
-	// maxBody is the maximum body of a NIP-86 request, which khatru reads before it checks the sender.
+	// maxBody is of a NIP-86 request, which khatru reads before it checks the sender.
 	maxBody = 1 << 20
 )
 
@@ -108,8 +104,7 @@ const (
 	filesPart = 4                      // at most a filesPart of the open files are websockets
 )
 
-// Gate is an [http.Handler] that protects the relay behind it. It is safe for concurrent use, and its
-// goroutines end with the connections.
+// Gate is an [http.Handler] that protects the relay behind it. It is safe for concurrent use.
 type Gate struct {
 	next      http.Handler
 	cfg       Config
@@ -197,7 +192,7 @@ func New(next http.Handler, cfg Config) *Gate {
 }
 
 // Pace makes stored events of a relay of a [khatru.Router] wait until the client has read most of
-// the earlier ones. Otherwise a client slower than the database is disconnected. Call it before the
+// the earlier ones, because a client slower than the database is disconnected. Call it before the
 // relay serves.
 func (g *Gate) Pace(relay *khatru.Relay) {
 	relay.OverwriteResponseEvent = append(relay.OverwriteResponseEvent, func(ctx context.Context, _ *nostr.Event) {
@@ -207,12 +202,12 @@ func (g *Gate) Pace(relay *khatru.Relay) {
 	})
 }
 
-// TapBroadcasts subscribes the Gate to the published events. Otherwise the first client does, and
-// khatru cannot publish meanwhile. Call it before anything but clients publishes.
+// TapBroadcasts subscribes the Gate to published events. Otherwise the first client does, and khatru
+// cannot publish meanwhile. Call it before the server itself publishes.
 func (g *Gate) TapBroadcasts() { g.tap.open() }
 
-// Wait is Pace for another relay. Call it before each stored event for a REQ, with the request that
-// became the connection and the subscription id that the relay knows. Other requests do not wait.
+// Wait is Pace for another relay, to be called before each stored event for a REQ, with the request
+// that became the connection and the subscription id that the relay knows.
 func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string) {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	if c == nil || c.g != g {
@@ -223,8 +218,8 @@ func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string) {
 	}
 }
 
-// soft returns the number of queued bytes above which a client gets no stored events. It is 0 while
-// all queues together are half full.
+// soft returns the queued bytes above which a client gets no stored events, 0 while all queues
+// together are half full.
 func (g *Gate) soft() int {
 	if g.queued.Load() > int64(g.cfg.MaxQueues/2) {
 		return 0
@@ -234,8 +229,8 @@ func (g *Gate) soft() int {
 
 type connKey struct{}
 
-// subscriptionOf returns the id of the subscription that is answered, and "" for a published event,
-// for which khatru panics.
+// subscriptionOf returns the answered subscription, and "" for a published event, for which khatru
+// panics.
 func subscriptionOf(ctx context.Context) (id string) {
 	defer func() { _ = recover() }()
 	return khatru.GetSubscriptionID(ctx)
@@ -275,7 +270,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// hangUp is the reason for which the Gate closes a connection.
+// hangUp is a reason to close a connection.
 type hangUp struct {
 	reason string
 	label  string // of the metric; "": not counted
@@ -346,8 +341,7 @@ func (g *Gate) leave(c *conn) {
 	g.conns.Delete(c)
 }
 
-// makeRoom closes the oldest connections of the client with most queued bytes, until all queues keep
-// to MaxQueues.
+// makeRoom closes the oldest connections of the client with most queued bytes beyond MaxQueues.
 func (g *Gate) makeRoom() {
 	if g.queued.Load() <= int64(g.cfg.MaxQueues) {
 		return
@@ -367,8 +361,8 @@ func (g *Gate) makeRoom() {
 	}
 }
 
-// limitEvents returns the matches to write. It closes the oldest subscriptions of clients beyond
-// EventRate. Beyond the total rate the clients with most lose up to half of the matches.
+// limitEvents closes the oldest subscriptions of clients beyond EventRate and returns the other
+// matches. Beyond the total rate the clients with most lose up to half of the matches.
 func (g *Gate) limitEvents(matches []match) (kept []match) {
 	var over []match
 	for _, h := range slices.Backward(matches) {
@@ -436,7 +430,7 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	c.serve()
 }
 
-// eventOverhead is the number of bytes of a message beside the content of its event.
+// eventOverhead is in bytes of a message beside the content of its event.
 const eventOverhead = 4096
 
 func (g *Gate) maxContent() int {

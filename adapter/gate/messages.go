@@ -131,8 +131,8 @@ const (
 	maxProducts = 10_000
 )
 
-// readFilter returns why a filter is invalid, or encodes it again, because a relay does not name the
-// subscription of an unreadable filter.
+// readFilter returns why a filter is invalid, because a relay does not name the subscription of an
+// unreadable filter, or encodes it again.
 func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, reason string) {
 	members := json.NewDecoder(bytes.NewReader(part))
 	if start, err := members.Token(); err != nil || start != json.Delim('{') || !utf8.Valid(part) {
@@ -203,8 +203,8 @@ func readMember(raw json.RawMessage, into any) (fault string) {
 	return fault
 }
 
-// readEvent encodes an event again for the relay, with the members of NIP-01 only. It answers an
-// invalid event with OK if it has an id.
+// readEvent encodes an event again, with the members of NIP-01 only. It answers an invalid event with
+// OK if it has an id.
 func (r *request) readEvent(message []byte, part json.RawMessage, maxContent int) (answer []byte) {
 	ev, err := wire.ParseEvent(part)
 	if err == nil && utf8.RuneCountInString(ev.Content) > maxContent {

@@ -8,8 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// openRequests is the unanswered messages and open subscriptions of a connection, by the ids of the
-// client and by the numbers that the relay knows.
+// openRequests is the unanswered messages and open subscriptions of a connection.
 type openRequests struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -102,8 +101,8 @@ func (t *openRequests) continueNeg(r request, p *pending) *sub {
 	return s
 }
 
-// close reports whether a subscription was open, and whether the relay must be told now. It is told
-// after its answer, because it may handle REQ and CLOSE in any order.
+// close reports whether a subscription was open, and whether the relay must be told now and not after
+// its answer, because it may handle REQ and CLOSE in any order.
 func (t *openRequests) close(s *sub) (open, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

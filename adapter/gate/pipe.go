@@ -59,8 +59,7 @@ func (l *pipeListener) Close() error { return nil }
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
 // pipeConn is the gate's end of a pipe. Write does not block, because a relay that answers before it
-// reads on would block a gate that writes to the relay. The queued bytes are bounded by the messages that a
-// connection may have without an answer. Close discards them.
+// reads on would block the gate. The unanswered messages of a connection bound the queued bytes.
 type pipeConn struct {
 	net.Conn
 
@@ -97,7 +96,7 @@ func (p *pipeConn) flush() {
 }
 
 // takenConn keeps the hijacked connection, because the websocket of a stalled client cannot be closed
-// immediately, but its connection can.
+// immediately.
 type takenConn struct {
 	http.ResponseWriter
 	conn net.Conn

@@ -48,8 +48,7 @@ type queue struct {
 	changed chan struct{} // nil: nobody waits
 }
 
-// put returns the bytes of the queue, and false if they are more than most. A closed queue discards
-// the item.
+// put returns the bytes of the queue, and false if they are more than most. A closed queue discards.
 func (q *queue) put(o outgoing, most int) (size int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

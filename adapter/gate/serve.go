@@ -26,10 +26,10 @@ func ListenAndServe(ctx context.Context, address string, handler http.Handler, r
 	return Serve(ctx, listener, handler, run)
 }
 
-// Serve serves handler and runs run concurrently, until ctx ends or one of both returns. Connections
-// have timeouts for headers, bodies and idling. At the end open requests have 2 s. [Gate.Close] closes
-// websockets afterwards. Serve closes the listener and returns after run, with the error of run or of
-// serving, or nil if ctx has ended.
+// Serve serves handler and runs run, until ctx ends or one of both returns. Connections have timeouts
+// for headers, bodies and idling. At the end open requests have 2 s; [Gate.Close] closes websockets
+// afterwards. Serve closes the listener and returns after run, with its error or that of serving, or
+// nil if ctx has ended.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run func(context.Context) error) error {
 	server := &http.Server{Handler: front.Bodies(handler, bodyBy), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, ConnState: front.Idle()}
 	working, stop := context.WithCancel(ctx)

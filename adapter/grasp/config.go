@@ -18,13 +18,12 @@ import (
 
 // Config is the configuration of a [Server]. Dir and State are required.
 type Config struct {
-	// Dir is the folder of the bare repositories, on the disk of the events. Only one process can use
-	// it.
+	// Dir is the folder of the repositories, on the disk of the events. Only one process can use it.
 	Dir string
 	// State stores records that survive a restart. The caller closes it after Run.
 	State state.Store
-	// Egress has the rules for connections to relays and git servers. List listeners of this process
-	// in Egress.Own. AllowPlaintext of Egress or of Sync applies to both.
+	// Egress has the rules for connections to others. List own listeners in Egress.Own. AllowPlaintext
+	// of Egress or of Sync applies to both.
 	Egress egress.Config
 	// Criteria and Curation are the repo_acceptance_criteria and curation fields of the NIP-11
 	// document. Criteria defaults to the default policy.
@@ -33,19 +32,16 @@ type Config struct {
 	Membership nip34.Membership
 	// GRASPLists makes the default policy accept GRASP server lists (kind 10317) of any author.
 	GRASPLists bool
-	// Rules are the decisions of the operator. They default to rules in State, whose loss unblocks
-	// everything.
+	// Rules default to rules in State, whose loss unblocks everything.
 	Rules *rules.RuleSet
-	// Audit, if set, is called before and after each command that changes something, possibly
-	// concurrently.
+	// Audit, if set, is called before and after each command that changes something.
 	Audit func(admin.Entry)
 	// Logger is the logger of every part without its own.
 	Logger *slog.Logger
 
 	// Gate has the limits of client websockets. Gate.Client defaults to Serve.Client.
 	Gate gate.Config
-	// Sync configures the SyncManager. Its Policy decides before purgatory and defaults to
-	// GRASPPolicy. Its Holder must be nil.
+	// Sync has a Policy that decides before purgatory, by default a GRASPPolicy. Its Holder must be nil.
 	Sync relaysync.Config
 	// Purgatory configures how events are held and their git data is fetched. Limits.MaxRepoDay
 	// must be at least Fetch.MaxPackBytes. Limits.MaxPullBytes defaults to an eighth of

@@ -16,11 +16,11 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/settings"
 )
 
-// Open makes a GRASP server of a relay with the defaults of a public server. It hosts the
-// repositories whose announcements list domain, such as "grasp.example.com", with an optional port
-// or path. The folder contains git data in "git", records in "state", and decisions of the operator
-// in "rules". Only one process can use it, and it must be on the disk of the events. bootstrap
-// lists URLs or hosts of relays to follow from the start. ctx limits Open only.
+// Open makes a GRASP server of a relay with the defaults of a public server. It hosts the repositories
+// whose announcements list domain, such as "grasp.example.com", with an optional port or path. The
+// folder has git data in "git", records in "state", and the operator's decisions in "rules". Only one
+// process can use it, and it must be on the disk of the events. bootstrap lists relays to follow from
+// the start. ctx limits Open only.
 //
 // Open logs to [log/slog.Default], enables NIP-77, and completes name and NIPs of the relay's
 // document. With a domain on loopback the server also connects to loopback and without TLS.

@@ -26,9 +26,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// Server is a relay with the git repositories that its events announce. It is safe for concurrent use
-// and has the methods Control, Explain, Purgatory, Fetcher, Staging, GitHandler and Ready of an
-// embedded type.
+// Server is a relay with the repositories that its events announce. It is safe for concurrent use, and
+// has also the methods Control, Explain, Purgatory, Fetcher, Staging, GitHandler and Ready.
 type Server struct {
 	server.Methods
 	sync     *khatruadapter.Sync
@@ -42,9 +41,9 @@ type Server struct {
 	outside  http.Handler
 }
 
-// New returns a server for a relay that clients reach as identity. The caller has called Init of
-// backend, whose SaveEvent must be durable. ctx limits New only. If New fails, the relay is
-// unchanged. The error wraps [gitfetch.ErrGit] if no usable git is installed.
+// New returns a server for a relay that clients reach as identity. backend is initialized, and its
+// SaveEvent durable. ctx limits New only. If New fails, the relay is unchanged. The error wraps
+// [gitfetch.ErrGit] if no usable git is installed.
 func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (_ *Server, err error) {
 	s, root := &Server{identity: identity, paths: identity.Paths()}, "/"
 	s.whole = len(s.paths) == 0 || len(identity.HostPorts()) > 0
@@ -109,17 +108,16 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	return s, nil
 }
 
-// Handler serves the repositories at /<npub>/<identifier>.git, with a page for browsers, and the
-// relay on all other paths. Answers use the names of the identity, whatever Host a client sends.
+// Handler serves the repositories at /<npub>/<identifier>.git, and the relay at other paths. Answers use
+// the names of the identity, whatever Host a client sends.
 func (s *Server) Handler() http.Handler { return s.Git(s.Relay()) }
 
-// Relay serves the relay, its NIP-11 document, and a page at / unless the relay's router has one. A
-// pubkey in the NIP-11 document is the NIP-05 name "_", unless the identity has paths only.
+// Relay serves the relay, its NIP-11 document, and a page at / unless its router has one. A pubkey in
+// that document is the NIP-05 name "_", unless the identity has paths only.
 func (s *Server) Relay() http.Handler { return server.Named(s.identity, s.relay) }
 
-// Git serves the repositories and calls next for other requests. If the identity has paths, Git
-// serves only below them and removes the path for next. Do not put a ServeMux before Git, because it
-// redirects unusual identifiers.
+// Git serves the repositories and calls next for other requests. A path of the identity is removed for
+// next. Do not put a ServeMux before Git, because it redirects unusual identifiers.
 func (s *Server) Git(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, asked *http.Request) {
 		site := s.parts.Git.Before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -181,8 +179,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.parts.Run(ctx)
 }
 
-// Close ends connections, requests and child processes. Call it after Run, before closing the
-// backend.
+// Close ends connections, requests and git. Call it after Run, before closing the backend.
 func (s *Server) Close() error {
 	if s.gate != nil {
 		s.gate.Close()
@@ -193,8 +190,8 @@ func (s *Server) Close() error {
 // ErrStarting is wrapped by the error of Ready until Run has read the store.
 var ErrStarting = server.ErrStarting
 
-// Collector returns the metrics of all parts except Config.State. Metrics of purgatory have no
-// namespace. After [Open] it includes the records, and the rules with the prefix namespace_rules.
+// Collector returns the metrics of all parts, and after [Open] of the records and, with the prefix
+// namespace_rules, of the rules. Metrics of purgatory have no namespace.
 func (s *Server) Collector(namespace string) prometheus.Collector {
 	return s.parts.Collector(namespace, s.gate.Collector(namespace))
 }

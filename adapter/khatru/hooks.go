@@ -29,8 +29,8 @@ func isDeleteRequest(ctx context.Context) bool {
 	return khatru.IsInternalCall(ctx) && khatru.GetConnection(ctx) != nil
 }
 
-// isMisspelled reports whether khatru looks up deletions of a submitted event. It queries the tags
-// "#e" and "#a", which anybody can use to block events of others.
+// isMisspelled reports whether khatru looks up deletions of a submitted event, by the tags "#e" and
+// "#a", which anybody can use to block events of others.
 func (s *Sync) isMisspelled(ctx context.Context, f nostr.Filter) bool {
 	if s.core.Subscription(ctx) != "" || eventstore.IsNegentropySession(ctx) {
 		return false // a query of a client
@@ -78,8 +78,7 @@ func (s *Sync) store(ctx context.Context, e *nostr.Event) error {
 	return s.core.Publish(ctx, parsed, err)
 }
 
-// remove is a DeleteEvent hook, for moderation. It ignores a deletion that hooks have not accepted
-// yet.
+// remove is a DeleteEvent hook, for moderation. It ignores a deletion that hooks may still refuse.
 func (s *Sync) remove(ctx context.Context, e *nostr.Event) error {
 	parsed, err := graspsync.ParseEvent(e)
 	if err != nil || isDeleteRequest(ctx) || ctx.Value(followingKey{}) != nil {
@@ -89,8 +88,7 @@ func (s *Sync) remove(ctx context.Context, e *nostr.Event) error {
 }
 
 // query is the QueryEvents hook. It finds no targets of a deletion, because khatru would execute it
-// even if a hook refuses it later. After an error khatru would send EOSE or reconcile with an empty
-// set, which other servers believe for a day.
+// before hooks refuse it. After an error khatru would send EOSE or reconcile with an empty set.
 func (s *Sync) query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	none := make(chan *nostr.Event)
 	close(none)

@@ -9,8 +9,7 @@ import (
 	"github.com/fiatjaf/khatru"
 )
 
-// Information serves the relay and adds more to the NIP-11 document. more must not be changed
-// later.
+// Information serves the relay and adds more to the NIP-11 document.
 func Information(relay *khatru.Relay, more map[string]any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead || !strings.Contains(strings.ToLower(r.Header.Get("Accept")), "application/nostr+json") ||

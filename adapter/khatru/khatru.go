@@ -23,20 +23,19 @@ type Config struct {
 	Store eventstoreadapter.Config
 	// Transport opens connections to relays. Defaults to websockets by the rules of Egress.
 	Transport relaysync.Transport
-	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own.
-	// AllowPlaintext of Egress or of Sync applies to both.
+	// Egress has the rules of the default Transport. List own listeners in Egress.Own. AllowPlaintext
+	// of Egress or of Sync applies to both.
 	Egress egress.Config
-	// ApplyPolicyToClients applies the policy to published events too. Otherwise sync accepts events
-	// that refer to any event of a client. The client of a held event receives OK and a NOTICE.
+	// ApplyPolicyToClients applies the policy to published events too, else sync accepts events that
+	// refer to any event of a client. The client of a held event receives OK and a NOTICE.
 	ApplyPolicyToClients bool
-	// Free returns the free bytes on the disk of the backend; it is called at most once a second.
-	// Below MinFree no events are stored, except deletions (kinds 5 and 62) down to a quarter of it.
-	// Defaults to no check.
+	// Free returns the free bytes on the disk of the backend, asked at most once a second. Below MinFree
+	// only deletions (kinds 5 and 62) are stored, down to a quarter of it. Defaults to no check.
 	Free func() (uint64, error)
-	// MinFree is the number of bytes that must stay free. Defaults to 1 GiB.
+	// MinFree is in bytes. Defaults to 1 GiB.
 	MinFree uint64
-	// Stored and Removed, if set, are called with each event that is newly stored or has left the
-	// backend. They must return quickly.
+	// Stored and Removed are called with each event that is newly stored or has left the backend, and
+	// must return quickly. They may be nil.
 	Stored, Removed func(event graspsync.Event)
 }
 

@@ -11,12 +11,11 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// defaultLimit is the maximum number of stored events for a filter without a limit.
+// defaultLimit is in stored events for a filter without a limit.
 const defaultLimit = 500
 
-// Limit makes the relay return at most most stored events for a filter, and returns the limitation
-// fields of the NIP-11 document, to which gate.Gate.Limits adds. Call it before other hooks are
-// added.
+// Limit limits the stored events for a filter to most, and returns limitation fields of the NIP-11
+// document, to which gate.Gate.Limits adds. Call it before other hooks are added.
 func Limit(relay *khatru.Relay, most int) map[string]any {
 	fewest := min(defaultLimit, most)
 	relay.OverwriteFilter = append(relay.OverwriteFilter, func(ctx context.Context, f *nostr.Filter) {

@@ -20,8 +20,8 @@ import (
 	"github.com/graspsync/graspsync/internal/traits"
 )
 
-// backend makes a backend of nostrlib look like one of go-nostr. It reads an answer to its end first,
-// because an open read transaction blocks writers.
+// backend is a backend of nostrlib for go-nostr. It reads an answer to its end first, because an open read
+// transaction blocks writers.
 type backend struct {
 	eventstore.Store
 	traits traits.Traits
@@ -35,11 +35,11 @@ var (
 
 const (
 	module = "fiatjaf.com/nostr/eventstore"
-	// page is the number of events of one query. Backends of nostrlib have no limit of their own.
+	// page is in events of one query. Backends of nostrlib have no limit.
 	page = 1000
-	// exempt is the same for a second with more events than a page.
+	// exempt is the same for a second.
 	exempt = 1 << 18
-	// longestIndexed is the maximum length of indexed tag values in bytes.
+	// longestIndexed is in bytes of indexed tag values.
 	longestIndexed = 100
 )
 
@@ -58,14 +58,13 @@ func traitsOf(db eventstore.Store) (traits.Traits, error) {
 	return t, nil
 }
 
-// indexed reports whether boltdb finds events by a tag of one letter. It looks up longer names by
-// their first letter.
+// indexed reports whether boltdb finds events by a tag. It looks up long names by their first letter.
 func indexed(name, value string) bool {
 	return len(name) == 1 && value != "" && len(value) <= longestIndexed
 }
 
-// indexedByLmdb is indexed for lmdb, where a search ends at the first key of another length, so
-// that an event that names "repo-cli" hides events that name "repo".
+// indexedByLmdb is indexed for lmdb, where a search ends at the first key of another length, so that an
+// event that names "repo-cli" hides events that name "repo".
 func indexedByLmdb(name, value string) bool {
 	return indexed(name, value) && strings.Count(value, ":") != 2
 }
@@ -94,8 +93,7 @@ func fitsEncoded(e *gonostr.Event) bool {
 
 func (b backend) Traits() traits.Traits { return b.traits }
 
-// filterOf is ToFilter for a backend. nostrlib reads until=0 as no bound, and some backends panic
-// on an empty tag name.
+// filterOf is ToFilter for a backend, because until=0 is no bound, and some panic on an empty tag name.
 func filterOf(f gonostr.Filter) (q nostr.Filter, ok bool) {
 	if f.Until != nil && *f.Until == 0 {
 		one := gonostr.Timestamp(1)
@@ -148,8 +146,7 @@ func (b backend) QueryEvents(_ context.Context, f gonostr.Filter) (chan *gonostr
 	return ch, nil
 }
 
-// CountEvents implements [goeventstore.Counter]. It runs a query for filters with ids, because most
-// backends count too many events for them.
+// CountEvents implements [goeventstore.Counter]. For filters with ids most backends count too many.
 func (b backend) CountEvents(ctx context.Context, f gonostr.Filter) (int64, error) {
 	q, ok := filterOf(f)
 	if !ok {

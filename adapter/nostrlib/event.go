@@ -11,9 +11,9 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// FromEvent converts an event of nostrlib. Both events share tag values and must not be changed
-// later. Like [graspsync.ParseEvent], it checks neither id nor signature. The error wraps
-// [graspsync.ErrEvent] if the event has no id.
+// FromEvent converts an event of nostrlib. Both share tag values and must not be changed later. Like
+// [graspsync.ParseEvent], it checks neither id nor signature. The error wraps [graspsync.ErrEvent] if
+// the event has no id.
 func FromEvent(e nostr.Event) (graspsync.Event, error) {
 	if e.ID == nostr.ZeroID {
 		return graspsync.Event{}, fmt.Errorf("%w: id: zero", graspsync.ErrEvent)
@@ -37,9 +37,8 @@ const (
 	sigDigits = 2 * len(nostr.Event{}.Sig)
 )
 
-// ToEvent converts an event to nostrlib. Both events share tag values. The error wraps
-// [graspsync.ErrEvent] for the zero Event, a kind above 65,535, or a signature that is not 128 hex
-// digits. Upper-case digits of a signature become lower case.
+// ToEvent converts an event to nostrlib. Both share tag values. The error wraps [graspsync.ErrEvent] for
+// the zero Event, a kind above 65,535, or a signature that is not 128 hex digits.
 func ToEvent(e graspsync.Event) (nostr.Event, error) {
 	switch {
 	case e.IsZero():

@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// FromFilter converts a filter of nostrlib to go-nostr. Both filters share the lists of tag values.
+// FromFilter converts a filter of nostrlib. Both share the lists of tag values.
 func FromFilter(f nostr.Filter) gonostr.Filter {
 	return gonostr.Filter{
 		Tags: gonostr.TagMap(f.Tags), Limit: f.Limit, LimitZero: f.LimitZero, Search: f.Search,
@@ -29,8 +29,8 @@ func bound(at nostr.Timestamp) *gonostr.Timestamp {
 	return &t
 }
 
-// ToFilter converts a filter of go-nostr, without values that no event can have. Both filters share
-// the lists of tag values. ok is false if nothing can match.
+// ToFilter converts a filter of go-nostr, without values that no event can have. Both share the lists of
+// tag values. ok is false if nothing can match.
 func ToFilter(f gonostr.Filter) (out nostr.Filter, ok bool) {
 	out = nostr.Filter{
 		Tags: nostr.TagMap(f.Tags), Limit: f.Limit, LimitZero: f.LimitZero, Search: f.Search,

@@ -8,6 +8,6 @@
 //	git, err := gitserve.New(repos, authority, gitserve.Config{Pages: site})
 //	handler := git.Before(git.Page(http.HandlerFunc(site.Front)))
 //
-// The pages have no scripts and load nothing from other hosts except the operator's icon. Text of
-// strangers is escaped, reduced to printable characters and isolated in direction.
+// The pages have no scripts and load nothing from other hosts except the operator's icon. Text of strangers
+// is escaped, printable and isolated in direction.
 package pages

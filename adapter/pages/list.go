@@ -43,7 +43,7 @@ type list struct {
 	next time.Time // of the next reading
 }
 
-// rows returns the rows, the last changed first, with an error those of the last reading.
+// rows returns the last changed first, with an error those of the last reading.
 func (l *list) rows(ctx context.Context) ([]row, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

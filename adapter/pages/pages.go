@@ -105,8 +105,8 @@ func (s *Site) write(w http.ResponseWriter, r *http.Request, status int, name, r
 	web.Write(w, status, templates, name, d)
 }
 
-// origin returns the URL of the server that the client used, without a path. Its scheme is that of
-// the identity, because a client can send any X-Forwarded-Proto.
+// origin returns the URL that the client used, without a path. Its scheme is that of the identity, because
+// a client can send any X-Forwarded-Proto.
 func (s *Site) origin(r *http.Request) string {
 	if u := s.cfg.Identity.Origin(r.Host); u.Scheme != "" {
 		return u.String()
@@ -155,7 +155,7 @@ type frontData struct {
 // Missing implements [gitserve.Pages].
 func (s *Site) Missing(w http.ResponseWriter, r *http.Request) { s.missing(w, r, web.BasePath(r)) }
 
-// MissingBelow is Missing for a request outside the path of the server, whose front page is at root.
+// MissingBelow is Missing outside the path of the server, whose front page is at root.
 func (s *Site) MissingBelow(root string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { s.missing(w, r, root) }
 }
@@ -236,7 +236,7 @@ func (s *Site) describe(ctx context.Context, d *repositoryData) error {
 	return nil
 }
 
-// count returns the number of events of a kind about a repository, at most maxCounted+1.
+// count returns at most maxCounted+1.
 func (s *Site) count(ctx context.Context, kind int, ref graspsync.RepoRef) (n int, err error) {
 	for _, err := range s.cfg.Store.Events(ctx, nostr.Filter{Kinds: []int{kind}, Tags: nostr.TagMap{"a": {ref.String()}}}) {
 		if err != nil || n > maxCounted {

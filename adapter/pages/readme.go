@@ -25,7 +25,7 @@ var markdown = goldmark.New(
 	goldmark.WithExtensions(extension.Table, extension.Strikethrough, extension.Linkify),
 )
 
-// Limits of Markdown. The parser needs more than a minute for some texts beyond them.
+// Beyond these limits the parser needs more than a minute for some texts.
 const (
 	maxMarkdown = 32 << 10 // bytes
 	maxNested   = 60       // characters before the text of a line, such as those of nested quotations
@@ -79,8 +79,8 @@ func printable(s string) string {
 	}, s)
 }
 
-// strict changes a document so that it contains no HTML, no images, and only absolute links to other
-// sites. Headings are one level lower, because the page has the first.
+// strict removes HTML, images, and links that are not absolute links to other sites. Headings are one level
+// lower, because the page has the first.
 type strict struct{}
 
 // Transform implements [parser.ASTTransformer].

@@ -14,8 +14,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Authority is a [gitserve.Authority] that allows pushes of the refs in the newest authorized
-// state, and of tips of pull requests.
+// Authority is a [gitserve.Authority] that allows pushes of the refs in the newest authorized state, and
+// of pull requests.
 type Authority struct {
 	Store relaysync.Store
 	*purgatory.Purgatory

@@ -14,12 +14,10 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Host is the relay that stores held events after their release. All fields except Postponed are
-// required.
+// Host is the relay that stores released events. All fields except Postponed are required.
 type Host struct {
 	Store relaysync.Store
-	// Release stores an event durably, broadcasts it, and reports it to the SyncManager. See [Save]
-	// for a relay with only a Store.
+	// Release stores an event durably, broadcasts it, and reports it to the SyncManager, see [Save].
 	Release func(ctx context.Context, event graspsync.Event) (graspsync.Outcome, error)
 	// Held is [relaysync.SyncManager.NotifyHeld].
 	Held func(event graspsync.Event)
@@ -30,7 +28,7 @@ type Host struct {
 	Lists     func(a *nip34.Announcement) bool
 }
 
-// Save returns a Release function that stores an event and then calls each function of tell.
+// Save returns a Release function that stores an event and then calls tell.
 func Save(store relaysync.Store, tell ...func(event graspsync.Event)) func(context.Context, graspsync.Event) (graspsync.Outcome, error) {
 	return func(ctx context.Context, event graspsync.Event) (graspsync.Outcome, error) {
 		outcomes, err := store.Save(ctx, []graspsync.Incoming{{Event: event}})
@@ -67,8 +65,7 @@ func (h Host) Observe(o purgatory.Observation) {
 	}
 }
 
-// comesAgain reports whether an event can be wanted later: it was evicted, or its author was not
-// listed.
+// comesAgain reports whether an event was evicted or its author not listed, so that it can be wanted later.
 func (h Host) comesAgain(o purgatory.HoldEnded) bool {
 	switch o.Reason {
 	case purgatory.Displaced, purgatory.Unwanted:

@@ -22,12 +22,11 @@ var ErrNotJoined = errors.New("purgatory is not open yet")
 
 var errInnerHolds = errors.New("the inner policy held an event, but only purgatory may hold events")
 
-// Policy is an inner policy with a purgatory behind it. It is safe for concurrent use. If the inner
-// policy holds an event, Judge returns an error.
+// Policy is an inner policy, which must hold no events, with a purgatory behind it. It is safe for
+// concurrent use.
 //
-// A held announcement counts as accepted for states, pull requests and their updates. Deletions
-// apply to held events too. Other events of a held repository depend on it: clients are asked to
-// submit them again.
+// A held announcement counts as accepted for states, pull requests and their updates. Deletions apply to
+// held events too. Clients are asked to submit other events of a held repository again.
 type Policy struct {
 	// Room, if set, returns why an event cannot be held now. It is set before Join.
 	Room func(event graspsync.Event) error
@@ -83,7 +82,7 @@ func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 		view = &waiting
 	case graspsync.KindAnnouncement:
 		if a, err := nip34.ParseAnnouncement(ev); err == nil && !p.inner.Lists(a) {
-			// An announcement that is accepted only because of held events must be held too.
+			// If it is accepted only because of held events, it must be held too.
 			if v, err := p.ask(ctx, ev, src, view); err != nil || v.Decision == graspsync.Accept {
 				return v, err
 			}
@@ -135,9 +134,8 @@ func (p *Policy) ask(ctx context.Context, ev graspsync.Event, src graspsync.Sour
 	return v, err
 }
 
-// again returns dependencies after which a refused event is judged again. An expired event waits
-// for [purgatory.Purgatory.ForgetExpired], because otherwise each event of its author would cause a
-// fetch.
+// again returns dependencies after which a refused event is judged again. An expired event waits for
+// [purgatory.Purgatory.ForgetExpired], so that not each event of its author causes a fetch.
 func (p *Policy) again(ev graspsync.Event, reason string) []graspsync.Dependency {
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !p.inner.Lists(a) {
 		return []graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner)}
@@ -252,8 +250,7 @@ func (v *waitingView) Waiting(identifier string) (out []*nip34.Announcement) {
 
 const mostEarly = 16
 
-// early returns a message if an event depends on a held event, so that its client does not look for
-// a mistake.
+// early returns a message if an event depends on a held one, so that its client looks for no mistake.
 func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
 	for _, d := range deps[:min(len(deps), mostEarly)] {
 		what := ""

@@ -7,8 +7,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Store returns a Store that reports the events that inner stores and removes to the purgatory, for
-// a relay without hooks.
+// Store returns a Store that reports changes of inner to the purgatory, for a relay without hooks.
 func (p *Policy) Store(inner relaysync.Store) relaysync.Store { return telling{inner, p} }
 
 type telling struct {

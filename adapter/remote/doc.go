@@ -1,5 +1,4 @@
-// Package remoteadapter makes a [relaysync.Store] of a relay in another process. It publishes
-// synced events to the relay, and reads its events with REQ.
+// Package remoteadapter makes a [relaysync.Store] of a relay in another process, by EVENT and REQ.
 //
 //	store, err := remoteadapter.New(url, transport, remoteadapter.Config{Identity: identity})
 //	defer store.Close()
@@ -12,17 +11,15 @@
 //
 // # Requirements
 //
-// The relay keeps the newest version of replaceable events, executes deletions and requests to
-// vanish that name Identity, and serves all its events without AUTH. It must have no rate limit for
-// published events. Refusals by its policy are final.
+// The relay keeps the newest version of replaceable events, executes deletions and requests to vanish that
+// name Identity, and serves all its events without AUTH and rate limits.
 //
 // # Limits
 //
 //   - An event counts as stored if the relay answers OK.
-//   - The outcome of a refused event is read from the text of the OK, such as "deleted:". Unknown
-//     texts are final refusals, except "error:", "rate-limited:" and "auth-required:".
+//   - The outcome of a refused event is read from the text of the OK, such as "deleted:". Other texts
+//     than "error:", "rate-limited:" and "auth-required:" are final.
 //   - If one second has more events than the relay returns, reading ends in [ErrIncomplete].
-//   - If the relay disconnects because of one event, the others are published one by one.
 //   - Only authors can delete events.
-//   - Has and Keys transfer whole events.
+//   - Has and Keys transfer whole events. One request runs at a time.
 package remoteadapter

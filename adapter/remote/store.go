@@ -22,8 +22,7 @@ import (
 var (
 	// ErrIncomplete means that the relay has more events than it returned.
 	ErrIncomplete = relaysync.ErrIncomplete
-	// ErrRefused is wrapped by the error of an event that the relay refused, and of a request that it
-	// closed.
+	// ErrRefused is wrapped for an event that the relay refused, or a request that it closed.
 	ErrRefused = errors.New("refused by the relay")
 	errLost    = errors.New("connection lost")
 	// ErrClosed is returned after Close.
@@ -81,8 +80,7 @@ func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*
 	return s, nil
 }
 
-// mostCuts is the number of consecutive events at which the relay disconnects, after which Save
-// gives up.
+// mostCuts is in consecutive events at which the relay disconnects, after which Save gives up.
 const mostCuts = 3
 
 // Save implements [relaysync.Store]. If the relay disconnects, the events without an answer are
@@ -171,8 +169,7 @@ func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsy
 	}
 }
 
-// readings is the maximum number of passes over a filter. An event that is saved during a pass
-// looks omitted.
+// readings is in passes over a filter, because an event that is saved during a pass looks omitted.
 const readings = 3
 
 // Events implements [relaysync.Store].
@@ -220,8 +217,7 @@ func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsy
 	return walk.Pages() == 0 || walk.Complete(), ctx.Err()
 }
 
-// Deleted implements [relaysync.Store]. Only the relay can decide whether the deletion of a newer
-// version covers the event.
+// Deleted implements [relaysync.Store]. Only the relay knows deletions of newer versions.
 func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
 	if err := ctx.Err(); err != nil || event.IsZero() {
 		return false, err

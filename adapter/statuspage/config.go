@@ -19,8 +19,8 @@ type Config struct {
 	Purgatory Purgatory
 	// Ready returns why the server cannot work.
 	Ready func(ctx context.Context) error
-	// Explain answers a question of at most 1,000 bytes, at most 4 concurrently within 10 s each, such
-	// as by an [explain.Explainer].
+	// Explain answers a question of at most 1,000 bytes within 10 s, at most 4 concurrently. See
+	// [explain.Explainer].
 	Explain         func(ctx context.Context, question string) (explain.Explanation, error)
 	Links           []Link
 	Version, Folder string

@@ -4,7 +4,6 @@
 //	mux.Handle("/", page)
 //
 // The page has no scripts and no password, so serve it only to operators. Below a path it needs an
-// [http.StripPrefix] and a trailing slash.
-// Text of strangers is escaped, reduced to one line of printable characters, and isolated in
-// direction.
+// [http.StripPrefix] and a trailing slash. Text of strangers is escaped, one line of printable
+// characters, and isolated in direction.
 package statuspage

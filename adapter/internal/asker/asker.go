@@ -14,8 +14,8 @@ type asker struct {
 	disconnect func()
 }
 
-// For returns a context for reads of a client. disconnect is called if others wait for the memory
-// of an answer that it does not read.
+// For returns a context for reads of a client. disconnect is called if others wait for the memory of its
+// unread answer.
 func For(ctx context.Context, client limit.Stranger, disconnect func()) context.Context {
 	return context.WithValue(ctx, key{}, asker{client, disconnect})
 }

@@ -33,12 +33,10 @@ var (
 )
 
 const (
-	// maxBroadcasts is the maximum number of synced events that wait to be broadcast.
-	maxBroadcasts = 1024
-	// broadcastGrace is the time that Run waits for a client that does not read.
+	// maxBroadcasts is the number of synced events that may wait to be broadcast.
+	maxBroadcasts  = 1024
 	broadcastGrace = time.Second
-	// maxUnsure is the maximum number of remembered events whose saving failed.
-	maxUnsure = 10_000
+	maxUnsure      = 10_000
 )
 
 // Manager is the part of a [relaysync.SyncManager] that a Core uses.
@@ -58,12 +56,11 @@ type Manager interface {
 // Hooks are the functions of a relay. Calls can be concurrent.
 type Hooks struct {
 	Refusals func(ctx context.Context, e graspsync.Event) iter.Seq[string]
-	// AsksDeletions reports whether a hook of the embedder decides about deletions. MayDelete
-	// returns why target must stay, or "".
+	// AsksDeletions reports whether the embedder decides about deletions, MayDelete why target must
+	// stay, or "".
 	AsksDeletions func() bool
 	MayDelete     func(ctx context.Context, target, deletion graspsync.Event) (msg string, err error)
-	// Stored and Removed are called after sync stored an event or it left the backend. They must not
-	// panic.
+	// Stored and Removed follow a change of the backend by sync. They must not panic.
 	Stored, Removed func(ctx context.Context, e graspsync.Event)
 	Send            func(e graspsync.Event)
 
@@ -192,7 +189,7 @@ func (c *Core) Broadcast(e graspsync.Event) {
 	}
 }
 
-// Waiting returns the number of events that wait to be broadcast.
+// Waiting returns the length of the queue of broadcasts.
 func (c *Core) Waiting() int { return len(c.broadcasts) }
 
 // AddRemoved records a removed event for FollowRemovals.
@@ -209,7 +206,7 @@ func (c *Core) countRemoved() uint64 {
 	return c.removals
 }
 
-// FollowRemovals calls hooks for all recorded removals, also of other goroutines.
+// FollowRemovals calls the hooks for removals, also of other goroutines.
 func (c *Core) FollowRemovals(ctx context.Context) {
 	c.mu.Lock()
 	removed := c.removed
@@ -270,8 +267,8 @@ func (c *Core) Blocked(e graspsync.Event) string {
 	return reason
 }
 
-// refusal returns the outcome of an event that a hook refuses. It is zero for rate limits, which are
-// meant for clients, and for "auth-required:" on release.
+// refusal returns the outcome of an event that a hook refuses, zero for rate limits, which are meant for
+// clients, and for "auth-required:" on release.
 func (c *Core) refusal(in graspsync.Incoming, msg string) (o graspsync.Outcome) {
 	if strings.HasPrefix(msg, "rate-limited:") || in.Source.Kind == graspsync.Direct && strings.HasPrefix(msg, "auth-required:") {
 		return o
@@ -334,7 +331,7 @@ func IsSynced(ctx context.Context) bool { return ctx.Value(syncedKey{}) != nil }
 
 type submissionKey struct{}
 
-// submission marks the context of a policy that judges a published event after the hooks.
+// submission marks the context in which a published event is judged after the hooks.
 func submission(ctx context.Context) context.Context {
 	return context.WithValue(ctx, submissionKey{}, true)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Undeletable returns why a deletion must be refused, or "": one of its targets must stay, or a
-// published deletion names an event of another author.
+// Undeletable returns why a deletion must be refused, or "": a target must stay, or belongs to another
+// author.
 func (c *Core) Undeletable(ctx context.Context, deletion graspsync.Event) (msg string, err error) {
 	if perr := Protect(func() { msg, err = c.askDeletable(ctx, deletion) }); perr != nil {
 		return "", fmt.Errorf("%w: deletion: %w", ErrHook, perr)

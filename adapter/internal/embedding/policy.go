@@ -11,12 +11,12 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// ReasonHook is the reason of a refusal by a hook, whose message is only a detail, because metrics
-// count by reason.
+// ReasonHook is the reason of a refusal by a hook, whose message is a detail, because metrics count by
+// reason.
 const ReasonHook = "blocked: refused by a hook of the relay"
 
-// Policy wraps a policy that holds events and checks the hooks of the relay first, so that no git
-// data is fetched for a refused event. Published events have just passed them.
+// Policy checks the hooks of the relay before a policy that holds events, so that no git data is fetched
+// for a refused event. Published events have passed them.
 func (c *Core) Policy(behind relaysync.Policy) relaysync.Policy { return &hooked{behind, c} }
 
 type hooked struct {

@@ -20,8 +20,7 @@ const (
 	internalError = 1011
 )
 
-// Closed returns true and the message for clients after Close, because the answer of a closed store
-// would look complete.
+// Closed returns true after Close, and a message, because the answer of a closed store would look complete.
 func (c *Core) Closed() (bool, string) { return c.closed.Load(), MsgEnding }
 
 // Subscription returns the id of the answered subscription, or "".
@@ -30,9 +29,8 @@ func (c *Core) Subscription(ctx context.Context) (id string) {
 	return c.Hooks.Subscription(ctx)
 }
 
-// Unanswered makes a failed query different from an empty answer: it closes the subscription, or the
-// connection of a reconciliation, and logs once per minute. It returns false if no client waits for
-// the answer.
+// Unanswered closes the subscription, or the connection of a reconciliation, after a failed query, because
+// an empty answer would look complete. It returns false if no client waits.
 func (c *Core) Unanswered(ctx context.Context, err error) bool {
 	ws := c.Hooks.Client(ctx)
 	if err == nil || ws == nil || ctx.Err() != nil {

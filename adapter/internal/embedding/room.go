@@ -24,8 +24,8 @@ const (
 	deletionShare = 4
 )
 
-// Room checks whether the disk has room for more events, because badger is killed when it writes to
-// memory-mapped files on a full disk. It is safe for concurrent use.
+// Room checks whether the disk has room, because badger is killed when it writes to memory-mapped files
+// on a full disk. It is safe for concurrent use.
 type Room struct {
 	// set by NewRoom, read-only
 	free  func() (uint64, error) // nil: no check
@@ -41,7 +41,7 @@ type Room struct {
 	err   error
 }
 
-// NewRoom returns a Room that wants least bytes free.
+// NewRoom returns a Room that requires least bytes.
 func NewRoom(free func() (uint64, error), least uint64, log *slog.Logger) *Room {
 	return &Room{free: free, least: least, log: log, left: math.MaxUint64}
 }

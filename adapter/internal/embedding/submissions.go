@@ -71,8 +71,8 @@ func (c *Core) accepts(ctx context.Context, e graspsync.Event) (msg string) {
 	return msg
 }
 
-// Publish stores a published event that no hook refuses, or lets the policy hold it. unread is the
-// parse error of e. The error is Hooks.Duplicate if nothing was stored and the client receives OK.
+// Publish stores a published event that no hook refuses, or lets the policy hold it. The error is
+// Hooks.Duplicate if nothing was stored and the client receives OK.
 func (c *Core) Publish(ctx context.Context, e graspsync.Event, unread error) error {
 	if unread != nil {
 		return errors.New(MsgMalformed)

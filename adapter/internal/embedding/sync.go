@@ -20,9 +20,9 @@ type Sync struct{ core *Core }
 // Methods returns the methods for the embedder.
 func (c *Core) Methods() Sync { return Sync{c} }
 
-// Run blocks until ctx ends and returns the error that ended it. A second call returns
-// [relaysync.ErrRunning]. If a client blocks a broadcast for more than a second, Run returns
-// without its goroutine.
+// Run blocks until ctx ends and returns the error that ended it, a second time
+// [relaysync.ErrRunning]. If a client blocks a broadcast for a second, Run returns without its
+// goroutine.
 func (s Sync) Run(ctx context.Context) error {
 	if s.core.ran.Swap(true) {
 		return relaysync.ErrRunning
@@ -49,8 +49,8 @@ func (s Sync) Run(ctx context.Context) error {
 	return err
 }
 
-// Close refuses further reads and writes and waits up to 10 seconds for current ones. Call it after
-// Run, before closing the backend. It is idempotent.
+// Close refuses further reads and writes and waits up to 10 s for current ones. Call it after Run,
+// before closing the backend. It is idempotent.
 func (s Sync) Close() error {
 	s.core.closed.Store(true)
 	err := s.core.Store.Close()
@@ -88,7 +88,7 @@ func (s Sync) Manager() *relaysync.SyncManager {
 }
 
 // Remove removes an event as moderation and calls the hooks of the relay. Sync does not fetch it
-// again while its id is remembered. Clients can submit it again.
+// while its id is remembered. Clients can submit it again.
 func (s Sync) Remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.core.Store.Remove(ctx, e); err != nil {
 		return err
@@ -102,12 +102,12 @@ func (s Sync) Remove(ctx context.Context, e graspsync.Event) error {
 // BroadcastsDropped returns the number of synced events that were not broadcast.
 func (s Sync) BroadcastsDropped() uint64 { return s.core.dropped.Load() }
 
-// Room returns nil if the disk has room for an event, else an error that wraps ErrRoom. A policy
-// must call it before it holds an event.
+// Room returns an error that wraps ErrRoom if the disk has no room for an event. A policy must call it
+// before it holds an event.
 func (s Sync) Room(e graspsync.Event) error { return s.core.Room.Of(e.Event) }
 
-// Release stores a held event, broadcasts it and reports it to the SyncManager. It calls the hooks
-// that refuse events again. The result Refused is final.
+// Release stores a held event unless a hook refuses it, broadcasts it and reports it to the
+// SyncManager. The result Refused is final.
 func (s Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
 	return s.core.Imports.Release(ctx, e)
 }

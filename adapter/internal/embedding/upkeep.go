@@ -33,8 +33,7 @@ type Upkeep struct {
 	expires map[string]nostr.Timestamp // by id; guarded by mu
 }
 
-// NewUpkeep returns an Upkeep that remembers the expiry of at most most events. It finds others once
-// a day.
+// NewUpkeep returns an Upkeep that remembers at most most expiring events, and finds others once a day.
 func NewUpkeep(env *Core, most int) *Upkeep {
 	u := &Upkeep{env: env, most: most, expires: make(map[string]nostr.Timestamp)}
 	u.unfinished.Store(true) // a crash may have interrupted a deletion
@@ -87,8 +86,7 @@ func (u *Upkeep) Track(e graspsync.Event) error {
 	return nil
 }
 
-// Submitted handles a stored event of a client. It returns after the hooks for removed events, so that
-// the client receives OK later.
+// Submitted handles a stored event of a client. The client receives OK after it.
 func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
 	ctx = context.WithoutCancel(ctx)
 	_ = u.Track(e)
@@ -98,8 +96,8 @@ func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
 	u.env.FollowRemovals(ctx)
 }
 
-// Undo removes a newly stored event if a deletion of it arrived concurrently. A deletion is stored
-// before it is executed, so a deletion that Undo misses finds the event itself.
+// Undo removes a newly stored event that a concurrent deletion covers. A deletion is stored before it is
+// executed, so one that Undo misses finds the event itself.
 func (u *Upkeep) Undo(ctx context.Context, e graspsync.Event) {
 	deleted, err := u.env.Store.Deleted(ctx, e)
 	if err == nil && deleted {
@@ -120,8 +118,8 @@ func (u *Upkeep) finishDeletions(ctx context.Context) error {
 	})
 }
 
-// each calls do for each stored event, until it fails. An incomplete read is no error, because
-// another attempt would end the same.
+// each calls do for each stored event, until it fails. An incomplete read is no error, because it would
+// end the same again.
 func (u *Upkeep) each(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	for e, err := range u.env.Store.Events(ctx, f) {
 		if errors.Is(err, relaysync.ErrIncomplete) {

@@ -6,8 +6,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Named wraps a handler so that Host is a name of a service: the one that the client used, else the
-// first.
+// Named makes Host a name of the service, the one that the client used or the first.
 func Named(identity nip34.Identity, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u := identity.Origin(r.Host)

@@ -20,8 +20,8 @@ const (
 	key     = "ready"
 )
 
-// readiness checks whether a server can work. Because a disk can hang, one check runs at a time,
-// and callers wait at most timeout. It is safe for concurrent use.
+// readiness checks whether a server can work. One check runs at a time, and callers wait at most timeout,
+// because a disk can hang. It is safe for concurrent use.
 type readiness struct {
 	// set by newReadiness, read-only
 	read    <-chan struct{} // closed after the store was read

@@ -68,8 +68,8 @@ func (c *Config) validate(errs ...error) error {
 	return nil
 }
 
-// mostRelays is the default of relaysync.Config.MaxConnections, unless the process can open fewer
-// than relaysPart times as many files.
+// mostRelays is the default of relaysync.Config.MaxConnections, which take at most 1/relaysPart of the
+// open files.
 const (
 	mostRelays = 256
 	relaysPart = 4
@@ -157,8 +157,8 @@ type Parts struct {
 	ready    *readiness
 }
 
-// Open validates a configuration, for which the caller already found errs, and opens the
-// repositories and the fetcher. The relay's Sync takes Config of the result.
+// Open validates a configuration, in which the caller found errs, and opens the repositories and the
+// fetcher. The relay's Sync takes Config of the result.
 func Open(ctx context.Context, c Config, errs ...error) (_ *Parts, err error) {
 	if err := c.validate(errs...); err != nil {
 		return nil, err
@@ -318,7 +318,7 @@ type Methods struct{ parts *Parts }
 // Methods returns the methods for the embedder.
 func (s *Parts) Methods() Methods { return Methods{s} }
 
-// Control returns the commands of an operator.
+// Control returns the operator's commands.
 func (m Methods) Control() *control.Control { return m.parts.Commands }
 
 // Purgatory returns the part that holds events.
@@ -327,13 +327,13 @@ func (m Methods) Purgatory() *purgatory.Purgatory { return m.parts.Purgatory() }
 // Fetcher returns the part that fetches git data.
 func (m Methods) Fetcher() *gitfetch.Fetcher { return m.parts.Fetcher }
 
-// Staging returns the storage of data that was pushed before its event arrived.
+// Staging returns the data that was pushed before its event.
 func (m Methods) Staging() *gitserve.Staging { return m.parts.Repos.Staging() }
 
 // GitHandler returns the part that serves git clients.
 func (m Methods) GitHandler() *gitserve.Handler { return m.parts.Git }
 
-// Explain returns why an event or repository is stored, missing or blocked. See package explain.
+// Explain is that of package explain.
 func (m Methods) Explain(ctx context.Context, text string) (explain.Explanation, error) {
 	s := m.parts
 	return explain.Explainer{
@@ -341,7 +341,7 @@ func (m Methods) Explain(ctx context.Context, text string) (explain.Explanation,
 	}.Explain(ctx, text)
 }
 
-// Ready returns nil if the server can work. The error wraps [ErrStarting] until Run has read the
-// store, and [embedding.ErrRoom] if the disk is full. Ready writes a few bytes at most every 5
-// seconds, and returns within 5 seconds.
+// Ready returns nil if the server can work. The error wraps [ErrStarting] until Run has read the store,
+// and [embedding.ErrRoom] if the disk is full. It writes a few bytes at most every 5 s, and returns
+// within 5 s.
 func (m Methods) Ready(ctx context.Context) error { return m.parts.ready.Ready(ctx) }

@@ -26,7 +26,7 @@ type Settings struct {
 	Identity nip34.Identity
 	Sync     relaysync.Config
 	Egress   egress.Config // allows loopback addresses and plaintext if the domain is on loopback
-	Records  *state.DB     // records that survive a restart; the caller closes them
+	Records  *state.DB     // the caller closes them
 	Logger   *slog.Logger
 }
 
@@ -73,8 +73,8 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 	return s, nil
 }
 
-// OpenRules opens the operator's rules in records of their own, which survive the loss of the
-// others. Opened contains both.
+// OpenRules opens the operator's rules in a database that survives the loss of the records. Opened
+// contains both.
 func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.RuleSet, Opened, error) {
 	decided, err := state.Open(filepath.Join(folder, "rules"), state.Config{Logger: s.Logger})
 	if err != nil {

@@ -25,8 +25,7 @@ var assetFiles embed.FS
 //go:embed templates
 var shared embed.FS
 
-// Templates returns the shared templates with those of a package. Text of strangers is in a bdi
-// element (template "s").
+// Templates returns the shared templates with those of a package. Template "s" is for text of strangers.
 func Templates(own fs.FS, more template.FuncMap) *template.Template {
 	t := template.Must(template.New("").Funcs(functions).Funcs(more).ParseFS(shared, "templates/*.html"))
 	return template.Must(t.ParseFS(own, "templates/*.html"))
@@ -74,7 +73,7 @@ var Assets = func() map[string]http.Handler {
 	return out
 }()
 
-// Query returns parameters of a request, at most 1,000 bytes of each.
+// Query returns at most 1,000 bytes of each parameter.
 func Query(r *http.Request, names ...string) url.Values {
 	out := make(url.Values)
 	for _, name := range names {
@@ -91,7 +90,7 @@ type Paging struct {
 	Previous, Next      string // URLs; "": none
 }
 
-// PageOf returns the rows of a page of a query, with a text q only those whose words contain it.
+// PageOf returns the rows of a page, with a text q only those whose words contain it.
 func PageOf[T any](all []T, most int, q url.Values, words func(T) string) ([]T, Paging) {
 	rows := all
 	if word := strings.ToLower(q.Get("q")); word != "" {

@@ -9,28 +9,25 @@
 //	defer server.Close()
 //	return gate.ListenAndServe(ctx, ":3334", gate.New(relay, gate.Config{}), server.Run)
 //
-// [Open] is New with strings and defaults. New replaces relay.UseEventstore and khatruadapter.New.
-// Set your hooks before New. The server holds announcements, states and pull requests until their
-// git data is fetched from clone URLs or pushed.
+// [Open] is New with strings and defaults. New replaces relay.UseEventstore and khatruadapter.New. Set
+// your hooks before New. The server holds events until their git data is fetched or pushed.
 //
 // # Folder
 //
-// Repositories stay in RepositoryDir/<owner>/<identifier> as bare repositories. Identifiers that
-// the GraspServer cannot serve have folders with generated names. Only one process can use
-// RepositoryDir.
+// Repositories stay in RepositoryDir/<owner>/<identifier>. Identifiers that the GraspServer cannot serve
+// have folders with generated names. Only one process can use RepositoryDir.
 //
-// A repository belongs to this server if a stored announcement lists the identity as a relay and in
-// its clone URLs. Any other one is moved to the folder departed within two hours of the first start
-// and deleted a week later. A GraspServer alone serves every announced repository, so try the
-// identity with a copy of the folder first.
+// A repository whose stored announcement does not list the identity as relay and clone URL is moved to
+// the folder departed within two hours of the first start, and deleted a week later. A GraspServer alone
+// serves every announced repository, so try the identity with a copy of the folder first.
 //
 // # Changes to the GraspServer
 //
-// OnRead and OnWrite are called before git requests; a push first lists refs, which calls both.
-// Package pages serves the pages of repositories, and / if the relay's router does not. Package
-// gitserve answers the requests of git, because the handlers of GraspServer accept only pushes for
-// served events, read only states of the owner, check a push once before its data arrives, accept
-// any push to refs outside refs/heads, refs/tags and refs/nostr, and read a push into memory.
+// OnRead and OnWrite are called before git requests, both when a push lists refs. Package pages serves
+// the pages of repositories, and / if the relay's router does not. Package gitserve answers git, because
+// GraspServer accepts only pushes for served events, reads only states of the owner, checks a push
+// before its data arrives, accepts any push outside refs/heads, refs/tags and refs/nostr, and reads a
+// push into memory.
 //
 // Put a gate.Gate before the relay to limit client connections, and pass its Wait to Pace of Sync.
 package graspadapter

@@ -15,8 +15,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// routes returns a mux with git requests for our handler, behind the hooks of the GraspServer, and
-// the pages.
+// routes serves git behind the hooks of the GraspServer, and the pages.
 func routes(gs *grasp.GraspServer, git *gitserve.Handler, site *pages.Site, identity nip34.Identity) *http.ServeMux {
 	base, mux := server.Named(identity, gs.Relay.Router()), http.NewServeMux()
 	mux.HandleFunc("GET /{npub}/{repo}/info/refs", func(w http.ResponseWriter, r *http.Request) {

@@ -18,18 +18,17 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Server is a GraspServer with sync and purgatory. It is safe for concurrent use and has the methods
-// Control, Explain, Purgatory, Fetcher, Staging, GitHandler and Ready of an embedded type.
+// Server is a GraspServer with sync and purgatory. It is safe for concurrent use, and has also the methods
+// Control, Explain, Purgatory, Fetcher, Staging, GitHandler and Ready.
 type Server struct {
 	server.Methods
 	sync  *khatruadapter.Sync
 	parts *server.Parts
 }
 
-// New adds sync and purgatory to a GraspServer made by grasp.New, whose relay clients reach as
-// identity. The caller has called Init of backend, whose SaveEvent must be durable. ctx limits New
-// only. If New fails, the relay is unchanged. The error wraps [gitfetch.ErrGit] if no usable git is
-// installed.
+// New adds sync and purgatory to a GraspServer made by grasp.New, whose relay clients reach as identity.
+// backend is initialized, and its SaveEvent durable. ctx limits New only. If New fails, the relay is
+// unchanged. The error wraps [gitfetch.ErrGit] if no usable git is installed.
 func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, identity nip34.Identity, cfg Config) (_ *Server, err error) {
 	c := server.Config{
 		Identity: identity, State: cfg.State, Egress: cfg.Egress, Membership: cfg.Membership, Rules: cfg.Rules, Audit: cfg.Audit, Logger: cfg.Logger,
@@ -87,8 +86,7 @@ func about(i *nip11.RelayInformationDocument) (a pages.About) {
 // Sync returns the part that follows other relays.
 func (s *Server) Sync() *khatruadapter.Sync { return s.sync }
 
-// Run blocks until ctx ends and returns the error that ended it, or one that wraps
-// [khatruadapter.ErrReplaced].
+// Run blocks until ctx ends and returns the error that ended it, or [khatruadapter.ErrReplaced], wrapped.
 func (s *Server) Run(ctx context.Context) error {
 	return s.parts.Run(ctx, khatruadapter.ErrReplaced)
 }
@@ -99,8 +97,8 @@ func (s *Server) Close() error { return s.parts.Close() }
 // ErrStarting is wrapped by the error of Ready until Run has read the store.
 var ErrStarting = server.ErrStarting
 
-// Collector returns the metrics of all parts except Config.State. Metrics of purgatory have no
-// namespace. After [Open] it includes the records, and the rules with the prefix namespace_rules.
+// Collector returns the metrics of all parts, and after [Open] of the records and, with the prefix
+// namespace_rules, of the rules. Metrics of purgatory have no namespace.
 func (s *Server) Collector(namespace string) prometheus.Collector {
 	return s.parts.Collector(namespace)
 }

@@ -7,15 +7,13 @@
 //	defer s.Close()
 //	return gate.ListenAndServe(ctx, ":3334", gate.New(relay, gate.Config{}), s.Run)
 //
-// [Open] is New with strings and defaults. New replaces relay.UseEventstore(db, max);
-// Config.MaxQuery is max. Its hooks report published events to the [relaysync.SyncManager] and
-// refuse events that a stored deletion covers. Held events, a full disk, broadcasts and the life
-// cycle are as in adapter/khatru. The caller calls Close before closing the backend.
+// [Open] is New with strings and defaults. New replaces relay.UseEventstore(db, max); Config.MaxQuery is
+// max. Its hooks report published events to the [relaysync.SyncManager] and refuse deleted ones. Held
+// events, a full disk, broadcasts and the life cycle are as in adapter/khatru.
 //
 // # Hooks
 //
-// A relay has one hook of each kind. Set your hooks before New, which then calls them. If a hook is
-// set later, Run returns [ErrReplaced].
+// Set your hooks before New, which then calls them. If one is set later, Run returns [ErrReplaced].
 //
 //	OnEvent        Published events: first. Synced events: before they are stored, or before
 //	               the policy judges them if it holds events. Also before a release.
@@ -24,17 +22,14 @@
 //	AllowDeleting  Before a deletion is stored, for each event that it would remove.
 //	OnRequest      For each query, unless the server is closing.
 //
-// Other hooks can be set at any time. OnEventDeleted is also called for events that sync removes.
-// For synced events the context has no connection, [IsSynced] returns true, and the message of
-// OnEvent decides like that of a RejectEvent hook in adapter/khatru. Do not call
-// relay.DisableExpirationManager, which panics without UseEventstore.
+// Other hooks can be set at any time. OnEventDeleted is also called for events that sync removes. For
+// synced events the context has no connection, [IsSynced] returns true, and the message of OnEvent
+// decides as in adapter/khatru. relay.DisableExpirationManager panics without UseEventstore.
 //
 // # Differences for clients
 //
-// An answer is read completely, up to 8 MiB, before it is sent. If the backend fails, the
-// subscription or the connection of the reconciliation is closed. An event whose id follows
-// nostrlib but not NIP-01 is refused, because nostrlib escapes fewer control characters.
-//
-// Deletions hold after a restart, and requests to vanish (NIP-62) are executed. A published
-// deletion is refused if an e tag has no valid id.
+// An answer is read completely, up to 8 MiB, before it is sent. If the backend fails, the subscription or
+// the connection of the reconciliation is closed. Refused are events whose id follows nostrlib but not
+// NIP-01, and deletions with an e tag without a valid id. Deletions hold after a restart, and requests
+// to vanish (NIP-62) are executed.
 package khatruadapter

@@ -61,13 +61,12 @@ func malformed(t gonostr.Tag) bool {
 	return err != nil
 }
 
-// storeEvent is the StoreEvent and ReplaceEvent hook.
 func (s *Sync) storeEvent(ctx context.Context, e nostr.Event) error {
 	parsed, err := nostrlib.FromEvent(e)
 	return s.core.Publish(ctx, parsed, err)
 }
 
-// deleteEvent is the DeleteEvent hook, for moderation.
+// deleteEvent is for moderation.
 func (s *Sync) deleteEvent(ctx context.Context, id nostr.ID) error {
 	stored, err := s.lookUp(ctx, graspsync.EventID(id))
 	if err == nil && s.theirs.deleteEvent != nil {
@@ -118,8 +117,8 @@ func (s *Sync) onRequest(ctx context.Context, f nostr.Filter) (reject bool, msg 
 	return s.theirs.onRequest(ctx, f)
 }
 
-// queryStored is the QueryStored hook. It reads the whole answer first, so that a slow client
-// blocks no transaction. It finds no targets of a deletion, because we execute deletions.
+// queryStored reads the whole answer first, so that a slow client blocks no transaction. It finds no
+// targets of a deletion, because we execute deletions.
 func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event] {
 	return func(yield func(nostr.Event) bool) {
 		switch {
@@ -144,7 +143,6 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 	}
 }
 
-// preventBroadcast is the PreventBroadcast hook if Config.Store.Hides is set.
 func (s *Sync) preventBroadcast(ws *khatru.WebSocket, f nostr.Filter, e nostr.Event) bool {
 	if e.Kind == graspsync.KindDeletion || e.Kind == graspsync.KindVanish {
 		if ours, err := nostrlib.FromEvent(e); err == nil && s.hides(ours) {

@@ -29,8 +29,8 @@ type Config struct {
 	Transport            relaysync.Transport
 	Egress               egress.Config
 	ApplyPolicyToClients bool
-	// MaxQuery is the maximum number of stored events for a filter of a client. PageSize of Store
-	// limits it too. Defaults to 500.
+	// MaxQuery is the maximum of stored events for a filter of a client, and at most PageSize of the
+	// Store. Defaults to 500.
 	MaxQuery        int
 	Free            func() (uint64, error)
 	MinFree         uint64
@@ -112,8 +112,7 @@ func (s *Sync) Run(ctx context.Context) error {
 	return s.Sync.Run(ctx)
 }
 
-// Pace makes the relay call wait before it sends a stored event for a REQ: Wait of a gate.Gate
-// before the relay. Call it before the relay serves.
+// Pace sets the Wait of a gate.Gate before the relay. Call it before the relay serves.
 func (s *Sync) Pace(wait func(ctx context.Context, r *http.Request, subscription string)) {
 	s.pace = wait
 }
