@@ -16,8 +16,8 @@ import (
 // mostExtra is the number of events beyond the limit of a request after which the relay is disconnected.
 const mostExtra = 5_000
 
-// exchange calls talk with the connection, which talk has alone. A connection of an earlier exchange
-// may have ended unnoticed, so talk is repeated with a new one. connected is false if there was none.
+// exchange calls talk with the connection, which talk has alone. A connection of an earlier exchange may
+// have ended, so talk is repeated if it could send nothing. connected is false if there was none.
 func (s *Store) exchange(ctx context.Context, talk func(context.Context, relaysync.Conn) error) (connected bool, err error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -37,6 +37,7 @@ func (s *Store) exchange(ctx context.Context, talk func(context.Context, relaysy
 				break
 			}
 		}
+		s.sent = false
 		if err = talk(ctx, s.conn); err == nil {
 			return true, nil
 		}
@@ -46,7 +47,7 @@ func (s *Store) exchange(ctx context.Context, talk func(context.Context, relaysy
 		case s.open.Err() != nil:
 		case ctx.Err() != nil:
 			return true, context.Cause(ctx)
-		case !used:
+		case !used || s.sent:
 			return true, fmt.Errorf("%w: %w", errLost, err)
 		}
 	}
@@ -54,6 +55,12 @@ func (s *Store) exchange(ctx context.Context, talk func(context.Context, relaysy
 		return false, ErrClosed
 	}
 	return false, fmt.Errorf("connecting to %s: %w", s.relay, err)
+}
+
+func (s *Store) send(ctx context.Context, r wire.Request) error {
+	err := s.conn.Send(ctx, r)
+	s.sent = s.sent || err == nil
+	return err
 }
 
 // Close ends the connection and all waiting calls.
@@ -79,7 +86,7 @@ func (s *Store) page(ctx context.Context, f nostr.Filter) (p page, err error) {
 		p = page{}
 		s.number++
 		sub := "store" + strconv.Itoa(s.number)
-		if err := c.Send(ctx, wire.Request{Type: wire.TypeReq, Sub: sub, Filters: []nostr.Filter{f}}); err != nil {
+		if err := s.send(ctx, wire.Request{Type: wire.TypeReq, Sub: sub, Filters: []nostr.Filter{f}}); err != nil {
 			return err
 		}
 		for len(p.events) <= f.Limit+mostExtra {
@@ -92,7 +99,7 @@ func (s *Store) page(ctx context.Context, f nostr.Filter) (p page, err error) {
 				p.events = append(p.events, m.Event)
 			case m.Type == wire.TypeEOSE:
 				p.finish, p.more = m.Hint == wire.HintFinish, m.Hint == wire.HintMore
-				return c.Send(ctx, wire.Request{Type: wire.TypeClose, Sub: sub})
+				return s.send(ctx, wire.Request{Type: wire.TypeClose, Sub: sub})
 			case m.Type == wire.TypeClosed:
 				refused = fmt.Errorf("%w: %q", ErrRefused, m.Text)
 				return nil
@@ -113,7 +120,7 @@ func (s *Store) publish(ctx context.Context, events []graspsync.Incoming) ([]gra
 			}
 			err := graspsync.ErrEvent
 			if !in.Event.IsZero() {
-				err = c.Send(ctx, wire.Request{Type: wire.TypePublish, Event: in.Event.Event})
+				err = s.send(ctx, wire.Request{Type: wire.TypePublish, Event: in.Event.Event})
 			}
 			switch {
 			case err == nil:

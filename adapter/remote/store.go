@@ -56,6 +56,7 @@ type Store struct {
 	turn chan struct{} // its one slot is held by an exchange
 	// guarded by turn
 	conn   relaysync.Conn // nil: none
+	sent   bool           // the exchange has sent a request
 	number int            // of requests
 }
 
