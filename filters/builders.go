@@ -14,8 +14,7 @@ import (
 // MaxValues is the maximum number of tag values, authors or ids in one filter of a builder.
 const MaxValues = 100
 
-// Layer1 returns the filter of all announcements and states, whose JSON is the same for every
-// server, so a relay can keep one index for all of them.
+// Layer1 returns the filter of all announcements and states. Its JSON is the same for every server.
 func Layer1() nostr.Filter {
 	return nostr.Filter{Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}}
 }
@@ -143,9 +142,9 @@ func WithKinds(f nostr.Filter) nostr.Filter {
 	return f
 }
 
-// WithoutNotes returns a copy of f without kind 1, unless f names authors. If f names no kinds, the
-// copy names [RelatedKinds] without kind 1, because some relays (policies.AntiSyncBots of khatru)
-// refuse such requests too. The result may match nothing.
+// WithoutNotes returns a copy of f that names its kinds or [RelatedKinds] without kind 1, unless f
+// names authors, because some relays (policies.AntiSyncBots of khatru) refuse other requests. The
+// result may match nothing.
 func WithoutNotes(f nostr.Filter) nostr.Filter {
 	if f.Authors != nil {
 		return f.Clone()
@@ -183,8 +182,8 @@ func RelatedKinds() []int {
 	return kinds
 }
 
-// Empty reports whether f contains an empty list of values. It must not be sent, because the
-// encoder omits an empty list, and the filter then matches everything.
+// Empty reports whether f contains an empty list of values. The encoder omits it, and the filter
+// would then match everything.
 func Empty(f nostr.Filter) bool {
 	if f.IDs != nil && len(f.IDs) == 0 ||
 		f.Kinds != nil && len(f.Kinds) == 0 ||

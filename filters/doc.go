@@ -26,10 +26,8 @@
 //	}
 //	// w.Gaps() are the seconds that may hold more than the relay gave
 //
-// An empty list of values matches no event, but relays disagree about it. Builders therefore never
-// return one. [Pack] and [Matcher] ignore such filters, and a [Walk] over one is done from the start.
-// [Empty] detects one.
+// An empty list of values matches no event, but relays disagree about it. Builders never return one.
+// [Pack] and [Matcher] ignore such filters, and a [Walk] over one is done from the start.
 //
-// The package has no clock, network or goroutine. A [Walk] belongs to one goroutine at a time.
 // Filters of builders share lists of values, so copy a filter before you change it.
 package filters

@@ -24,8 +24,8 @@ type WalkStart struct {
 	// Limit is the requested page size in events, at most the maximum of the relay. Defaults to
 	// DefaultLimit.
 	Limit int
-	// PageSize is the largest page that the relay has returned, or its published limit. If it is
-	// too small, complete seconds are reported as gaps. Defaults to 0, unknown.
+	// PageSize is the largest page that the relay has returned, or its published limit. With a
+	// smaller value, complete seconds are reported as gaps. Defaults to 0, unknown.
 	PageSize int
 	// Until is the position of an earlier walk of the same filter ([Walk.Until]), or 0.
 	Until int64
@@ -35,16 +35,14 @@ type WalkStart struct {
 //
 // A relay answers a REQ with its newest events, up to a maximum that it may not publish. The next
 // page begins at the second of the last received event, inclusive, because more events of that
-// second may have been cut off. The walk ends when the relay declares the answer complete (NIP-67),
-// or when nothing below the last second is left. A second that contains more events than a page is
-// reported in Gaps.
+// second may have been cut off. The page ends at the last received event, not at the oldest, because
+// some relays send newly published events on the same subscription. The walk ends when the relay
+// declares the answer complete (NIP-67), or when nothing below the last second is left.
 //
-// While a page is sent, some relays send newly published events on the same subscription. Therefore
-// the page ends at the last received event and not at the oldest. A relay that omits newer events
-// from a page, as badger (eventstore) sometimes does, is not detected. NIP-77 finds these events.
-//
-// Each page except the last two brings a new id or lowers until, so a walk of finitely many events
-// ends, whatever the relay sends. A Walk must not be used concurrently.
+// A relay that omits newer events from a page, as badger (eventstore) sometimes does, is not
+// detected. NIP-77 finds these events. Each page except the last two brings a new id or lowers
+// until, so a walk of finitely many events ends, whatever the relay sends. A Walk must not be used
+// concurrently.
 type Walk struct {
 	filter nostr.Filter // private copy, without until and limit
 	limit  int

@@ -6,8 +6,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Membership is the rule by which keys become members of a view, the repository of one
-// announcement. By the zero value, a listed key is a member if its own announcement lists a member.
+// Membership is the rule by which keys become members of a view, the repository of one announcement.
+// By default a listed key is a member if its own announcement lists a member.
 type Membership struct {
 	// OneSided makes each listed key a member, recursively, as on servers before role tags existed.
 	OneSided bool
@@ -128,8 +128,8 @@ func (f *AnnouncementSet) Authority(view graspsync.RepoRef) *Authority {
 	return a
 }
 
-// walk searches the root of a view. It follows the one lead that each announcement names. Only the
-// owner need not name one, and a key may name itself. way contains the followed keys.
+// walk searches the root of a view along the one lead that each announcement names. Only the owner
+// need not name one, and a key may name itself. way contains the followed keys.
 func (f *AnnouncementSet) walk(owner graspsync.PubKey) (way []*relation, end LeadSearch) {
 	for at := owner; ; {
 		r := f.all[at]

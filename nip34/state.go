@@ -16,8 +16,7 @@ type State struct {
 	// Ref has the author and identifier of the state. The author need not own such a repository.
 	Ref       graspsync.RepoRef
 	CreatedAt nostr.Timestamp // seconds, Unix time
-	// HEAD is the branch to which HEAD points. It is zero if the state names none or an invalid
-	// one.
+	// HEAD is the branch to which HEAD points, zero without a valid one.
 	HEAD RefName
 	// Refs maps branches and tags to their objects. No name is a folder of another name.
 	Refs map[RefName]ObjectID
@@ -42,9 +41,9 @@ const symbolic = "ref: "
 const maxRefShown = 150
 
 // ParseState reads a repository state. It ignores tags that name no branch or tag, peeled tags
-// (^{}), symbolic values ("ref: ") and repetitions. An object id of 4 to 39 digits sets
-// Abbreviated, because the compliance suite of GRASP requires that servers hold such a state. The
-// error wraps [ErrInvalid]. Other unreadable refs are errors, because the state would delete them.
+// (^{}), symbolic values ("ref: ") and repetitions. An object id of 4 to 39 digits sets Abbreviated,
+// because the compliance suite of GRASP wants such states held. Other unreadable refs are errors,
+// because the state would delete them. Errors wrap [ErrInvalid].
 func ParseState(ev graspsync.Event) (*State, error) {
 	ref, err := parseHeader(ev, graspsync.KindState)
 	if err != nil {

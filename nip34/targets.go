@@ -19,9 +19,9 @@ type TargetBounds struct {
 }
 
 // Targets returns a function, not for concurrent use, that returns the relays of an owner's
-// repository in order of priority: those that the owner lists, then those of authors whom the owner
-// lists recursively, one per author and turn. Leading authors (members, and keys on the way to the
-// root) and invited keys alternate, the nearest first. left is the number of relays beyond the limit.
+// repository by priority: those that the owner lists, then those of authors whom the owner lists
+// recursively, one per author and turn. Members (and keys on the way to the root) and invited keys
+// alternate, the nearest first. left is the number of relays beyond the limit.
 func (f *AnnouncementSet) Targets(rule TargetBounds) func(owner graspsync.PubKey) (targets []Target, left int) {
 	r := f.newReach(rule.People)
 	return func(owner graspsync.PubKey) (targets []Target, left int) {

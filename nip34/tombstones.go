@@ -44,10 +44,10 @@ func (id Identity) Vanishes(ev *nostr.Event) bool {
 // Tombstones contains the events that deletions (NIP-09) and requests to vanish (NIP-62) cover, stored
 // or not. The zero value is empty and has no service. It is not safe for concurrent use.
 //
-// A deletion covers events of its own author except deletions: ids at any time, and addresses up to
-// its own time. If a deleted id is a known version of an address, older versions are covered too,
-// because otherwise anyone could publish them again. A request to vanish covers all events of its
-// author up to its own time, except requests to vanish.
+// A deletion covers events of its author except deletions: ids at any time, and addresses up to its
+// own time. If a deleted id is a known version of an address, older versions are covered too,
+// because anyone could publish them again. A request to vanish covers its author's events up to its
+// own time, except requests to vanish.
 type Tombstones struct {
 	us       Identity
 	ids      map[grave]struct{}

@@ -138,6 +138,9 @@ func (s *Staging) read(u *upload) error {
 	if err == nil {
 		err = json.Unmarshal(data, u)
 	}
+	if err == nil && len(u.Tips) == 0 {
+		err = errors.New("an upload without events")
+	}
 	if now := time.Now(); u.Since.After(now) { // the clock may have been set back
 		u.Since = now
 	}
