@@ -81,15 +81,14 @@ func OnRepo(ref RepoRef) Dependency {
 	return Dependency{Await: AwaitRepo, Author: ref.Owner, Text: ref.Identifier}
 }
 
-// OnMaintainer is fulfilled by an announcement with this identifier that is by the
-// author or lists them as maintainer.
+// OnMaintainer is fulfilled by an announcement with this identifier that is by the author or lists
+// them as maintainer.
 func OnMaintainer(identifier string, author PubKey) Dependency {
 	return Dependency{Await: AwaitMaintainer, Author: author, Text: identifier}
 }
 
 // OnBecomesMaintainer is fulfilled by an announcement with this identifier because of which, as the
-// Policy decides, states of the author may count. If it cannot decide, any announcement with this
-// identifier that is by the author or lists the author fulfills it.
+// Policy decides, states of the author may count, or if it cannot decide, like [OnMaintainer].
 func OnBecomesMaintainer(identifier string, author PubKey) Dependency {
 	return Dependency{Await: AwaitBecomesMaintainer, Author: author, Text: identifier}
 }

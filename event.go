@@ -11,9 +11,8 @@ import (
 // ErrEvent is wrapped by errors about an [Event] that is not valid.
 var ErrEvent = errors.New("malformed event")
 
-// Event is a signed event with its id and author parsed by [ParseEvent], which hide the texts of
-// nostr.Event. The id and the signature are not verified. It is never changed, so goroutines may
-// share it.
+// Event is a signed event whose id and author [ParseEvent] has parsed. They hide the texts of
+// nostr.Event. Id and signature are not verified. It is immutable.
 type Event struct {
 	*nostr.Event
 	ID     EventID

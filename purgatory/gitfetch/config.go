@@ -29,8 +29,8 @@ type Config struct {
 	// MaxPackObjects is the maximum number of objects of a pack by its header. Defaults to
 	// 2,000,000.
 	MaxPackObjects uint32
-	// Memory is the memory budget of all git children, see gitserve.NewMemory. Walking a repository
-	// takes up to 500 bytes per object. Defaults to 2 GiB, of which one child may use half.
+	// Memory is the memory budget of all git children, see gitserve.NewMemory. Defaults to 2 GiB, of
+	// which one child may use half.
 	Memory *gitrun.Memory
 	// MaxChildren is the maximum number of concurrent git children, without those of maintenance.
 	// Defaults to 4.

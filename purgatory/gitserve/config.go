@@ -21,14 +21,13 @@ type Config struct {
 	// MaxPush is the maximum size of a push, in bytes. Defaults to 512 MiB.
 	MaxPush int64
 	// MaxPushes and MaxFetches are the maximum numbers of concurrent git processes for pushes and
-	// for fetches, of which one client may use a quarter. Others wait up to 20 s (a push that was
-	// read 2 min) and then get status 503. Lists of refs have MaxFetches/2 of their own. Default to
-	// 8 and 32.
+	// fetches, a quarter for one client. Others wait up to 20 s (a push that was read 2 min), then get
+	// status 503. Lists of refs have MaxFetches/2 of their own. Default to 8 and 32.
 	MaxPushes, MaxFetches int
 	// Client returns the name of the client of a request. Requests with the same name or IPv6 /64
-	// share limits. An empty name has only the total limits. Set Client behind a proxy (see
-	// [BehindProxy]), because otherwise one client can block all. Defaults to the host of RemoteAddr
-	// if it is a public address, else "".
+	// share limits. An empty name has only the total limits. Behind a proxy set it to [BehindProxy],
+	// because otherwise one client can block all. Defaults to the host of RemoteAddr if it is a public
+	// address, else "".
 	Client func(*http.Request) string
 	// MinFreeDisk is the minimum free space on the disk, in bytes, that a push must leave. Defaults
 	// to 1 GiB.
@@ -102,10 +101,9 @@ type RepositoriesConfig struct {
 	// fiatjaf.com/nostr, if the identifier has at most 150 letters, digits and characters of "_.-".
 	// It must not change, and needs a case-sensitive file system.
 	PlainNames bool
-	// MaxMemory is the maximum memory of all git children together, in bytes, at least 256 MiB, of
-	// which one client may use a quarter. A clone needs 64 MiB, 640 bytes per object, and up to 384
-	// MiB for large objects. A push needs 256 MiB and twice its size, and one object may use half of
-	// that. Defaults to 2 GiB.
+	// MaxMemory is the maximum memory of all git children, in bytes, at least 256 MiB, a quarter for
+	// one client. A clone needs 64 MiB, 640 bytes per object, and up to 384 MiB for large objects. A
+	// push needs 256 MiB and twice its size. Defaults to 2 GiB.
 	MaxMemory int64
 	// Memory is a budget shared with a gitfetch.Fetcher, see [NewMemory]. Defaults to a budget of
 	// MaxMemory.

@@ -12,6 +12,5 @@
 //
 // Clients share git processes, open requests and memory by package limit. While others wait, a
 // request of a client slower than 64 KiB/s is ended, so slow clients need a proxy that buffers
-// answers. Config.Client must be set behind a proxy. The [http.Server] needs timeouts, because
-// otherwise idle connections stay open forever.
+// answers. The [http.Server] needs timeouts, because otherwise idle connections stay open forever.
 package gitserve

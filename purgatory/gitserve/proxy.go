@@ -14,10 +14,10 @@ import (
 const DefaultClientHeader = "X-Forwarded-For"
 
 // BehindProxy returns a function for [Config.Client]. It reads the client from a header, such as
-// X-Forwarded-For, to which trusted proxies append addresses. The client is the last address that
-// is not a trusted proxy, or the first if all are trusted. It is "" if an entry is not an address,
-// and the sender if the sender is not a trusted proxy. Trusted are the given networks, by default
-// all loopback, private and link-local addresses.
+// X-Forwarded-For, to which trusted proxies append addresses: the last address that is not a trusted
+// proxy, or the first if all are. It is "" if an entry is not an address, and the sender if that is
+// no trusted proxy. Trusted are the given networks, by default all loopback, private and link-local
+// addresses.
 func BehindProxy(header string, networks ...netip.Prefix) func(*http.Request) string {
 	trusted := func(addr netip.Addr) bool {
 		return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Masked().Contains(addr) })

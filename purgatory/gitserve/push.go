@@ -41,8 +41,8 @@ type push struct {
 
 // take processes a push. Git indexes the pack in a separate folder, without the lock. Then the
 // objects that allowed refs need are packed into the repository, and the push is staged for events
-// that are not stored. An error is the reason for all commands without a reason, of which none was
-// applied.
+// that are not stored. An error is the reason for all commands without a reason. Only if syncing
+// failed, their refs have moved.
 func (h *Handler) take(ctx context.Context, p *push) error {
 	if err := judge(ctx, h.auth, p.ref, p.req); err != nil || p.req.over() {
 		return err

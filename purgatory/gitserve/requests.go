@@ -54,7 +54,7 @@ const (
 	settleShare = 10       // divides RateWindow: the speed of a client is measured over that time
 	checkShare  = 40       // divides RateWindow: time between checks of a transfer
 	// writeWindows times RateWindow is the maximum time of a write. Linux accepts more data only
-	// after a third of the send buffer is free, by default 1.3 MB, and proxies have buffers too.
+	// after a third of the send buffer, by default 1.3 MB, is free.
 	writeWindows = 8
 )
 
@@ -71,8 +71,8 @@ type transfer struct {
 	timer *time.Timer           // calls check; nil after the end
 	limit func(time.Time) error // sets the deadline of the current read or write, nil between them
 	began time.Time             // start of the current read or write
-	// left is the time that a client may still take and be fast: it loses the time spent waiting for
-	// the client, and gains the time that the moved bytes may take.
+	// left is the time that a client may still take and be fast: less the time spent waiting for it,
+	// plus the time that the moved bytes may take.
 	left   time.Duration
 	queued bool  // waits for the lock of a repository, or for the release of events
 	err    error // reason for the end
