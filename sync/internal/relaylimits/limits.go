@@ -1,5 +1,5 @@
 // Package relaylimits contains the limits of a relay: those that its NIP-11 document declares
-// ([Declared]), often wrongly, and those learned from its answers ([Observed]), which expire.
+// ([Declared]), often wrongly, and those learned from its answers ([Learned]), which expire.
 // [Limits] combines both.
 package relaylimits
 
