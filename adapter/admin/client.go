@@ -23,7 +23,7 @@ import (
 // Client sends commands to a server.
 type Client struct {
 	URL string
-	// Signed is the URL that requests are signed for, by default URL.
+	// Signed is the URL in signatures, by default URL.
 	Signed string
 	// Key is an owner's secret key in 64 hex digits.
 	Key string
@@ -34,7 +34,7 @@ type Client struct {
 var (
 	// ErrAnswer means that a server has answered with an error.
 	ErrAnswer = errors.New("the server says")
-	// ErrNoServer means that no server that accepts commands answers at the URL.
+	// ErrNoServer means that no server at the URL accepts commands.
 	ErrNoServer = errors.New("no server accepts commands")
 )
 

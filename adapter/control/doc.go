@@ -1,4 +1,4 @@
-// Package control executes the commands of the operator of a server, and reloads a rules file.
+// Package control executes the operator's commands, and reloads a rules file.
 //
 //	server.Control().Do(ctx, "npub1...", "block", "author", "npub1...", "spam") // of adapter/grasp, or adapter/nostrlib/grasp
 //

@@ -46,7 +46,7 @@ func spelled(s rules.Subject) string {
 	return string(s.Kind) + " " + shellWord(name)
 }
 
-// shellWord quotes a text of a stranger for a shell, because operators copy commands.
+// shellWord quotes for a shell, because operators copy commands.
 func shellWord(text string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@"
 	if text != "" && strings.Trim(text, plain) == "" {

@@ -24,7 +24,7 @@ type Explanation struct {
 	Now     time.Time         `json:"now"`     // when this was so
 	Asked   string            `json:"asked"`   // what it is about, as protocols spell it
 	Subject nip34.SubjectKind `json:"subject"` // event, repository or relay
-	// Author is the author in the question, which may be wrong.
+	// Author is that of the question, which may be wrong.
 	Author graspsync.PubKey `json:"author,omitzero"`
 	// Is is as in the states below, "blocked", or "withheld" for a deletion or request to vanish that is
 	// in force but not served.

@@ -123,8 +123,8 @@ func (c *conn) fromClient() error {
 	}
 }
 
-// read reads a message, whose parts must arrive within bodyBy. A large one needs a slot of bodies
-// before its rest. Reading has no context, because its end would close the connection without a reason.
+// read reads a message, whose parts must arrive within bodyBy. The rest of a large one needs a slot of
+// bodies. A context would close the connection without a reason.
 func (c *conn) read() (m inbound, err error) {
 	m.release = func() {}
 	c.reading.Store(true)
@@ -330,8 +330,7 @@ func (c *conn) refuseSub(s *sub) {
 	c.send(request{label: s.label, name: s.name}.refusal(reason))
 }
 
-// awaitHooks waits until the relay has called OnConnect and answers a ping, because then its hooks
-// have returned.
+// awaitHooks waits until the relay has called OnConnect and answers a ping, after its hooks.
 func (c *conn) awaitHooks() error {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, closeBy, errGone)
 	defer cancel()
@@ -486,7 +485,7 @@ func (c *conn) toClient() error {
 	}
 }
 
-// write has no context of the connection, so that a begun message is completed when that ends.
+// write completes a begun message when the connection ends.
 func (c *conn) write(message []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), writeBy+time.Duration(len(message)>>14)*time.Second)
 	defer cancel()

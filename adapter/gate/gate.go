@@ -46,7 +46,7 @@ type Config struct {
 	// loses a connection. A connection with more than an eighth is closed. The minimum is 32 times
 	// MaxMessage, the default 512 MiB.
 	MaxQueues int
-	// Logger logs refused clients (once per minute and client) and closed connections (debug).
+	// Logger logs refused clients (once per minute each) and closed connections (debug).
 	Logger *slog.Logger
 
 	fixed constants
@@ -81,7 +81,7 @@ const (
 	negPlaces  = 64       // reconciliations
 
 	messageRate  = 500                   // messages of one client per second, also invalid ones
-	messageBurst = 2000                  // that may come together; further ones are not read meanwhile
+	messageBurst = 2000                  // further ones are not read
 	messageWait  = 50 * time.Millisecond // until a client beyond that may send again
 
 	eventParts = 10 // all clients together get eventParts times EventRate
@@ -101,7 +101,7 @@ const (
 	readAhead = 2                      // messages that are read before the message before them is handled
 	closeBy   = 5 * time.Second        // until a connection is closed without its reason
 	evictBy   = 100 * time.Millisecond // the same if another client needs the room
-	filesPart = 4                      // at most a filesPart of the open files are websockets
+	filesPart = 4                      // of the open files are websockets
 )
 
 // Gate is an [http.Handler] that protects the relay behind it. It is safe for concurrent use.
@@ -131,8 +131,8 @@ type Gate struct {
 
 type refused struct{ client, what string }
 
-// New returns a Gate before a handler that accepts websockets. Without a Relay the caller must call
-// [Gate.Pace] or [Gate.Wait].
+// New returns a Gate before a handler of websockets. Without a Relay the caller must call [Gate.Pace] or
+// [Gate.Wait].
 func New(next http.Handler, cfg Config) *Gate {
 	set := func(n *int, v int) {
 		if *n <= 0 {

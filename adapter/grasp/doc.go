@@ -1,6 +1,6 @@
-// Package grasp makes a khatru relay a GRASP server. It keeps the events of the repositories that
-// list it (GRASP-02), serves their git data, accepts pushes that the newest state event allows, and
-// serves an event only when its git data has arrived (GRASP-01).
+// Package grasp makes a khatru relay a GRASP server. It keeps the events of the repositories that list it
+// (GRASP-02), serves their git data, accepts pushes that the newest state allows, and serves an event
+// only when its git data has arrived (GRASP-01).
 //
 //	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{Dir: "git", State: records})
 //	...

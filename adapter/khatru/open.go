@@ -10,11 +10,11 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/settings"
 )
 
-// Open embeds graspsync with defaults in a relay that stores only repositories whose announcements
-// list domain, such as "grasp.example.com", with an optional port or path. Records go to "state" in
-// the folder, which only one process can use. bootstrap lists relays to follow from the start. Open
-// logs to [log/slog.Default] and enables NIP-77. With a domain on loopback it also connects to
-// loopback and without TLS.
+// Open embeds graspsync with defaults in a relay that stores only repositories whose announcements list
+// domain, such as "grasp.example.com", with an optional port or path. Records go to "state" in the
+// folder, which only one process can use. bootstrap lists relays to follow from the start. Open logs to
+// [log/slog.Default] and enables NIP-77. With a domain on loopback it connects to loopback, also
+// without TLS.
 func Open(relay *khatru.Relay, backend eventstore.Store, domain, folder string, bootstrap ...string) (*Sync, error) {
 	set, err := settings.Open(domain, folder, bootstrap)
 	if err != nil {

@@ -41,7 +41,7 @@ type Store interface {
 	Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error]
 }
 
-// About describes a server, as the NIP-11 document does. Empty fields are not shown.
+// About is as in the NIP-11 document. Empty fields are not shown.
 type About struct {
 	Name, Description, Contact string
 	Icon                       string // URL

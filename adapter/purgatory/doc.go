@@ -1,5 +1,4 @@
-// Package purgatoryadapter connects package sync with package purgatory: events whose git data is
-// missing are held.
+// Package purgatoryadapter connects package sync with package purgatory.
 //
 //	policy := purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
 //	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
@@ -25,6 +24,5 @@
 //	go p.Run(ctx)
 //	go s.Run(ctx)
 //
-// A relay without such hooks uses the result of [Policy.Store] for the SyncManager and for events of
-// clients.
+// A relay without such hooks uses [Policy.Store] for the SyncManager and for events of clients.
 package purgatoryadapter

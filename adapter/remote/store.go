@@ -44,7 +44,7 @@ type constants struct {
 
 const publishing = 64 // events whose OK is awaited
 
-// Store is a relay in another process. It is safe for concurrent use. It connects on demand.
+// Store is a relay in another process. It is safe for concurrent use and connects on demand.
 type Store struct {
 	// set by New, read-only
 	relay     graspsync.RelayURL
@@ -84,8 +84,8 @@ func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*
 // mostCuts is in consecutive events at which the relay disconnects, after which Save gives up.
 const mostCuts = 3
 
-// Save implements [relaysync.Store]. If the relay disconnects, the events without an answer are
-// published again one by one. An error means that the relay cannot be reached.
+// Save implements [relaysync.Store]. If the relay disconnects, events without an answer are published again
+// one by one. An error means that the relay cannot be reached.
 func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -106,8 +106,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	return gate.Serve(ctx, listener, server.Git(withDeadline(site)), server.Run)
 }
 
-// databaseRoom is the number of free bytes that the database requires. Badger would end the process
-// if the disk cannot provide a block of its sparse file.
+// databaseRoom is in free bytes. Badger ends the process if the disk has no block for its sparse file.
 const databaseRoom = 128 << 20
 
 func openDatabase(opt options) (eventstore.Store, error) {

@@ -116,8 +116,7 @@ func parsers() []kong.Option {
 	}
 }
 
-// parsed makes a mapper of kong from a function, whose errors want replaces. A number may be 0 only
-// by default.
+// parsed makes a mapper of kong. want replaces errors of parse. A number may be 0 only by default.
 func parsed[T any](want string, parse func(string) (T, error)) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
 		token, err := ctx.Scan.PopValue("")

@@ -31,8 +31,8 @@ const (
 
 const startGrace = 10 * time.Second
 
-// Reject returns why a published event is refused before a holding policy judges it, or "". unread
-// is the parse error of e, odd returns a problem of the relay's library.
+// Reject returns why a published event is refused before a holding policy judges it, or "". unread is the
+// parse error of e, odd finds problems of the relay's library.
 func (c *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread error, odd func() string) (msg string) {
 	if unread == nil {
 		msg = c.Blocked(e)
@@ -155,7 +155,7 @@ func (c *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 	return msg
 }
 
-// Verdict judges a published event that no hook refuses. msg is for the client.
+// Verdict judges a published event after the hooks. msg is for the client.
 func (c *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
 	ctx = submission(ctx)
 	verdict, err := c.Manager.Judge(ctx, e)

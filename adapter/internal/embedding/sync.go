@@ -14,7 +14,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Sync has the methods of graspsync in a relay that do not depend on its library.
+// Sync has the methods that do not depend on the library of the relay.
 type Sync struct{ core *Core }
 
 // Methods returns the methods for the embedder.
@@ -68,7 +68,7 @@ func (s Sync) Writable() error {
 	return s.core.Store.Writable()
 }
 
-// Collector returns the metrics of the SyncManager, and after Open of the records.
+// Collector returns the metrics, after Open also of the records.
 func (s Sync) Collector(namespace string) prometheus.Collector {
 	dropped := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: namespace, Subsystem: "sync", Name: "broadcasts_dropped_total",
