@@ -1,7 +1,6 @@
 package relayserver_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -65,11 +64,6 @@ func TestConversation(t *testing.T) {
 	require.Len(t, r.Violations(), 1)
 }
 
-func TestRawFrames(t *testing.T) {
-	_, s := start(t, relaytest.Behavior{OnConnect: func(c *relaytest.ConnScript) { c.Raw([]byte(`["EVENT","`)) }})
-	assert.Equal(t, `["EVENT","`, read(t, dial(t, s)))
-}
-
 func TestEnds(t *testing.T) {
 	open := func(r *relaytest.Relay) func() bool {
 		return func() bool { return r.Open() == 0 }
@@ -103,30 +97,16 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-func TestRefusedDial(t *testing.T) {
-	_, s := start(t, relaytest.Behavior{Down: true})
-	_, resp, err := websocket.Dial(t.Context(), s.URL().String(), nil)
-	require.Error(t, err)
-	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-}
-
-func TestDialWithoutAnswer(t *testing.T) {
+func TestCloseEndsADialWithoutAnswer(t *testing.T) {
 	r, s := start(t, relaytest.Behavior{NoAnswer: true})
-	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() {
-		_, _, err := websocket.Dial(ctx, s.URL().String(), nil)
-		done <- err
-	}()
-	cancel()
-	require.Error(t, <-done)
-	assert.Zero(t, r.Open())
 	go func() {
 		_, _, err := websocket.Dial(t.Context(), s.URL().String(), nil)
 		done <- err
 	}()
 	require.Eventually(t, func() bool { s.Close(); return true }, 10*time.Second, time.Millisecond)
 	require.Error(t, <-done)
+	assert.Zero(t, r.Open())
 }
 
 func get(t *testing.T, url string) string {
