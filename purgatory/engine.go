@@ -19,12 +19,11 @@ import (
 
 // engine is the goroutine that decides when to survey, release, fetch and expire.
 type engine struct {
-	mu       sync.Mutex
-	queue    *syncqueue.SyncQueue // changed by the engine; guarded by mu
-	wg       sync.WaitGroup
-	jobs     *workqueue.Queue
-	expiring map[graspsync.EventID]bool
-	p        *Purgatory
+	mu    sync.Mutex
+	queue *syncqueue.SyncQueue // changed by the engine; guarded by mu
+	wg    sync.WaitGroup
+	jobs  *workqueue.Queue
+	p     *Purgatory
 }
 
 const (
@@ -37,7 +36,7 @@ const (
 
 func newEngine(p *Purgatory, seed uint64) *engine {
 	return &engine{
-		p: p, expiring: make(map[graspsync.EventID]bool),
+		p: p,
 		queue: syncqueue.New(syncqueue.Config{
 			UserDelay: p.cfg.fixed.UserDelay, SyncDelay: p.cfg.fixed.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.fixed.MaxBackoff,
 			BrokenMin: servers.BrokenMin, BrokenMax: servers.BrokenMax,
@@ -124,10 +123,8 @@ func (e *engine) nextWake(now time.Time) time.Time {
 	if t, ok := e.queue.NextWake(); ok {
 		consider(t)
 	}
-	if len(e.expiring) < e.p.cfg.fixed.MaxReleases {
-		if t, ok := e.p.pending.nextDue(); ok {
-			consider(t)
-		}
+	if t, ok := e.p.pending.nextDue(); ok {
+		consider(t)
 	}
 	if at := e.jobs.NextRetry(); !at.IsZero() {
 		consider(at)
@@ -324,18 +321,14 @@ func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 
 // waits reports whether a held event needs data of a repository.
 func (e *engine) waits(ref graspsync.RepoRef) bool {
-	return len(e.p.table.lacked(ref).Entries) > 0
+	return len(e.p.table.get(ref).need.Entries) > 0
 }
 
 // attemptsPerCheck is the number of attempts after a check for data that no held event needs.
 const attemptsPerCheck = 3
 
 func (e *engine) expire(ctx context.Context, now time.Time) {
-	room := e.p.cfg.fixed.MaxReleases - len(e.expiring)
-	if room <= 0 {
-		return
-	}
-	due, prolonged := e.p.pending.due(now, room, e.held, e.owed)
+	due, prolonged := e.p.pending.due(now, e.held, e.owed)
 	if len(prolonged) > 0 {
 		e.wg.Go(func() {
 			for _, entry := range prolonged { // if that fails, a restart shortens the hold
@@ -346,11 +339,7 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 		})
 	}
 	for _, entry := range due {
-		if e.expiring[entry.ID] {
-			continue
-		}
-		e.expiring[entry.ID] = true
-		e.wg.Go(func() { e.p.inbox.put(expiryEnd{entry, e.p.expire(ctx, entry.ID)}) })
+		e.wg.Go(func() { e.p.endHold(ctx, entry.ID) })
 	}
 }
 
@@ -364,35 +353,13 @@ const (
 // held reports whether an event may be complete, and only our own store, git or disk fails.
 func (e *engine) held(now time.Time, entry refplan.Entry) bool {
 	return now.Sub(entry.Seen) < faultMost && slices.ContainsFunc(entry.Repos, func(ref graspsync.RepoRef) bool {
-		return e.jobs.Fails(workqueue.Survey(ref.Identifier)) || e.p.table.hasFailed(ref, now.Add(-faultFor-e.p.cfg.fixed.MaxBackoff))
+		return e.jobs.Fails(workqueue.Survey(ref.Identifier)) || e.p.table.get(ref).fault.After(now.Add(-faultFor-e.p.cfg.fixed.MaxBackoff))
 	})
 }
 
 // owed reports whether a server of an event was not asked yet because of other requests.
 func (e *engine) owed(now time.Time, entry refplan.Entry) bool {
 	return slices.ContainsFunc(e.p.pending.needing(entry), func(ref graspsync.RepoRef) bool { return e.owes(now, ref, entry.Seen) })
-}
-
-// handle releases the repositories of an event that is still held, because they may be complete now.
-func (msg expiryEnd) handle(ctx context.Context, e *engine) {
-	delete(e.expiring, msg.entry.ID)
-	entry, waits := e.p.pending.get(msg.entry.ID)
-	if waits { // no release has stored it since
-		for _, ref := range append(e.p.pending.needing(entry), entry.Repos...) {
-			e.p.inbox.release(ref, refplan.Reasons{})
-		}
-	}
-	if msg.err == nil || !waits {
-		return
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	now := time.Now()
-	e.p.pending.postpone(msg.entry.ID, now)
-	if e.p.report.lines.May(line{who: msg.entry.ID.String(), what: "expiry"}, now) {
-		e.p.cfg.Logger.Warn("expiring an event failed", keyEvent, msg.entry.ID.String(), keyError, graspsync.Printable(msg.err.Error()))
-	}
 }
 
 // left surveys the repositories that a deletion names by address.
@@ -463,10 +430,6 @@ type (
 		need   refplan.Need
 		whole  bool // nothing is missing any more
 		gained bool // objects arrived
-	}
-	expiryEnd struct {
-		entry refplan.Entry
-		err   error
 	}
 )
 

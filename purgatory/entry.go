@@ -173,13 +173,6 @@ func isSignature(s string) bool {
 // mostExpiredRepos is the maximum number of repositories in the record of an expired event.
 const mostExpiredRepos = 4
 
-// expiredRecord is the stored form of an expired event. A JSON field name never changes its meaning.
-type expiredRecord struct {
-	EventState
-	Expires   time.Time `json:"until"`
-	Withdrawn bool      `json:"withdrawn,omitempty"` // its author has withdrawn the repository
-}
-
 // readEach calls f for all records with a key prefix. key is the rest.
 func readEach(ctx context.Context, store state.Store, prefix string, f func(key string, value []byte) error) error {
 	for r, err := range store.Each(ctx, prefix) {

@@ -35,7 +35,7 @@ type request struct {
 // recorded first, so that a process that crashes does not repeat it immediately.
 func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
 	defer p.report.recovered(&x.fault, ofGit)
-	ask := p.servers.Next(x.Repo, x.URL, p.table.lacked(x.Repo))
+	ask := p.servers.Next(x.Repo, x.URL, p.table.get(x.Repo).need)
 	if len(ask.IDs) == 0 && !ask.Roomless {
 		x.fetched.Outcome = syncqueue.Complete
 		return
@@ -51,7 +51,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
 		if !errors.Is(err, ErrFull) {
 			x.fault = p.failedHere(ctx, x, err)
 		} else if ctx.Err() == nil {
-			p.report.log(slog.LevelWarn, line{who: x.Repo.Owner.String(), what: "full"}, "nothing is fetched for a repository", x.Repo, x.URL, err)
+			p.report.log(slog.LevelWarn, x.Repo.Owner.String()+" full", "nothing is fetched for a repository", x.Repo, x.URL, err)
 		}
 		return
 	}
@@ -65,7 +65,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
 	if err != nil {
 		if ctx.Err() == nil {
 			p.report.drop("unsaved")
-			p.report.log(slog.LevelWarn, line{what: "unsaved"}, "a request could not be saved, and is not made", x.Repo, x.URL, err)
+			p.report.log(slog.LevelWarn, "unsaved", "a request could not be saved, and is not made", x.Repo, x.URL, err)
 			x.fault = err
 		}
 		return
@@ -148,7 +148,7 @@ func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(
 	if failing >= failingLong {
 		level = slog.LevelWarn
 	}
-	p.report.log(level, line{who: seen.URL.HostPort().Host, what: "failed"}, "fetch failed", seen.Repo, seen.URL, seen.Err)
+	p.report.log(level, seen.URL.HostPort().Host+" failed", "fetch failed", seen.Repo, seen.URL, seen.Err)
 }
 
 func (p *Purgatory) failedHere(ctx context.Context, x *request, err error) error {
@@ -157,14 +157,14 @@ func (p *Purgatory) failedHere(ctx context.Context, x *request, err error) error
 	}
 	p.report.drop("local_failure")
 	p.report.note(ofGit+" take", err)
-	p.report.log(slog.LevelWarn, line{who: x.Repo.Owner.String(), what: "here"}, "git data can't be taken in", x.Repo, x.URL, err)
+	p.report.log(slog.LevelWarn, x.Repo.Owner.String()+" here", "git data can't be taken in", x.Repo, x.URL, err)
 	return err
 }
 
 // more reports whether the server is asked again immediately for other missing data that it may
 // have.
 func (p *Purgatory) more(asked servers.Request, seen FetchEnded) bool {
-	next := p.servers.Next(asked.Repo, asked.From, p.table.lacked(asked.Repo))
+	next := p.servers.Next(asked.Repo, asked.From, p.table.get(asked.Repo).need)
 	brought := seen.Err == nil && seen.Missing < seen.Wanted
 	return next.Beyond(asked) && (brought || !next.Lacked) && p.servers.Refuses(next) == ""
 }

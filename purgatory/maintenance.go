@@ -71,7 +71,7 @@ func (m *maintenance) add(ref graspsync.RepoRef) {
 	full := len(m.due) >= maxUpkeep
 	if !due && !full {
 		m.due[ref] = struct{}{}
-		m.table.resetPushes(ref)
+		m.table.change(ref, func(s *repoState) { s.pushes = 0 })
 	}
 	m.mu.Unlock()
 	switch {
@@ -84,7 +84,12 @@ func (m *maintenance) add(ref graspsync.RepoRef) {
 }
 
 func (m *maintenance) brought(ref graspsync.RepoRef) {
-	if m.table.addPush(ref) >= upkeepPushes {
+	due := false
+	m.table.change(ref, func(s *repoState) {
+		s.pushes++
+		due = s.pushes >= upkeepPushes
+	})
+	if due {
 		m.add(ref)
 	}
 }
@@ -188,7 +193,7 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	ctx, cancel := context.WithTimeout(ctx, upkeepMost)
 	defer cancel()
 	began := time.Now()
-	came := p.table.usage(ref).came
+	came := p.table.get(ref).pulls.came
 	how := gitops.Maintenance{
 		Lock: func(ctx context.Context) (string, func(), error) {
 			return p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout)

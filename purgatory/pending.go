@@ -51,9 +51,9 @@ type pendingEvents struct {
 	known     *nip34.AuthorIndex
 	lists     map[string]*nameList // by identifier; absent after a change
 	next      time.Time            // earliest time at which an event may be due; zero if unknown
-	expired   *limit.Table[graspsync.EventID, expiredRecord]
-	inUse     map[graspsync.EventID]int      // number of releases that use an event
-	expiring  map[graspsync.EventID]struct{} // no release uses them
+	expired   *limit.Table[graspsync.EventID, EventState]
+	inUse     map[graspsync.EventID]int // number of releases that use an event; -1: its hold is being ended
+	ending    int                       // number of holds that are being ended
 }
 
 // pendingEvent is a held event. Returned entries are copies.
@@ -61,6 +61,7 @@ type pendingEvent struct {
 	refplan.Entry
 	retry backoff.Streak                 // failed expiries; Until is the earliest next one
 	refIn map[graspsync.RepoRef]struct{} // repositories that have its ref; nil unless it is stored
+	ends  bool                           // its hold is being ended
 }
 
 // nameList holds the announcements with an identifier.
@@ -78,8 +79,8 @@ func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTabl
 		events: limit.NewTable[graspsync.EventID, *pendingEvent](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
 		byName: make(map[string]map[graspsync.EventID]*pendingEvent), announced: make(map[graspsync.RepoRef]*pendingEvent),
 		known: nip34.NewAuthorIndex(), lists: make(map[string]*nameList),
-		expired: limit.NewTable[graspsync.EventID, expiredRecord](cfg.fixed.MaxRemembered, 0),
-		inUse:   make(map[graspsync.EventID]int), expiring: make(map[graspsync.EventID]struct{}),
+		expired: limit.NewTable[graspsync.EventID, EventState](cfg.fixed.MaxRemembered, 0),
+		inUse:   make(map[graspsync.EventID]int),
 	}
 }
 
@@ -269,13 +270,12 @@ func (p *pendingEvents) remove(h *pendingEvent) {
 
 // check returns why an event must not be held, or the zero Answer.
 func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
-	old, is := p.replacedBy(e), p.expiredAt(now, e.ID)
+	old := p.replacedBy(e)
+	expired, is := p.expired.Get(e.ID)
 	switch {
 	case old != nil && old.ID == e.ID && old.Class == e.Class:
 		return Answer{Held, Message}
-	case is.Withdrawn:
-		return Answer{Refused, reasonSuperseded}
-	case !is.Expires.IsZero() && !e.ByUser: // a client that has the data now may try again
+	case is && now.Before(expired.Deadline) && !e.ByUser: // a client that has the data now may try again
 		return Answer{Refused, reasonExpired}
 	case e.IsAnnouncement() && old != nil && !e.Version.Newer(old.Version):
 		return Answer{Refused, reasonSuperseded}
@@ -385,14 +385,6 @@ func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 	return e
 }
 
-// expiredAt returns the record of an expired event, or the zero value.
-func (p *pendingEvents) expiredAt(now time.Time, id graspsync.EventID) expiredRecord {
-	if r, ok := p.expired.Get(id); ok && now.Before(r.Expires) {
-		return r
-	}
-	return expiredRecord{}
-}
-
 // steady returns a time with the monotonic clock of now.
 func steady(now, at time.Time) time.Time { return now.Add(at.Sub(now)) }
 
@@ -456,7 +448,7 @@ func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (gone []string) 
 func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 	return readEach(ctx, p.keep, keyExpired, func(key string, value []byte) error {
 		id, err := graspsync.ParseEventID(key)
-		var r expiredRecord
+		var r EventState
 		if err = errors.Join(err, json.Unmarshal(value, &r)); err != nil {
 			p.report.unreadable.Add(1)
 			return p.keep.Delete(ctx, keyExpired+key) // losing the record costs little
@@ -467,8 +459,8 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 }
 
 // rememberExpired returns the ids of evicted and lapsed records.
-func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r expiredRecord) (forgotten []graspsync.EventID) {
-	r.Expires = steady(now, backoff.Earlier(r.Expires, now.Add(p.cfg.fixed.Remember)))
+func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r EventState) (forgotten []graspsync.EventID) {
+	r.Deadline = steady(now, backoff.Earlier(r.Deadline, now.Add(p.cfg.fixed.Remember)))
 	var owner limit.Stranger
 	if len(r.Repos) > 0 {
 		owner.ID = r.Repos[0].Owner.String()
@@ -477,7 +469,7 @@ func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r e
 	defer p.mu.Unlock()
 	evicted, _ := p.expired.Displace(id, owner, 0, r)
 	for id, r := range p.expired.All() {
-		if now.Before(r.Expires) {
+		if now.Before(r.Deadline) {
 			break
 		}
 		forgotten = append(forgotten, id)
@@ -504,9 +496,10 @@ func (p *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.Even
 
 // remember records that copies of an event from relays are ignored for a while. A full disk is no
 // error, because otherwise no hold could end and free space.
-func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, withdrawn bool) error {
+func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry) error {
 	now := time.Now()
-	r := expiredRecord{EventState: endingOf(e, Expired, ""), Expires: backoff.Saved(now.Add(p.cfg.fixed.Remember)), Withdrawn: withdrawn}
+	r := endingOf(e, Expired, "")
+	r.Deadline = backoff.Saved(now.Add(p.cfg.fixed.Remember))
 	r.Since, r.At, r.Repos = backoff.Saved(r.Since), backoff.Saved(r.At), r.Repos[:min(len(r.Repos), mostExpiredRepos)]
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -525,8 +518,8 @@ func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, withdrawn
 func (p *pendingEvents) expiredState(id graspsync.EventID) (EventState, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.expiredAt(time.Now(), id)
-	return r.EventState, !r.Expires.IsZero()
+	r, is := p.expired.Get(id)
+	return r, is && time.Now().Before(r.Deadline)
 }
 
 // givenUp returns the expired events of a repository that are still ignored, the newest first.
@@ -535,8 +528,8 @@ func (p *pendingEvents) givenUp(ref graspsync.RepoRef) (out []EventState) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	for _, r := range p.expired.All() {
-		if now.Before(r.Expires) && slices.Contains(r.Repos, ref) {
-			out = append(out, r.EventState)
+		if now.Before(r.Deadline) && slices.Contains(r.Repos, ref) {
+			out = append(out, r)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b EventState) int { return b.At.Compare(a.At) })
@@ -557,7 +550,7 @@ func (p *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
 func (p *pendingEvents) nextDue() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.next, !p.next.IsZero()
+	return p.next, !p.next.IsZero() && p.ending < p.cfg.fixed.MaxReleases
 }
 
 func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
@@ -568,24 +561,24 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	}
 }
 
-// due returns at most n overdue events. It extends the holds of events with a server that was not
+// due returns overdue events. The caller ends their holds, then calls allowExpiry. It extends the holds of events with a server that was not
 // asked yet (owed), because an owner of many repositories waits for turns, and of events that may be
 // complete while our store, git or disk fails (kept). The caller saves these (prolonged).
-func (p *pendingEvents) due(now time.Time, n int, kept, owed func(now time.Time, entry refplan.Entry) bool) (due, prolonged []refplan.Entry) {
+func (p *pendingEvents) due(now time.Time, kept, owed func(now time.Time, entry refplan.Entry) bool) (due, prolonged []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.next.IsZero() || now.Before(p.next) {
+	if p.next.IsZero() || now.Before(p.next) || p.ending >= p.cfg.fixed.MaxReleases {
 		return nil, nil
 	}
 	var over []*pendingEvent
 	for _, h := range p.events.All() {
-		if !now.Before(h.due()) {
+		if !now.Before(h.due()) && !h.ends {
 			over = append(over, h)
 		}
 	}
 	slices.SortFunc(over, func(a, b *pendingEvent) int { return cmp.Or(a.due().Compare(b.due()), a.ID.Compare(b.ID)) })
 	for _, h := range over {
-		if len(due) == n {
+		if p.ending == p.cfg.fixed.MaxReleases {
 			break
 		}
 		if kept(now, h.Entry) && p.await(now, h) || owed(now, h.Entry) && p.prolong(now, h) {
@@ -593,6 +586,8 @@ func (p *pendingEvents) due(now time.Time, n int, kept, owed func(now time.Time,
 			continue
 		}
 		h.retry.Until = now.Add(time.Second / 4) // a release may use the event now
+		h.ends = true
+		p.ending++
 		due = append(due, h.Entry)
 	}
 	p.next = time.Time{}
@@ -630,17 +625,28 @@ func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h, waits := p.events.Get(id)
-	if !waits || p.inUse[id] > 0 || time.Now().Before(h.Deadline) {
+	if !waits || p.inUse[id] != 0 || time.Now().Before(h.Deadline) {
 		return e, false
 	}
-	p.expiring[id] = struct{}{}
+	p.inUse[id] = -1
 	return h.Entry, true
 }
 
 func (p *pendingEvents) endExpiry(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.expiring, id)
+	delete(p.inUse, id)
+}
+
+// allowExpiry lets due return an event again, and another one instead of it.
+func (p *pendingEvents) allowExpiry(id graspsync.EventID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ending--
+	if h, waits := p.events.Get(id); waits {
+		h.ends = false
+	}
+	p.inbox.ring()
 }
 
 // use keeps the held events of a release from expiring until endUse is called, because otherwise an
@@ -649,7 +655,7 @@ func (p *pendingEvents) use(g *refplan.Group, ref graspsync.RepoRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	expires := func(e refplan.Entry) bool {
-		if _, expires := p.expiring[e.ID]; expires {
+		if p.inUse[e.ID] < 0 {
 			return true
 		}
 		p.inUse[e.ID]++
@@ -703,7 +709,7 @@ func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 
 func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	if e.Class != refplan.Relative {
-		if err := p.remember(ctx, e, false); err != nil {
+		if err := p.remember(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -805,7 +811,7 @@ func (p *pendingEvents) status(e refplan.Entry) EventState {
 	}
 	st.At, st.Deadline = time.Time{}, e.Deadline
 	for _, ref := range e.Repos {
-		st.Missing += len(p.table.lacked(ref).IDs)
+		st.Missing += len(p.table.get(ref).need.IDs)
 	}
 	return st
 }

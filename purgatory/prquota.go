@@ -70,7 +70,7 @@ func (p *Purgatory) planPulls(ctx context.Context, r *repository, pulls []*nip34
 	for _, pr := range pulls {
 		need += size(pr)
 	}
-	refs := p.table.usage(r.Ref).refs
+	refs := p.table.get(r.Ref).pulls.refs
 	if refs == nil || refs.bytes()+need > p.mostPullBytes(r.Ref) || !refs.match(r) {
 		var err error
 		if refs, err = p.measurePulls(ctx, r, pulls); err != nil {
@@ -93,7 +93,7 @@ func (p *Purgatory) planPulls(ctx context.Context, r *repository, pulls []*nip34
 			}
 		}
 	}
-	p.table.changeUsage(r.Ref, func(u *prUsage) { u.refs, u.bytes = refs, refs.bytes() })
+	p.table.change(r.Ref, func(s *repoState) { s.pulls.refs, s.pulls.bytes = refs, refs.bytes() })
 	for range r.Evicted {
 		p.report.drop("pull_displaced")
 	}
@@ -304,9 +304,9 @@ func (p *Purgatory) mayCome(ref graspsync.RepoRef, bytes int64) error {
 	case bytes > most:
 		p.report.drop("pull_refs")
 		return fmt.Errorf("%w: %w", ErrLimit, errNoRoom)
-	case bytes > 0 && p.table.usage(ref).came+bytes > most:
+	case bytes > 0 && p.table.get(ref).pulls.came+bytes > most:
 		p.report.drop("pull_pending_gc")
-		p.table.changeUsage(ref, func(u *prUsage) { u.refused = true })
+		p.table.change(ref, func(s *repoState) { s.pulls.refused = true })
 		p.makePruneDue(ref)
 		return errNoRoom
 	}
@@ -317,14 +317,14 @@ func (p *Purgatory) mayCome(ref graspsync.RepoRef, bytes int64) error {
 // nothing is counted.
 func (p *Purgatory) pullsCame(ref graspsync.RepoRef, bytes int64) {
 	if bytes > 0 && !p.cfg.NoMaintenance {
-		p.table.changeUsage(ref, func(u *prUsage) { u.came += bytes })
+		p.table.change(ref, func(s *repoState) { s.pulls.came += bytes })
 		p.makePruneDue(ref)
 	}
 }
 
 // mayPrune reports whether a prune is wanted and allowed now.
 func (p *Purgatory) mayPrune(ref graspsync.RepoRef, now time.Time) bool {
-	u := p.table.usage(ref)
+	u := p.table.get(ref).pulls
 	return (u.refused || u.came > 0 && u.came >= p.cfg.Limits.MaxPullBytes/2) && !now.Before(u.nextPrune)
 }
 
@@ -341,7 +341,8 @@ func (p *Purgatory) makeAllPrunesDue() {
 }
 
 func (p *Purgatory) notePrune(ref graspsync.RepoRef, began time.Time, came, left int64) (more bool) {
-	p.table.changeUsage(ref, func(u *prUsage) {
+	p.table.change(ref, func(s *repoState) {
+		u := &s.pulls
 		was := u.came
 		u.came = max(0, u.came-came) + min(came, left)
 		u.nextPrune = began.Add(max(min(crowdedGrace, p.cfg.Times.Grace), upkeepShare*time.Since(began)))
@@ -355,7 +356,7 @@ func (p *Purgatory) notePrune(ref graspsync.RepoRef, began time.Time, came, left
 // mostPullBytes returns the maximum bytes of pull requests in a repository. It shrinks with the share
 // of MaxOwnerPullBytes that other repositories use, so that some room is left in each.
 func (p *Purgatory) mostPullBytes(ref graspsync.RepoRef) int64 {
-	most, all, u := p.cfg.Limits.MaxPullBytes, p.cfg.Limits.MaxOwnerPullBytes, p.table.usage(ref)
+	most, all, u := p.cfg.Limits.MaxPullBytes, p.cfg.Limits.MaxOwnerPullBytes, p.table.get(ref).pulls
 	left := all + u.bytes + u.came
 	for other, u := range p.table.usages() {
 		if other.Owner == ref.Owner {

@@ -99,7 +99,7 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 		errs = append(errs, p.releaseStates(ctx, g, r))
 		r.failed = p.movePulls(ctx, g, r)
 	}
-	if r.gained = r.gained || g.Why.Gained[r.Ref] || slices.ContainsFunc(p.table.lacked(r.Ref).IDs, r.Has); r.gained {
+	if r.gained = r.gained || g.Why.Gained[r.Ref] || slices.ContainsFunc(p.table.get(r.Ref).need.IDs, r.Has); r.gained {
 		p.touchPulled(g, r)
 	}
 	if r.failed == nil {
@@ -135,7 +135,7 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 		return g, nil, nil
 	}
 	r = &repository{Repository: g.Repository(ref), dir: dir}
-	r.Refs, r.Pushed = refs, p.table.pushedRefs(ref)
+	r.Refs, r.Pushed = refs, p.table.get(ref).pushed
 	return g, r, nil
 }
 
@@ -450,7 +450,7 @@ var errLocked = errors.New("another repository is locked")
 
 // shareFrom copies the ids that another repository has and for which there is room.
 func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
-	lacks := setOf(p.table.lacked(from).IDs)
+	lacks := setOf(p.table.get(from).need.IDs)
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
 		_, lacking := lacks[id] // when it gets the object, this repository is released again
 		return lacking
@@ -754,7 +754,7 @@ func (p *Purgatory) touchPulled(g *refplan.Group, r *repository) {
 func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	n := g.Need(r.Repository, refplan.Clones{Most: p.cfg.fixed.MaxClones, IsOurs: p.cfg.Identity.IsClone, Now: time.Now()})
 	if len(n.IDs) > 0 { // without those of the last release
-		p.report.dropSome("clones_turns", n.Left-p.table.lacked(r.Ref).Left)
+		p.report.dropSome("clones_turns", n.Left-p.table.get(r.Ref).need.Left)
 	}
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -99,6 +100,26 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 		return fmt.Errorf("removing refs: %w", err)
 	}
 	return nil
+}
+
+// endHold is expire, and releases the repositories of an event that is still held, because they may
+// be complete now.
+func (p *Purgatory) endHold(ctx context.Context, id graspsync.EventID) {
+	defer p.pending.allowExpiry(id)
+	err := p.expire(ctx, id)
+	entry, waits := p.pending.get(id)
+	if !waits { // it has expired, or a release has stored it since
+		return
+	}
+	for _, ref := range append(p.pending.needing(entry), entry.Repos...) {
+		p.inbox.release(ref, refplan.Reasons{})
+	}
+	if now := time.Now(); err != nil && ctx.Err() == nil {
+		p.pending.postpone(id, now)
+		if p.report.lines.May(id.String()+" expiry", now) {
+			p.cfg.Logger.Warn("expiring an event failed", keyEvent, id.String(), keyError, graspsync.Printable(err.Error()))
+		}
+	}
 }
 
 // expire ends the hold of an event, first on the disk, if it is still overdue.

@@ -32,13 +32,10 @@ const (
 	ofObserver = "observer"
 )
 
-// line is the subject of a log line that a stranger can cause, at most once per minute.
-type line struct{ who, what string }
-
 // report counts, logs and calls the observer.
 type report struct {
 	cfg     *Config
-	lines   seldom.Lines[line]
+	lines   seldom.Lines[string] // subjects of log lines that a stranger can cause
 	failing outage.Table
 
 	held                            atomic.Uint64
@@ -120,8 +117,8 @@ func (s *report) observe(o Observation) {
 	s.cfg.Observe(o)
 }
 
-func (s *report) log(level slog.Level, l line, msg string, ref graspsync.RepoRef, from graspsync.CloneURL, err error) {
-	if s.lines.May(l, time.Now()) {
+func (s *report) log(level slog.Level, subject, msg string, ref graspsync.RepoRef, from graspsync.CloneURL, err error) {
+	if s.lines.May(subject, time.Now()) {
 		s.cfg.Logger.Log(context.Background(), level, msg, keyRepo, graspsync.Printable(ref.String()), keyURL, graspsync.Printable(from.String()), keyError, graspsync.Printable(err.Error()))
 	}
 }
@@ -129,7 +126,7 @@ func (s *report) log(level slog.Level, l line, msg string, ref graspsync.RepoRef
 const releaseFailed = "looking at a repository failed"
 
 func (s *report) fault(what, msg string, err error) {
-	if s.lines.May(line{who: what, what: "look"}, time.Now()) {
+	if s.lines.May(what+" look", time.Now()) {
 		s.cfg.Logger.Warn(msg, "operation", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
 	}
 }
@@ -173,7 +170,7 @@ func (s *report) ended(e refplan.Entry, why EventCode) {
 	if why == Released && e.Class == refplan.Announcement && len(e.Repos) > 0 {
 		s.cfg.Logger.Info("repository released", keyRepo, graspsync.Printable(e.Repos[0].String()), "waited", waited)
 	}
-	if why == Expired && len(e.Repos) > 0 && s.lines.May(line{who: e.Repos[0].Owner.String(), what: "expired"}, time.Now()) {
+	if why == Expired && len(e.Repos) > 0 && s.lines.May(e.Repos[0].Owner.String()+" expired", time.Now()) {
 		s.cfg.Logger.Info("event expired before its git data arrived", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
 			"class", e.Class.String(), "waited", waited)
 	}

@@ -28,14 +28,14 @@ type repoState struct {
 	served    chan struct{} // closed when no touch is left or a release has failed; nil: nobody waits
 	releasing bool
 	pushed    map[nip34.RefName]struct{} // branches and tags moved by pushes while a state was held
-	pulls     *prUsage                   // nil: not measured
+	pulls     prUsage                    // zero: not measured
 	pushes    int                        // number of pushes and fetches since the last maintenance
 	fault     time.Time                  // last failure of our store, git or disk, until a release succeeds
 }
 
 func (s *repoState) isEmpty() bool {
 	return len(s.need.IDs) == 0 && s.touched == 0 && s.served == nil && !s.releasing && len(s.pushed) == 0 &&
-		s.pulls == nil && s.pushes == 0 && s.fault.IsZero()
+		s.pulls == prUsage{} && s.pushes == 0 && s.fault.IsZero()
 }
 
 func newRepoTable() *repoTable {
@@ -146,9 +146,13 @@ func (t *repoTable) addPushed(ref graspsync.RepoRef, refs []nip34.RefName) {
 	})
 }
 
-func (t *repoTable) pushedRefs(ref graspsync.RepoRef) (refs map[nip34.RefName]struct{}) {
-	t.change(ref, func(s *repoState) { refs = maps.Clone(s.pushed) })
-	return refs
+// get returns a copy.
+func (t *repoTable) get(ref graspsync.RepoRef) (out repoState) {
+	t.change(ref, func(s *repoState) {
+		out = *s
+		out.pushed = maps.Clone(s.pushed)
+	})
+	return out
 }
 
 // note records the result of a release. Pushed refs are forgotten if no held state keeps their
@@ -181,18 +185,13 @@ func (t *repoTable) gone(ref graspsync.RepoRef, number uint64) (did bool) {
 	t.change(ref, func(s *repoState) {
 		s.untouch(number)
 		did = s.needsNothing()
-		s.pulls, s.pushed, s.pushes = nil, nil, 0
+		s.pulls, s.pushed, s.pushes = prUsage{}, nil, 0
 	})
 	return did
 }
 
 func (t *repoTable) setHopeless(ref graspsync.RepoRef, is bool) {
 	t.change(ref, func(s *repoState) { s.hopeless = is && len(s.need.IDs) > 0 })
-}
-
-func (t *repoTable) lacked(ref graspsync.RepoRef) (n refplan.Need) {
-	t.change(ref, func(s *repoState) { n = s.need })
-	return n
 }
 
 // addLacking adds the repositories that lack objects or wait for a release, as [Purgatory.Lacking]
@@ -251,32 +250,14 @@ func (t *repoTable) touched() (refs []graspsync.RepoRef) {
 	return refs
 }
 
-func (t *repoTable) usage(ref graspsync.RepoRef) (u prUsage) {
-	t.change(ref, func(s *repoState) {
-		if s.pulls != nil {
-			u = *s.pulls
-		}
-	})
-	return u
-}
-
-func (t *repoTable) changeUsage(ref graspsync.RepoRef, how func(*prUsage)) {
-	t.change(ref, func(s *repoState) {
-		if s.pulls == nil {
-			s.pulls = new(prUsage)
-		}
-		how(s.pulls)
-	})
-}
-
 func (t *repoTable) usages() map[graspsync.RepoRef]prUsage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := make(map[graspsync.RepoRef]prUsage)
 	for _, of := range t.records {
 		for ref, s := range of {
-			if s.pulls != nil {
-				out[ref] = *s.pulls
+			if s.pulls != (prUsage{}) {
+				out[ref] = s.pulls
 			}
 		}
 	}
@@ -286,22 +267,4 @@ func (t *repoTable) usages() map[graspsync.RepoRef]prUsage {
 // failed records a failure of our store, git or disk.
 func (t *repoTable) failed(ref graspsync.RepoRef) {
 	t.change(ref, func(s *repoState) { s.fault = time.Now() })
-}
-
-func (t *repoTable) hasFailed(ref graspsync.RepoRef, since time.Time) (failed bool) {
-	t.change(ref, func(s *repoState) { failed = s.fault.After(since) })
-	return failed
-}
-
-// addPush returns the number of pushes and fetches since the last maintenance.
-func (t *repoTable) addPush(ref graspsync.RepoRef) (n int) {
-	t.change(ref, func(s *repoState) {
-		s.pushes++
-		n = s.pushes
-	})
-	return n
-}
-
-func (t *repoTable) resetPushes(ref graspsync.RepoRef) {
-	t.change(ref, func(s *repoState) { s.pushes = 0 })
 }

@@ -63,7 +63,8 @@ type DomainStatus struct {
 // StatusEntries is the maximum number of entries in a [Status].
 const StatusEntries = 100
 
-// EventState is the state of one event.
+// EventState is the state of one event. That of an expired event is stored as JSON, in which a field
+// name never changes its meaning. Copies of it from relays are ignored until Deadline.
 type EventState struct {
 	Now      time.Time           `json:"now,omitzero"` // when the state was read
 	ID       graspsync.EventID   `json:"id"`
@@ -181,7 +182,7 @@ func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (Event
 func (p *Purgatory) DataState(_ context.Context, ref graspsync.RepoRef) (DataState, error) {
 	now := time.Now()
 	out := DataState{Now: now, Ref: ref}
-	need := p.table.lacked(ref)
+	need := p.table.get(ref).need
 	entries := p.pending.of(ref)
 	names := p.names(entries)
 	for _, id := range need.IDs[:min(len(need.IDs), maxMissing)] {

@@ -394,7 +394,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a user may not try again", "purgatory/pending.go",
-		"case !is.Expires.IsZero() && !e.ByUser:", "case !is.Expires.IsZero():", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
+		"case is && now.Before(expired.Deadline) && !e.ByUser:", "case is && now.Before(expired.Deadline):", "./purgatory", "TestSubmittedAgainAfterExpiry", nil, "Not equal",
 	},
 	{
 		"who has a part of the history may not push", "purgatory/gitserve/pushrequest.go",
@@ -406,7 +406,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a state expires during its release", "purgatory/pending.go",
-		"|| p.inUse[id] > 0 ||", "|| p.inUse[id] > 1_000 ||", "./purgatory", "TestStatesDoNotExpireDuringTheirRelease", nil, "Should be true",
+		"|| p.inUse[id] != 0 ||", "|| p.inUse[id] > 1_000 ||", "./purgatory", "TestStatesDoNotExpireDuringTheirRelease", nil, "Should be true",
 	},
 	{
 		"what nobody was asked for expires", "purgatory/pending.go",
