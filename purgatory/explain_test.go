@@ -14,8 +14,7 @@ import (
 
 func (w *world) explained(ev *nostrEvent) purgatory.EventState {
 	w.t.Helper()
-	x, err := w.p.EventState(w.t.Context(), eventtest.Of(ev).ID)
-	require.NoError(w.t, err)
+	x := w.p.EventState(eventtest.Of(ev).ID)
 	return x
 }
 
@@ -44,8 +43,7 @@ func TestExplainWaiting(t *testing.T) {
 		require.Greater(t, time.Until(data.Servers[1].Until), 30*time.Second, "it is left alone")
 		require.Greater(t, time.Until(data.Next), time.Second)
 		require.Equal(t, 1, data.Attempts)
-		r, err := w.p.DataState(t.Context(), repoOf(alice))
-		require.NoError(t, err)
+		r := w.p.DataState(repoOf(alice))
 		require.Len(t, r.Waiting, 2)
 
 		wait(31 * time.Minute)
@@ -56,8 +54,7 @@ func TestExplainWaiting(t *testing.T) {
 		x = w.explained(s)
 		require.Equal(t, purgatory.IsNotHeld, x.Is)
 		require.Contains(t, x.Reason, "its git data never came")
-		r, err = w.p.DataState(t.Context(), repoOf(alice))
-		require.NoError(t, err)
+		r = w.p.DataState(repoOf(alice))
 		require.NotEmpty(t, r.Ended)
 		require.Len(t, r.GivenUp, 1)
 

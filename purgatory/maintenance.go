@@ -43,8 +43,9 @@ const (
 type maintenance struct {
 	report *report
 	table  *repoTable
-	place  *limit.Slots
-	turns  chan maintenanceTurn
+	places *limit.Slots
+	turns  chan graspsync.RepoRef
+	place  *limit.Slot // of the repository in turns
 	lines  seldom.Lines[graspsync.RepoRef]
 
 	mu sync.Mutex
@@ -54,14 +55,9 @@ type maintenance struct {
 	pass   struct{ packs int } // sums of the current pass over all repositories
 }
 
-type maintenanceTurn struct {
-	ref   graspsync.RepoRef
-	place *limit.Slot
-}
-
 func newMaintenance(report *report, table *repoTable) *maintenance {
 	return &maintenance{
-		report: report, table: table, place: limit.NewSlots(1, 1), turns: make(chan maintenanceTurn, 1), due: make(map[graspsync.RepoRef]struct{}),
+		report: report, table: table, places: limit.NewSlots(1, 1), turns: make(chan graspsync.RepoRef, 1), due: make(map[graspsync.RepoRef]struct{}),
 	}
 }
 
@@ -79,7 +75,10 @@ func (m *maintenance) add(ref graspsync.RepoRef) {
 	case full:
 		m.report.drop("maintenance")
 	default:
-		m.place.Queue(limit.Stranger{ID: ref.Owner.String()}, 1, func(place *limit.Slot) { m.turns <- maintenanceTurn{ref, place} })
+		m.places.Queue(limit.Stranger{ID: ref.Owner.String()}, 1, func(place *limit.Slot) {
+			m.place = place
+			m.turns <- ref
+		})
 	}
 }
 
@@ -153,9 +152,9 @@ func (p *Purgatory) runMaintenance(ctx context.Context) {
 			timer.Reset(upkeepPeriod + rand.N(upkeepPeriod/10))
 		case <-much.C:
 			p.makeAllPrunesDue()
-		case t := <-p.maintenance.turns:
-			took := p.maintainNext(ctx, t.ref)
-			time.AfterFunc(min(took, upkeepRest), t.place.Release)
+		case ref := <-p.maintenance.turns:
+			took := p.maintainNext(ctx, ref)
+			time.AfterFunc(min(took, upkeepRest), p.maintenance.place.Release)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package purgatory
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -147,7 +146,7 @@ func endingOf(e refplan.Entry, is EventCode, reason string) EventState {
 }
 
 // EventState returns the state of an event, and of the attempts to fetch its data.
-func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
+func (p *Purgatory) EventState(id graspsync.EventID) EventState {
 	out := EventState{ID: id, Is: IsUnknown}
 	e, waits := p.pending.get(id)
 	if waits {
@@ -160,13 +159,10 @@ func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (Event
 	out.Now, out.Repos = time.Now(), slices.Clone(out.Repos)
 	expired := out.Is == Expired
 	if out.Is != IsWaiting && !expired {
-		return out, nil
+		return out
 	}
 	for _, ref := range out.Repos {
-		r, err := p.DataState(ctx, ref)
-		if err != nil {
-			return EventState{}, err
-		}
+		r := p.DataState(ref)
 		r.Waiting, r.Ended, r.GivenUp = nil, nil, nil
 		if expired {
 			r = DataState{Now: r.Now, Ref: ref, Servers: r.Servers}
@@ -175,18 +171,17 @@ func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (Event
 			out.Data = append(out.Data, r)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // DataState returns the git data that a repository lacks, and the attempts to fetch it.
-func (p *Purgatory) DataState(_ context.Context, ref graspsync.RepoRef) (DataState, error) {
+func (p *Purgatory) DataState(ref graspsync.RepoRef) DataState {
 	now := time.Now()
 	out := DataState{Now: now, Ref: ref}
 	need := p.table.get(ref).need
 	entries := p.pending.of(ref)
-	names := p.names(entries)
 	for _, id := range need.IDs[:min(len(need.IDs), maxMissing)] {
-		out.Missing = append(out.Missing, MissingObject{ID: id.String(), For: names[id.String()]})
+		out.Missing = append(out.Missing, MissingObject{ID: id.String(), For: namesOf(id, entries)})
 	}
 	out.More = len(need.IDs) - len(out.Missing)
 	for _, e := range entries[:min(len(entries), maxListed)] {
@@ -215,7 +210,7 @@ func (p *Purgatory) DataState(_ context.Context, ref graspsync.RepoRef) (DataSta
 	for _, u := range urls {
 		out.Servers = append(out.Servers, p.serverState(now, ref, u, about.Servers[u]))
 	}
-	return out, nil
+	return out
 }
 
 func (p *Purgatory) serverState(now time.Time, ref graspsync.RepoRef, u graspsync.CloneURL, is syncqueue.AboutServer) ServerState {
@@ -229,30 +224,21 @@ func (p *Purgatory) serverState(now time.Time, ref graspsync.RepoRef, u graspsyn
 	return s
 }
 
-func (p *Purgatory) names(entries []refplan.Entry) map[string][]string {
-	out := make(map[string][]string)
-	add := func(id, name string) {
-		if len(out[id]) < maxFor {
-			out[id] = append(out[id], graspsync.Printable(name))
-		}
-	}
+// namesOf returns the first names of an object: refs of held states, and pull requests.
+func namesOf(id nip34.ObjectID, entries []refplan.Entry) (names []string) {
 	for _, e := range entries {
-		switch e.Class { //nolint:exhaustive // the others name no objects
-		case refplan.State:
-			s := e.State
-			refs := make([]string, 0, len(s.Refs))
-			for name := range s.Refs {
-				refs = append(refs, name.String())
-			}
-			slices.Sort(refs)
-			for _, name := range refs {
-				if ref, err := nip34.ParseRefName(name); err == nil {
-					add(s.Refs[ref].String(), name)
+		switch {
+		case e.State != nil:
+			for name, at := range e.State.Refs {
+				if at == id {
+					names = append(names, graspsync.Printable(name.String()))
 				}
 			}
-		case refplan.PullRequest:
-			add(e.Pull.Tip.String(), "pull request "+e.ID.String())
+		case e.Pull != nil && e.Pull.Tip == id:
+			names = append(names, "pull request "+e.ID.String())
 		}
 	}
-	return out
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return names[:min(len(names), maxFor)]
 }

@@ -86,10 +86,7 @@ func (e Explainer) event(ctx context.Context, x *Explanation, id graspsync.Event
 	}
 	x.Event, x.Is = &s, string(s.Is)
 	if e.Purgatory != nil {
-		w, err := e.Purgatory.EventState(ctx, id)
-		if err != nil {
-			return err
-		}
+		w := e.Purgatory.EventState(id)
 		if w.Is != purgatory.IsUnknown {
 			x.Waiting = &w
 		}
@@ -134,10 +131,7 @@ func (e Explainer) repository(ctx context.Context, x *Explanation, ref graspsync
 		x.Git = &git
 	}
 	if e.Purgatory != nil {
-		data, err := e.Purgatory.DataState(ctx, ref)
-		if err != nil {
-			return err
-		}
+		data := e.Purgatory.DataState(ref)
 		x.Data = &data
 	}
 	x.Answer = e.sentences("repository", x)
