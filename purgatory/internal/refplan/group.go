@@ -84,14 +84,6 @@ func (g *Group) Repository(ref graspsync.RepoRef) *Repository {
 	}
 }
 
-// Wrote returns 1 if the owner has a held state, else 0, for sorting.
-func (g *Group) Wrote(r *Repository) int {
-	if slices.ContainsFunc(g.States, func(h Entry) bool { return h.Repos[0] == r.Ref }) {
-		return 1
-	}
-	return 0
-}
-
 // Older compares versions, the oldest first.
 func Older(a, b graspsync.EventKey) int {
 	switch {
@@ -105,20 +97,8 @@ func Older(a, b graspsync.EventKey) int {
 
 // FormatOf returns the object format of the newest state with refs, if any.
 func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) {
-	var newest *nip34.State
-	consider := func(s *nip34.State) {
-		if r.IsMember(s.Ref.Owner) && len(s.Refs) > 0 &&
-			(newest == nil || s.Key().Newer(newest.Key())) {
-			newest = s
-		}
-	}
-	for _, s := range g.Stored {
-		consider(s)
-	}
-	for _, s := range g.States {
-		consider(s.State)
-	}
-	if newest != nil {
+	hasRefs := func(s *nip34.State) bool { return len(s.Refs) > 0 }
+	if newest := g.newest(r, g.stored(r, hasRefs), hasRefs); newest != nil {
 		for _, id := range newest.Refs {
 			return id.Format(), true
 		}
@@ -135,7 +115,9 @@ func (g *Group) Sources(r *Repository, most int, shuffle func([]graspsync.RepoRe
 		case ref == r.Ref:
 		case r.IsMember(ref.Owner):
 			out = append(out, ref)
-		case r.Related(g.Repository(ref)) || g.PulledWith(r.Ref, ref):
+		case r.Related(g.Repository(ref)) || slices.ContainsFunc(g.Pulls, func(h Entry) bool { // a pull request is for both
+			return slices.Contains(h.Repos, r.Ref) && slices.Contains(h.Repos, ref)
+		}):
 			others = append(others, ref)
 		}
 	}
@@ -145,31 +127,25 @@ func (g *Group) Sources(r *Repository, most int, shuffle func([]graspsync.RepoRe
 	return out[:min(len(out), most)]
 }
 
-// PulledWith reports whether a held pull request is for both repositories.
-func (g *Group) PulledWith(a, b graspsync.RepoRef) bool {
-	return slices.ContainsFunc(g.Pulls, func(h Entry) bool {
-		return slices.Contains(h.Repos, a) && slices.Contains(h.Repos, b)
-	})
+// NewestStored returns the newest stored state of a member, or nil.
+func (g *Group) NewestStored(r *Repository) *nip34.State {
+	return g.stored(r, func(*nip34.State) bool { return true })
 }
 
-// Concerning returns the held states of members of r and the newest stored one.
-func (g *Group) Concerning(r *Repository) (out []*nip34.State) {
-	for _, h := range g.States {
-		if r.IsMember(h.Author) {
-			out = append(out, h.State)
+func (g *Group) stored(r *Repository, fits func(*nip34.State) bool) (newest *nip34.State) {
+	for _, s := range g.Stored {
+		if r.IsMember(s.Ref.Owner) && fits(s) && (newest == nil || s.Key().Newer(newest.Key())) {
+			newest = s
 		}
 	}
-	if s := g.NewestStored(r); s != nil {
-		out = append(out, s)
-	}
-	return out
+	return newest
 }
 
-// NewestStored returns the newest stored state of a member, or nil.
-func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
-	for _, s := range g.Stored {
-		if r.IsMember(s.Ref.Owner) && (newest == nil || s.Key().Newer(newest.Key())) {
-			newest = s
+// newest returns the newest held state of a member that fits, or newest if that is newer.
+func (g *Group) newest(r *Repository, newest *nip34.State, fits func(*nip34.State) bool) *nip34.State {
+	for _, h := range g.States {
+		if r.IsMember(h.Author) && fits(h.State) && (newest == nil || h.Version.Newer(newest.Key())) {
+			newest = h.State
 		}
 	}
 	return newest
@@ -178,29 +154,16 @@ func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 // Authorized returns the newest state of a member, stored or held, even if its objects are
 // missing.
 func (g *Group) Authorized(r *Repository) *nip34.State {
-	newest := g.NewestStored(r)
-	for _, h := range g.States {
-		if !r.IsUnfit(h.State) && r.IsMember(h.Author) && (newest == nil || h.Version.Newer(newest.Key())) {
-			newest = h.State
-		}
-	}
-	return newest
+	return g.newest(r, g.NewestStored(r), r.isFit)
 }
 
 // Authoritative returns the state that decides about the refs: the newest one that is stored, or
 // held and complete, or nil if a stored one is incomplete. A state without refs does not decide for
 // a repository that is not served.
 func (g *Group) Authoritative(r *Repository) *nip34.State {
-	newest := g.NewestStored(r)
-	for _, h := range g.States {
-		if !r.IsMember(h.Author) || !r.Here(h.State) || (len(h.State.Refs) == 0 && !r.Active) {
-			continue
-		}
-		if newest == nil || h.Version.Newer(newest.Key()) {
-			newest = h.State
-		}
-	}
-	if newest == nil || !r.Here(newest) || (len(newest.Refs) == 0 && !r.Active) {
+	decides := func(s *nip34.State) bool { return r.Here(s) && (len(s.Refs) > 0 || r.Active) }
+	newest := g.newest(r, g.NewestStored(r), decides)
+	if newest == nil || !decides(newest) {
 		return nil
 	}
 	return newest
@@ -240,12 +203,7 @@ func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
 	if r.Decides != nil || r.Refs.HasState() {
 		return head
 	}
-	var newest *nip34.State
-	for _, h := range g.States {
-		if r.IsMember(h.Author) && !r.IsUnfit(h.State) && (newest == nil || h.Version.Newer(newest.Key())) {
-			newest = h.State
-		}
-	}
+	newest := g.newest(r, nil, r.isFit)
 	if newest == nil {
 		return head
 	}
@@ -272,14 +230,20 @@ func (g *Group) Ends(o Ended) bool {
 	return o.Entry.Class == Announcement && o.Reason != Replaced && !g.IsOurs(o.Entry.Repos[0])
 }
 
-// Decided returns the objects of the states of r: the newest stored one, then the held ones from
-// new to old.
+// Decided returns the objects of the states of r: the newest stored one, then the held ones of members
+// from new to old.
 func (g *Group) Decided(r *Repository) (sets []Objects) {
-	states := g.Concerning(r)
-	slices.Reverse(states)
-	for _, s := range states {
+	add := func(s *nip34.State) {
 		if ids, fits := ObjectsOf(s, r.Refs.Format); fits {
 			sets = append(sets, Objects{IDs: ids, State: s})
+		}
+	}
+	if s := g.NewestStored(r); s != nil {
+		add(s)
+	}
+	for _, h := range slices.Backward(g.States) {
+		if r.IsMember(h.Author) {
+			add(h.State)
 		}
 	}
 	return sets
@@ -314,18 +278,14 @@ type Repository struct {
 }
 
 // MissingOf returns the missing objects of sets.
-func (r *Repository) MissingOf(sets []Objects) (ids []nip34.ObjectID) {
-	for _, set := range sets {
-		ids = append(ids, slices.DeleteFunc(slices.Clone(set.IDs), func(id nip34.ObjectID) bool { return !r.Misses(id) })...)
-	}
-	slices.SortFunc(ids, CompareIDs)
-	return slices.Compact(ids)
+func (r *Repository) MissingOf(sets []Objects) []nip34.ObjectID {
+	return slices.DeleteFunc(IDsOf(sets), func(id nip34.ObjectID) bool { return !r.Misses(id) })
 }
 
 // Here reports whether a state is complete and acceptable to git.
 func (r *Repository) Here(s *nip34.State) bool {
 	ids, fits := ObjectsOf(s, r.Refs.Format)
-	return fits && !r.IsUnfit(s) && !slices.ContainsFunc(ids, r.Lacks)
+	return fits && r.isFit(s) && !slices.ContainsFunc(ids, r.Lacks)
 }
 
 // Has reports whether an object is complete.
@@ -397,3 +357,5 @@ func (r *Repository) IsUnfit(s *nip34.State) bool {
 	}
 	return s.Abbreviated
 }
+
+func (r *Repository) isFit(s *nip34.State) bool { return !r.IsUnfit(s) }

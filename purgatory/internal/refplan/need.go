@@ -69,8 +69,7 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 			n.Entries = append(n.Entries, h.ID)
 		}
 	}
-	slices.SortFunc(n.IDs, CompareIDs)
-	n.IDs = slices.Compact(n.IDs)
+	n.IDs = distinct(n.IDs)
 	n.Own, n.Strangers, n.Left = g.urls(r, clones)
 	return n
 }

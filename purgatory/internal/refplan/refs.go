@@ -1,6 +1,7 @@
 package refplan
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -58,21 +59,20 @@ func IsState(name nip34.RefName) bool { return !strings.HasPrefix(name.String(),
 
 // Apply returns the refs after changes.
 func (r Refs) Apply(changes []RefChange, head nip34.RefName) Refs {
-	out := Refs{At: make(map[nip34.RefName]nip34.ObjectID, len(r.At)), Head: r.Head, Format: r.Format}
-	for name, id := range r.At {
-		out.At[name] = id
-	}
+	at := make(map[nip34.RefName]nip34.ObjectID, len(r.At))
+	maps.Copy(at, r.At)
+	r.At = at
 	for _, c := range changes {
 		if c.New.IsZero() {
-			delete(out.At, c.Name)
+			delete(r.At, c.Name)
 		} else {
-			out.At[c.Name] = c.New
+			r.At[c.Name] = c.New
 		}
 	}
 	if !head.IsZero() {
-		out.Head = head
+		r.Head = head
 	}
-	return out
+	return r
 }
 
 // State returns the distinct objects of branches and tags, sorted.
@@ -82,8 +82,7 @@ func (r Refs) State() (ids []nip34.ObjectID) {
 			ids = append(ids, at)
 		}
 	}
-	slices.SortFunc(ids, CompareIDs)
-	return slices.Compact(ids)
+	return distinct(ids)
 }
 
 // HasState reports whether any branch or tag exists.
@@ -104,8 +103,13 @@ func ObjectsOf(s *nip34.State, format nip34.ObjectFormat) (ids []nip34.ObjectID,
 		fits = fits && id.Format() == format
 		ids = append(ids, id)
 	}
+	return distinct(ids), fits
+}
+
+// distinct returns distinct ids, sorted. It changes ids.
+func distinct(ids []nip34.ObjectID) []nip34.ObjectID {
 	slices.SortFunc(ids, CompareIDs)
-	return slices.Compact(ids), fits
+	return slices.Compact(ids)
 }
 
 // CompareIDs orders ids.
@@ -135,6 +139,5 @@ func IDsOf(sets []Objects) (ids []nip34.ObjectID) {
 	for _, set := range sets {
 		ids = append(ids, set.IDs...)
 	}
-	slices.SortFunc(ids, CompareIDs)
-	return slices.Compact(ids)
+	return distinct(ids)
 }

@@ -66,13 +66,21 @@ func (g *Group) Affected(lacking map[graspsync.RepoRef]struct{}, most int, shuff
 	}
 	if cut = len(needed) > most; cut {
 		shuffle(len(needed), func(i, j int) { needed[i], needed[j] = needed[j], needed[i] })
-		slices.SortStableFunc(needed, func(a, b *Repository) int { return g.Wrote(b) - g.Wrote(a) })
+		slices.SortStableFunc(needed, func(a, b *Repository) int { return g.states(b) - g.states(a) })
 		needed = needed[:most]
 	}
 	for _, r := range needed {
 		refs = append(refs, r.Ref)
 	}
 	return slices.SortedFunc(slices.Values(slices.AppendSeq(refs, maps.Keys(gone))), graspsync.RepoRef.Compare), cut
+}
+
+// states returns 1 if the owner has a held state, else 0.
+func (g *Group) states(r *Repository) int {
+	if slices.ContainsFunc(g.States, func(h Entry) bool { return h.Repos[0] == r.Ref }) {
+		return 1
+	}
+	return 0
 }
 
 // affects reports whether the reasons concern a repository.
