@@ -20,46 +20,44 @@ type Config struct {
 	Identity nip34.Identity
 	// Membership decides who is a member.
 	Membership nip34.Membership
-	// Logger receives the log. Defaults to none.
+	// Logger defaults to none.
 	Logger *slog.Logger
-	// Observe is called with each observation, on any goroutine. It must not block. A panic in
-	// Observe is contained. Defaults to nil.
+	// Observe is called with each observation, on any goroutine. It must not block. Its panics are
+	// contained.
 	Observe func(Observation)
 
-	// NoMaintenance turns off packing and pruning of repositories. Another program that does so
-	// must not run during a push or during Run.
+	// NoMaintenance turns off packing and pruning. Another program that does so must not run during
+	// a push or during Run.
 	NoMaintenance bool
 
-	// Times are the durations of holds, waits and retention.
 	Times Times
 
 	fixed constants
-	// Limits are the limits of memory, disk, traffic and concurrent work.
 	Limits Limits
 }
 
 // Times are the durations that operators may choose.
 type Times struct {
-	// Hold is the time for which an event is held for its git data. States and pushes extend the
-	// hold of an announcement, and servers that wait for their turn extend any hold, to at most
-	// 24 h, or to Hold if Hold is longer. Defaults to 30 min.
+	// Hold is the time for which an event is held. States and pushes extend that of an announcement,
+	// and servers that wait for their turn extend any, to at most the larger of 24 h and Hold.
+	// Defaults to 30 min.
 	Hold time.Duration
-	// Departed is the time for which a retired repository is kept, in case it is announced again.
-	// Defaults to 7 days.
+	// Departed is the time for which a retired repository is kept, because it may be announced
+	// again. Defaults to 7 days.
 	Departed time.Duration
 	// Backoff is the wait after the first attempt that left data missing. The wait doubles up to 6
 	// times Backoff, but at least to 2 min. Defaults to 20 s.
 	Backoff time.Duration
-	// Grace is the time for which objects stay that no ref, no reflog entry (kept for 30 days) and
-	// no held event names, because an event may still arrive. Defaults to 14 days.
+	// Grace is the time for which objects stay that no ref, reflog entry (kept for 30 days) or held
+	// event names, because an event may still arrive. Defaults to 14 days.
 	Grace time.Duration
 }
 
 // constants are the numbers that only tests change.
 type constants struct {
 	MaxHold time.Duration // maximum hold of an event; not less than Hold
-	// UserDelay and SyncDelay are the times before the first fetch for an event of a client, whose
-	// push usually follows, and of sync, so that events which arrive together share a fetch.
+	// UserDelay is the time before the first fetch for an event of a client, whose push usually
+	// follows, SyncDelay for an event of sync, because events that arrive together share a fetch.
 	UserDelay, SyncDelay time.Duration
 	// FetchTimeout exceeds the limit of the GitFetcher, whose error names the cause.
 	FetchTimeout time.Duration
@@ -86,18 +84,18 @@ type Limits struct {
 	// size in memory. Defaults to 10,000 and 64 MiB.
 	//
 	// Announcements and states count for their author, pull requests for the relay host that sent
-	// them, or for all clients together. If there is no room, the oldest event of the stranger with
-	// the most events is evicted, softly expired announcements first. If each stranger has one
-	// event, the new one is refused.
+	// them, or for all clients together. Without room, softly expired announcements and then the
+	// oldest event of the stranger with the most events are evicted. If each stranger has one event,
+	// the new one is refused.
 	MaxEntries int
 	MaxBytes   int64
 	// MaxPullBytes is the maximum number of bytes in a repository that only pull requests of
-	// non-members need. If there is no room, the author with the most refs loses the oldest one. If
-	// each author has one ref, the new one is refused. The same number of bytes may arrive for pull
-	// requests between two prunes. Defaults to 1 GiB.
+	// non-members need. Without room, the author with the most refs loses the oldest one. If each
+	// author has one ref, the new one is refused. As many bytes may arrive for pull requests between
+	// two prunes. Defaults to 1 GiB.
 	MaxPullBytes int64
-	// MaxOwnerPullBytes is the maximum of such bytes in all repositories of an owner. As they fill
-	// up, MaxPullBytes of each shrinks in proportion. Defaults to no limit.
+	// MaxOwnerPullBytes is the maximum of such bytes in all repositories of an owner. As they come,
+	// MaxPullBytes of each shrinks in proportion. Defaults to no limit.
 	MaxOwnerPullBytes int64
 	// MaxFetchJobs is the maximum number of requests to git servers in flight, half of them for one
 	// owner. Defaults to 10.

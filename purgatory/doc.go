@@ -6,9 +6,8 @@
 // is held until its tip is. A held event is not served. It is on the disk before the client receives
 // an answer.
 //
-// A release is tried before any fetch, because the data may be in our repository or in one of a
-// related owner. Objects that are still missing are fetched from git servers. The release is tried
-// again after each fetch and each push.
+// A release is tried before any fetch, because our repositories may have the data, and again after
+// each fetch and each push. Missing objects are fetched from git servers.
 //
 //	p, err := purgatory.Open(ctx, relay, repositories, git, git, store, purgatory.Config{})
 //	...
@@ -19,59 +18,55 @@
 //
 // # Release
 //
-// At no time, not even after a crash, is an event served whose refs are missing, or a ref whose
-// objects are missing. No held event is lost before it expires. The steps of a release become
-// durable in this order:
+// At no time, not even after a crash, are the refs of a served event or the objects of a ref missing.
+// The steps of a release become durable in this order:
 //
 //	held            the event is on the disk; the client receives an answer
 //	created         the repository exists, so that it can receive a push
-//	fetched         objects are in a quarantine, which is deleted after a crash
+//	fetched         objects are in a quarantine
 //	promoted        the objects are complete, in the repository, and safe from gc
 //	shared          the objects of another repository are copied
-//	journalled      the planned ref changes are on the disk; Open or the next release
-//	                removes stale locks and undoes partial changes
+//	journalled      the planned ref changes are on the disk; after a crash, stale locks are
+//	                removed, and partial changes undone
 //	aligned         the refs are those of the newest authorized state
 //	stored          the relay serves the event
 //	struck off      the event is no longer held
 //
-// From promoted to struck off the lock of the repository is held. A release skips steps that are
-// already done, so it may be repeated after any crash. The steps of an expiry:
+// From promoted to struck off the repository is locked. A repeated release skips steps that are done.
+// The steps of an expiry:
 //
-//	removed         the repository of an announcement is deleted; a repository with refs
-//	                of pull requests is retired and kept for a while
+//	removed         the repository of an announcement is deleted or, with refs of pull requests,
+//	                retired
 //	expired softly  the announcement is kept for a while; a state event revives it
-//	remembered      the id is recorded, so that sync does not submit the event again
+//	remembered      the id is recorded, because sync must not submit the event again
 //	expired         the event is no longer held
 //
 // # Pushes
 //
-// The newest state of a member decides, stored or held. If a push brings only a part of that
-// state, the pushed refs stay, and an older complete state decides about the others. Data that is
-// pushed before its event is staged outside of the repository, and imported when the event arrives.
+// The newest state of a member decides, stored or held. If a push brings a part of that state, an older
+// complete state decides about the other refs. Data that is pushed before its event is staged outside
+// of the repository.
 //
-// A pull request is served as soon as one repository that it names has its ref. Until it expires,
-// the other repositories get the ref as well. The hourly check removes refs of pull requests that
-// are neither held nor stored.
+// A pull request is served as soon as one repository that it names has its ref. The others get the ref
+// until it expires. The hourly check removes refs of pull requests that are neither held nor stored.
 //
 // # Inside
 //
-// intake.go receives events, and pending.go holds them. engine.go decides when to act. A pull
-// request or push names its repositories. For a state or an announcement, survey.go finds them.
-// release.go and internal/refplan release a repository and find out what it lacks. internal/syncqueue
-// decides when which git server is asked, and fetch.go asks. internal/servers records bytes, absent
-// objects and waits. internal/refupdate moves refs. remover.go ends holds, checks.go finds lost
-// repositories, and maintenance.go packs and prunes.
+// intake.go receives events, and pending.go holds them. engine.go decides when to act. survey.go finds
+// the repositories of a state or an announcement. release.go and internal/refplan release a repository
+// and find missing objects. internal/syncqueue decides when which git server is asked, internal/servers
+// for which objects, and fetch.go asks. internal/refupdate moves refs. remover.go ends holds, checks.go
+// finds lost repositories, and maintenance.go packs and prunes.
 //
 // # Life cycle and concurrency
 //
-// [Open] reads the held events and repairs repositories after a crash. [Purgatory.Run] owns all
-// goroutines. All methods may be called concurrently, before, during and after Run. They do not wait
-// for git, except [Purgatory.Submit], [Purgatory.Maintain] and [Purgatory.RemoveRepository].
+// [Purgatory.Run] owns all goroutines. All methods may be called concurrently, before, during and after
+// Run. Only [Purgatory.Submit], [Purgatory.Maintain] and [Purgatory.RemoveRepository] wait for git.
 //
 // # Plugging in
 //
-// An embedder provides a [Relay], [Repositories] and a [GitFetcher]. The Fetcher of package gitfetch
-// is a GitFetcher, and performs the git operations on our own repositories. The Fake of package
-// fetchtest does the same in memory. Package purgatorymock has mocks. A panic in a method of the
-// embedder counts as an error of that call and is retried. Status counts such panics.
+// An embedder provides a [Relay], [Repositories] and a [GitFetcher]. The Fetcher of package gitfetch is
+// a GitFetcher with the git operations on our own repositories, the Fake of package fetchtest the same
+// in memory. Package purgatorymock has mocks. A panic in a method of the embedder is counted, and is an
+// error of that call.
 package purgatory

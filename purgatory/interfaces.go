@@ -16,14 +16,14 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Relay is the relay that stores released events. All methods may be called concurrently.
+// Relay stores released events. All methods may be called concurrently.
 type Relay interface {
-	// Save stores a released event, once or again, and sends it to subscribers. It returns when the
-	// event is durable. If the error wraps ErrRefused, the hold ends and the refs are removed.
-	// After other errors Save is called again later.
+	// Save stores a released event, once or again, durably, and sends it to subscribers. If the error
+	// wraps ErrRefused, the hold ends and the refs are removed. After other errors Save is called
+	// again.
 	Save(ctx context.Context, event graspsync.Event) error
-	// Events yields the served events that match a filter, in any order. An error ends the
-	// sequence. It wraps ErrIncomplete if more events may match.
+	// Events yields the served events that match a filter, in any order. An error ends the sequence,
+	// and wraps ErrIncomplete if more events may match.
 	Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error]
 	// Deleted reports whether a stored deletion or vanish request covers the event. It is called
 	// before the release, every hour, and after [Purgatory.NotifyStored] with a deletion by the
@@ -43,8 +43,8 @@ var (
 )
 
 // Repositories are the bare git repositories of this service. All methods may be called
-// concurrently. Data pushed for a pull request without event is staged outside of the repository and
-// reported by [Purgatory.Staged]. [Purgatory.Pushed] reports all other data.
+// concurrently. Data pushed for an unknown pull request is staged outside of the repository and
+// reported to [Purgatory.Staged], other data to [Purgatory.Pushed].
 type Repositories interface {
 	// Lock locks a repository against pushes and purgatory, and returns its folder. The error wraps
 	// ErrNoRepository for a missing repository. unlock must be called once.
@@ -52,13 +52,12 @@ type Repositories interface {
 	// Create creates an empty repository, durably. An existing one stays as it is, unless it is
 	// empty and has another object format. The lock is not held.
 	Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error
-	// Owned yields the repositories in service of an owner, or of all for the zero key. An error
-	// ends the sequence.
+	// Owned yields the repositories in service of an owner, or all for the zero key. An error ends
+	// the sequence.
 	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
-	// Retire takes a repository out of service, durably. It waits for the lock, but not for
-	// readers. A repository without refs is deleted. Otherwise it is kept for a time, and Create
-	// restores it. If the time is zero, it is deleted, even if it was retired before. A missing
-	// repository is no error.
+	// Retire takes a repository out of service, durably. It waits for the lock, but not for readers.
+	// A repository with refs is kept for a time, in which Create restores it. Otherwise, and if the
+	// time is zero, it is deleted, even if it was retired before. A missing repository is no error.
 	Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (kept bool, err error)
 
 	// Staged returns the uploads that clients pushed to a repository for an event. The lock may be
@@ -89,12 +88,12 @@ var (
 	ErrInUse = errors.New("repository is in use")
 )
 
-// GitFetcher fetches git objects from git servers. Package gitfetch has one for smart HTTP, package
-// fetchtest one without network.
+// GitFetcher fetches git objects from git servers, in package gitfetch by smart HTTP, in package
+// fetchtest without network.
 type GitFetcher interface {
-	// Fetch requests objects with the objects that they need from a clone URL, and adds them to a
-	// quarantine. Objects that the server lacks are left out. Calls are concurrent. Purgatory
-	// decides when a request is repeated.
+	// Fetch requests objects, with those that they need, from a clone URL, and adds them to a
+	// quarantine, without those that the server lacks. Calls are concurrent. Purgatory repeats
+	// requests.
 	Fetch(ctx context.Context, request FetchRequest) error
 }
 
@@ -119,8 +118,8 @@ var (
 	// ErrNotServed is wrapped by errors of [GitFetcher].Fetch if a server has none of the objects,
 	// lacks the repository, or refuses access.
 	ErrNotServed = errors.New("server does not have the objects")
-	// ErrServerUnusable is wrapped for a lasting failure of the whole server: an unknown name, a
-	// TLS error, or an address that is not public. Its URLs are not requested for a while.
+	// ErrServerUnusable is wrapped for a lasting failure of the whole server, such as an unknown name,
+	// a TLS error, or an address that is not public. Its URLs are not requested for a while.
 	ErrServerUnusable = errors.New("server is unusable")
 	// ErrLimit is wrapped if a reply exceeds a limit. The same objects are not requested from the
 	// server for a day.

@@ -561,9 +561,10 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	}
 }
 
-// due returns overdue events. The caller ends their holds, then calls allowExpiry. It extends the holds of events with a server that was not
-// asked yet (owed), because an owner of many repositories waits for turns, and of events that may be
-// complete while our store, git or disk fails (kept). The caller saves these (prolonged).
+// due returns overdue events, whose holds the caller ends before it calls allowExpiry. It extends the
+// holds of events with a server that was not asked yet (owed), because an owner of many repositories
+// waits for turns, and of events that may be complete while our store, git or disk fails (kept). The
+// caller saves these (prolonged).
 func (p *pendingEvents) due(now time.Time, kept, owed func(now time.Time, entry refplan.Entry) bool) (due, prolonged []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

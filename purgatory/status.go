@@ -62,8 +62,8 @@ type DomainStatus struct {
 // StatusEntries is the maximum number of entries in a [Status].
 const StatusEntries = 100
 
-// EventState is the state of one event. That of an expired event is stored as JSON, in which a field
-// name never changes its meaning. Copies of it from relays are ignored until Deadline.
+// EventState is the state of one event. That of an expired event is stored, so no JSON field changes
+// its meaning. Copies of it from relays are ignored until Deadline.
 type EventState struct {
 	Now      time.Time           `json:"now,omitzero"` // when the state was read
 	ID       graspsync.EventID   `json:"id"`
