@@ -32,7 +32,7 @@ type Config struct {
 
 	Times Times
 
-	fixed constants
+	fixed  constants
 	Limits Limits
 }
 

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
@@ -101,27 +101,9 @@ const (
 	keyDepartures = "purgatory/departures/kept"
 )
 
-// record is the stored form of an entry. A JSON field name never changes its meaning.
-type record struct {
-	Class    refplan.Class `json:"class"`
-	Event    *nostr.Event  `json:"event"`
-	ByUser   bool          `json:"by_user,omitempty"`
-	Seen     time.Time     `json:"seen"`
-	Deadline time.Time     `json:"deadline"`
-	Soft     bool          `json:"soft,omitempty"`
-	From     string        `json:"from,omitempty"`
-	For      string        `json:"for,omitempty"` // key that lists a relative
-}
-
 func encode(e refplan.Entry) ([]byte, error) {
-	r := record{
-		Class: e.Class, Event: e.Event, ByUser: e.ByUser, Soft: e.Soft, From: e.From,
-		Seen: e.Seen.Round(0).UTC(), Deadline: e.Deadline.Round(0).UTC(),
-	}
-	if e.Class == refplan.Relative {
-		r.For = e.For.String()
-	}
-	data, err := json.Marshal(r)
+	e.Seen, e.Deadline = backoff.Saved(e.Seen), backoff.Saved(e.Deadline)
+	data, err := json.Marshal(e)
 	if err != nil {
 		return nil, fmt.Errorf("encoding an entry: %w", err)
 	}
@@ -132,11 +114,10 @@ var errRecord = errors.New("not an entry of ours")
 
 // decode returns an error for any record that encode cannot have written.
 func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
-	var r record
+	var r, e refplan.Entry
 	if err := json.Unmarshal(data, &r); err != nil {
-		return refplan.Entry{}, fmt.Errorf("%w: %w", errRecord, err)
+		return e, fmt.Errorf("%w: %w", errRecord, err)
 	}
-	var e refplan.Entry
 	switch {
 	case r.Event == nil || !r.Event.CheckID():
 		return e, fmt.Errorf("%w: event does not match its id", errRecord)
@@ -151,10 +132,7 @@ func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
 			return e, fmt.Errorf("%w: %w", errRecord, err)
 		}
 		if e.Class == refplan.Announcement && r.Class == refplan.Relative {
-			e.Class = refplan.Relative
-			if e.For, err = graspsync.ParsePubKey(r.For); err != nil {
-				return e, fmt.Errorf("%w: %w", errRecord, err)
-			}
+			e.Class, e.For = refplan.Relative, r.For
 		}
 	}
 	if e.ID != id || e.Class != r.Class || r.Seen.IsZero() || r.Deadline.IsZero() {

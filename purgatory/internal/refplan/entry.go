@@ -37,32 +37,33 @@ func (c Class) String() string {
 	return "invalid"
 }
 
-// Entry is a held event. It is immutable.
+// Entry is a held event. It is immutable, and stored as JSON, in which a field name never changes its
+// meaning.
 type Entry struct {
-	ID    graspsync.EventID
-	Class Class
-	Event *nostr.Event
+	ID    graspsync.EventID `json:"-"`
+	Class Class             `json:"class"`
+	Event *nostr.Event      `json:"event"`
 	// The parsed event, by its class.
-	Announces *nip34.Announcement // of an Announcement or a Relative
-	State     *nip34.State
-	Pull      *nip34.PullRequest
-	Expires   int64 // NIP-40 expiration in Unix seconds; zero: never
-	Author    graspsync.PubKey
+	Announces *nip34.Announcement `json:"-"` // of an Announcement or a Relative
+	State     *nip34.State        `json:"-"`
+	Pull      *nip34.PullRequest  `json:"-"`
+	Expires   int64               `json:"-"` // NIP-40 expiration in Unix seconds; zero: never
+	Author    graspsync.PubKey    `json:"-"`
 	// Repos are the repositories that the event names, for a pull request in its a tags.
-	Repos    []graspsync.RepoRef
-	Version  graspsync.EventKey // of an announcement or state
-	ByUser   bool               // submitted by a client, not synced
-	Size     int64              // bytes
-	Seen     time.Time          // arrival
-	Deadline time.Time          // expiry
+	Repos    []graspsync.RepoRef `json:"-"`
+	Version  graspsync.EventKey  `json:"-"`                 // of an announcement or state
+	ByUser   bool                `json:"by_user,omitempty"` // submitted by a client, not synced
+	Size     int64               `json:"-"`                 // bytes
+	Seen     time.Time           `json:"seen"`              // arrival
+	Deadline time.Time           `json:"deadline"`          // expiry
 	// Soft is true for an announcement that has expired once. A state event revives it until
 	// Deadline.
-	Soft bool
+	Soft bool `json:"soft,omitempty"`
 	// From is the relay host that sent the event, or empty for an event of a client.
-	From string
+	From string `json:"from,omitempty"`
 	// For is the key that lists the author of a Relative, or the author if the Relative replaces
 	// the author's held announcement.
-	For graspsync.PubKey
+	For graspsync.PubKey `json:"for,omitzero"`
 }
 
 // Signed returns the event with its parsed id and author.
