@@ -28,16 +28,15 @@ type OwnFeedStatus struct {
 const (
 	ownBackoff    = time.Second // after the first failure, doubling
 	ownBackoffMax = time.Minute
-	ownRecheck    = 15 * time.Minute // until the subscription is opened again, because it may have ended silently
+	ownRecheck    = 15 * time.Minute // between two readings, because a subscription may end silently
 )
 
-// ownFeed follows the events that our own relay stores, if it is a separate process. After each
-// opening of the subscription, the events that were stored since the last one are read from the
-// Store.
+// ownFeed follows the events that our own relay stores, if it is a separate process. Events that the
+// subscription missed are read from the Store.
 type ownFeed struct {
 	m *SyncManager
 
-	readAt time.Time // of run: start of the last complete reading
+	readAt time.Time // of run and read: start of the last complete reading
 
 	mu sync.Mutex
 	s  OwnFeedStatus // guarded by mu
@@ -79,9 +78,6 @@ func (o *ownFeed) run(ctx context.Context) {
 		if failures++; time.Since(began) >= ownBackoffMax {
 			failures = 1
 		}
-		if err == nil {
-			continue
-		}
 		wait, text := backoff.Doubled(ownBackoff, ownBackoffMax, failures), graspsync.Printable(err.Error())
 		o.update(func(s *OwnFeedStatus) {
 			s.Losses++
@@ -96,11 +92,13 @@ func (o *ownFeed) run(ctx context.Context) {
 	}
 }
 
-// follow subscribes to the relay for ownRecheck, or until an error. A panic of the Transport becomes an error.
+// follow subscribes to the relay until an error. A panic of the Transport becomes an error.
 func (o *ownFeed) follow(ctx context.Context) (err error) {
 	defer o.m.telemetry.recovered(&err, whoseTransport)
-	ctx, cancel := context.WithTimeout(ctx, ownRecheck)
-	defer cancel()
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	dialing, stop := context.WithTimeout(ctx, connectTimeout)
 	conn, err := o.m.cfg.OwnTransport.Dial(dialing, o.m.cfg.OwnRelay)
 	stop()
@@ -120,39 +118,49 @@ func (o *ownFeed) follow(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("sending: %w", err)
 	}
-	for {
+	for started := false; ; {
 		msg, err := conn.Receive(ctx)
 		switch {
-		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
 		case err != nil:
 			return err
 		case msg.Type == wire.TypeEvent && !msg.Event.IsZero():
 			o.deliver(msg.Event)
 		case msg.Type == wire.TypeClosed:
 			return fmt.Errorf("own relay ended a subscription: %s", msg.Text)
-		case msg.Type == wire.TypeEOSE:
+		case msg.Type == wire.TypeEOSE && !started:
+			started = true
 			starting.Stop()
-			if err := o.read(ctx, kinds); err != nil {
-				return err
-			}
-			o.m.telemetry.depends(whoseTransport, nil)
-			o.update(func(s *OwnFeedStatus) { s.Connected, s.LastError = true, "" })
+			reading.Go(func() { cancel(o.read(ctx, kinds)) })
 		}
 	}
 }
 
-// read applies the events that were stored since shortly before the last reading.
-func (o *ownFeed) read(ctx context.Context, kinds []int) error {
-	began, since := time.Now(), nostr.Timestamp(o.readAt.Add(-overlap).Unix())
-	for ev, err := range o.m.store.Events(ctx, nostr.Filter{Kinds: kinds, Since: &since}) {
-		if err != nil {
-			return fmt.Errorf("reading the store: %w", err)
+// read applies the events that were stored since shortly before the last reading, now and every
+// ownRecheck. It returns when ctx ends or the Store fails.
+func (o *ownFeed) read(ctx context.Context, kinds []int) (err error) {
+	defer o.m.telemetry.recovered(&err, whoseStore)
+	for {
+		began, since := time.Now(), nostr.Timestamp(o.readAt.Add(-overlap).Unix())
+		for ev, err := range o.m.store.Events(ctx, nostr.Filter{Kinds: kinds, Since: &since}) {
+			if errors.Is(err, ErrIncomplete) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("reading the store: %w", err)
+			}
+			o.m.tookIn(ev)
 		}
-		o.m.tookIn(ev)
+		o.readAt = began
+		o.m.telemetry.depends(whoseTransport, nil)
+		o.update(func(s *OwnFeedStatus) { s.Connected, s.LastError = true, "" })
+		select {
+		case <-time.After(ownRecheck):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	o.readAt = began
-	return nil
 }
 
 func (o *ownFeed) deliver(ev graspsync.Event) {
