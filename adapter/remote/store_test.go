@@ -349,7 +349,8 @@ func TestEventThatCutsTheConnectionIsAlone(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Len(t, own.Query(nostr.Filter{Kinds: []int{1621}}), 63)
 		time.Sleep(24 * time.Hour)
-		require.Less(t, len(own.Dials()), 400, "connections in a day")
+		// 96 are for reading the Store every 15 minutes, because idle connections are closed.
+		require.Less(t, len(own.Dials()), 96+400, "connections in a day")
 		t.Logf("%d connections to our relay in a day for one event that it does not take", len(own.Dials()))
 	})
 }
