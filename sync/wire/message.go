@@ -40,28 +40,21 @@ const (
 // read buffer.
 type Message struct {
 	Type Type
-	// Sub is the subscription id of EVENT, EOSE, CLOSED, NEG-MSG and NEG-ERR.
-	Sub string
+	Sub  string // subscription id
 	// Event of an EVENT. Its id and signature are not verified.
 	Event graspsync.Event
-	// Known reports whether the id was known. Then only id, author, kind and time of the event were
-	// read.
-	Known bool
-	// ID is the event id of an OK.
-	ID graspsync.EventID
-	// Accepted is the verdict of an OK.
-	Accepted bool
+	// Known: the id was known. Then only id, author, kind and time of the event were read.
+	Known    bool
+	ID       graspsync.EventID // of an OK
+	Accepted bool              // of an OK
 	// Text is the reason of CLOSED, NEG-ERR and OK, the text of NOTICE, or the challenge of AUTH,
 	// at most [graspsync.MaxText] bytes, not escaped.
 	Text string
-	// Hint of an EOSE.
-	Hint Hint
+	Hint Hint // of an EOSE
 	// Max of a NEG-ERR is the maximum number of records that the relay reconciles, or 0.
-	Max int
-	// Payload is the decoded payload of a NEG-MSG.
-	Payload []byte
-	// Size is the size of the received message, in bytes after decompression.
-	Size int
+	Max     int
+	Payload []byte // of a NEG-MSG, decoded
+	Size    int    // of the received message, in bytes after decompression
 }
 
 // RequestType is the type of a [Request].
@@ -81,14 +74,11 @@ const (
 // Request is one message of a client.
 type Request struct {
 	Type RequestType
-	// Sub is the subscription id, 1 to 64 bytes.
-	Sub string
+	Sub  string // 1 to 64 bytes
 	// Filters of a REQ (at least one) or a NEG-OPEN (exactly one).
 	Filters []nostr.Filter
-	// Event of EVENT and AUTH.
-	Event *nostr.Event
-	// Payload of NEG-OPEN and NEG-MSG, which is sent as hex.
-	Payload []byte
+	Event   *nostr.Event // of EVENT and AUTH
+	Payload []byte       // of NEG-OPEN and NEG-MSG; sent as hex
 }
 
 // Info contains the limits in a relay's NIP-11 document. Zero means missing or invalid. Every value

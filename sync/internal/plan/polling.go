@@ -31,7 +31,7 @@ type pollGroup struct {
 	running bool
 }
 
-// next returns the group of a tier that has waited longest, or nil, and the number of groups.
+// next returns the group of a tier that has waited longest, or nil, and their number.
 func (l *pollState) next(t tier) (next *pollGroup, n int) {
 	for _, g := range l.groups {
 		if g.tier != t {
