@@ -14,10 +14,8 @@
 // judged by the [Policy] and saved.
 //
 // [SyncManager.Run] blocks until its context ends and leaves no goroutine behind. All other methods
-// may be called at any time and concurrently. The targets are read from the Store at each start.
-// With [Config].State the backoff of relays,
-// learned limits and the time up to which each relay is complete survive a restart. That time never
-// exceeds the state of the Store.
+// may be called at any time and concurrently. With [Config].State the backoff of relays, learned
+// limits and the time up to which each relay is complete survive a restart.
 //
 // # Architecture
 //

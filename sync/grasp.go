@@ -33,10 +33,9 @@ import (
 //
 // An event that refers only to events that are not stored depends on them. All other events are
 // rejected, including ephemeral events, and protected events (NIP-70) that their author's client
-// did not submit. The caller checks expired events (NIP-40), events from the future and quotas.
-//
-// The decision depends only on the stored events at that time, so the stored events of hosted
-// repositories do not depend on the order of arrival. A GRASPPolicy is safe for concurrent use.
+// did not submit. The decision depends only on the stored events, not on the order of arrival. The
+// caller checks expired events (NIP-40), events from the future and quotas. A GRASPPolicy is safe
+// for concurrent use.
 type GRASPPolicy struct {
 	// Membership computes the maintainer set, as in purgatory. It must not change after the first
 	// use.

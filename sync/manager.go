@@ -177,8 +177,7 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 }
 
 // NotifyStored reports an event that a client submitted and the relay has stored. It blocks only
-// while 256 earlier events wait. Later calls of other methods see the event. Events that the
-// manager saved, and superseded events, need not be reported.
+// while 256 earlier events wait. Later calls of other methods see the event.
 func (m *SyncManager) NotifyStored(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -339,8 +338,7 @@ func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
 }
 
 // NotifyRefused reports an event of a client that the relay itself refused, with the text of its
-// answer. It is logged, recorded for [SyncManager.EventState], and counted under the reason of the
-// blocking rule or "refused by the relay". It never blocks.
+// answer. It never blocks.
 func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	if event.IsZero() {
 		return
@@ -357,9 +355,8 @@ func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	m.telemetry.say("event refused", in, keyReason, reason)
 }
 
-// Status returns the state of all relays, during activity at most a second old (up to 5 seconds
-// with very many relays), otherwise at most a minute. Before Run it is empty. After Run it is the
-// final state.
+// Status returns the state of all relays, during activity at most a second old, otherwise at most a
+// minute. Before Run it is empty. After Run it is the final state.
 func (m *SyncManager) Status() Status {
 	s := *m.snapshot.Load()
 	s.Failures, s.Events.Sources = m.telemetry.failing.All(), m.telemetry.bySource()

@@ -11,8 +11,8 @@ import (
 )
 
 // A Policy decides which events the relay stores, synced and submitted ones. All methods may be
-// called concurrently. Judge is called for verified events, must not change the event, and must not
-// use the network. After an error the event is judged again later.
+// called concurrently. Judge is called for verified events, and must neither change the event nor
+// use the network. After an error the event is judged again.
 //
 // Lists reports whether an announcement makes its repository a hosted one. It must be a pure
 // function, because it is also called for announcements with unchecked signatures. An announcement

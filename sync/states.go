@@ -222,9 +222,8 @@ func mention(d graspsync.Dependency) int {
 	return 0
 }
 
-// EventState returns the state of an event with reasons, also before and after Run. Reasons are
-// kept for the last 20,000 events that were not stored, ids for a week. The error is that of ctx or
-// the Store.
+// EventState returns the state of an event, also before and after Run. Reasons are kept for the last
+// 20,000 events that were not stored, ids for a week. The error is that of ctx or the Store.
 func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	x := EventState{Now: time.Now(), ID: id}
 	if why := m.unreadable(); why != "" {
@@ -393,8 +392,8 @@ type RelayFollowState struct {
 	Examples []graspsync.RepoRef `json:"examples,omitempty"`
 }
 
-// RepoFollowState explains why a repository is followed or not. It blocks like RepoStatus. The
-// error is that of ctx or the Store, or [ErrNotRunning].
+// RepoFollowState blocks like RepoStatus. The error is that of ctx or the Store, or
+// [ErrNotRunning].
 func (m *SyncManager) RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (RepoFollowState, error) {
 	x := RepoFollowState{Now: time.Now(), Ref: ref, Want: [2]string{m.identity.RelayURL(), m.identity.CloneURL(ref)}}
 	if why := m.unreadable(); why != "" {
