@@ -138,8 +138,7 @@ func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) 
 }
 
 func (by *byID) due(r *relayState, _ time.Time) bool {
-	isOurs := func(b *batch) bool { return b.of == by }
-	return len(r.byID.queue) > 0 && !slices.ContainsFunc(r.pending.parked, isOurs)
+	return len(r.byID.queue) > 0 && !r.pending.parks(by)
 }
 
 func (by *byID) start(r *relayState, now time.Time) {

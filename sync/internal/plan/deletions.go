@@ -53,7 +53,7 @@ func (dl *deletions) passStarted(r *relayState) {
 }
 
 func (dl *deletions) due(r *relayState, _ time.Time) bool {
-	return !r.busy() && dl.left(r) > 0
+	return !r.busy() && dl.left(r) > 0 && !r.pending.parks(dl)
 }
 
 func (dl *deletions) left(r *relayState) int {

@@ -194,6 +194,11 @@ func (b *pendingBatches) unparkAll(r *relayState) {
 	b.unpark(r, time.Time{})
 }
 
+// parks reports whether a failed batch of a fetcher waits.
+func (b *pendingBatches) parks(of fetcher) bool {
+	return slices.ContainsFunc(b.parked, func(p *batch) bool { return p.of == of })
+}
+
 func (b *pendingBatches) runs(is func(*batch) bool) bool {
 	for _, open := range b.open {
 		if is(open) {

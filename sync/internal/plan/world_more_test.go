@@ -159,10 +159,11 @@ func (w *world) after(in Input) {
 	}
 }
 
-// checkRetried checks that a relay waits only for its turn after Retry.
+// checkRetried checks that a relay waits only for its turn after Retry. A connected relay may have
+// yielded to another in the same step.
 func (w *world) checkRetried(u graspsync.RelayURL) {
 	delete(w.refusals, u)
-	if r := w.plan.relays.byURL[u]; r != nil {
+	if r := w.plan.relays.byURL[u]; r != nil && !w.holding {
 		w.must(r.dial.connecting || r.dial.connected || r.turn.waits(), "it is its turn next")
 	}
 }

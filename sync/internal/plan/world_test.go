@@ -61,6 +61,7 @@ type world struct {
 	deleted map[graspsync.RelayURL]map[string]bool // authors whose deletions were requested in that pass
 	steps   int
 	failing bool // the last input ended a running attempt
+	holding bool // the last Retry or Resync concerned a connected relay
 }
 
 // worldConn is the relay's state of a connection.

@@ -40,6 +40,10 @@ func (w *world) before(in Input) {
 		if w.bootstrap[in.Relay] = true; in.Not {
 			delete(w.bootstrap, in.Relay)
 		}
+	case Retry:
+		w.holding = w.conns[in.Relay] != nil && w.conns[in.Relay].connected
+	case Resync:
+		w.holding = w.conns[in.Relay] != nil && w.conns[in.Relay].connected
 	case Connected:
 		if c := w.conns[in.Relay]; c != nil && c.epoch == in.Epoch {
 			c.connected, c.limits = true, in.Limits
