@@ -83,6 +83,12 @@ func (cu *catchUp) queueItems(r *relayState, items []Item, since nostr.Timestamp
 	for _, b := range r.pending.parked {
 		if b.of == cu {
 			waiting += len(b.items)
+		} else if merge(nil, b.queries, b.failure.Cursors, b.kind == DailyHistory) == nil { // its history starts again
+			for _, it := range b.items {
+				if r.history.resume[it] == nil {
+					covered[it] = struct{}{}
+				}
+			}
 		}
 	}
 	for _, g := range r.catchUp.queue {

@@ -17,7 +17,7 @@ func TestWorlds(t *testing.T) {
 	alive, rotated := 0, 0
 	n := racetest.Rounds(14)
 	for seed := range uint64(n) {
-		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 2)), 300})
+		w := newWorld(t, &randSource{rand.New(rand.NewPCG(seed, 5)), 300})
 		w.drawn = all
 		t.Cleanup(func() { dump(t, w, seed) })
 		w.run()
