@@ -167,7 +167,7 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		return
 	}
 	s.requests.answered(x)
-	s.requests.unanswered.alive = true
+	s.requests.unanswered.answers(x)
 	if x.kind == reqProbe {
 		s.repair.probed(x, true, true)
 		return
@@ -196,7 +196,7 @@ func (s *Session) onEOSE(now time.Time, m wire.Message) {
 		return
 	}
 	s.requests.answered(x)
-	s.requests.unanswered.alive = true
+	s.requests.unanswered.answers(x)
 	switch {
 	case x.kind == reqLive:
 		if x.openAt == 0 { // it delivers new events from now on
@@ -230,7 +230,7 @@ func (s *Session) onClosed(now time.Time, m wire.Message) {
 func (s *Session) onNegMsg(now time.Time, m wire.Message) {
 	if x, ok := s.requests.subs[m.Sub]; ok && x.kind == reqNeg {
 		s.requests.answered(x)
-		s.requests.unanswered.alive = true
+		s.requests.unanswered.answers(x)
 		s.history.negotiate(now, x, m.Payload)
 	}
 }

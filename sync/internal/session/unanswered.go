@@ -1,15 +1,23 @@
 package session
 
-import "time"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
 
 // Some relays lose a worker or database behind one connection, which a new connection may mend.
+// Others never answer one form of request. So a failure counts only if its form was answered on
+// this connection, or if no request for history was.
 
 const (
 	// consecutive requests without an answer, each sent after the previous failure
 	maxSilent = 3
 	// silentFor is the minimum silence if a request was answered before, because some relays drop
 	// requests that are too frequent.
-	silentFor = time.Hour
+	silentFor  = time.Hour
+	mostShapes = 64
 )
 
 // unanswered counts consecutive requests without an answer while the relay sends nothing, without
@@ -19,13 +27,27 @@ type unanswered struct {
 	since      time.Time
 	failedAt   uint64 // requests up to this number were open at the last failure
 	heardAfter uint64 // requests up to this number may be answered by the last message
-	alive      bool   // a request was answered
+
+	alive    bool
+	answered map[string]struct{}
 }
 
 func (f *unanswered) heard(last uint64) { f.count, f.heardAfter = 0, last }
 
+func (f *unanswered) answers(x *request) {
+	f.alive = true
+	if x.kind == reqLive || len(f.answered) >= mostShapes {
+		return
+	}
+	if f.answered == nil {
+		f.answered = make(map[string]struct{})
+	}
+	f.answered[shape(x)] = struct{}{}
+}
+
 func (f *unanswered) failed(now time.Time, x *request, last uint64) {
-	if x.number <= max(f.failedAt, f.heardAfter) {
+	_, before := f.answered[shape(x)]
+	if x.number <= max(f.failedAt, f.heardAfter) || len(f.answered) > 0 && !before {
 		return
 	}
 	if f.count == 0 {
@@ -37,4 +59,11 @@ func (f *unanswered) failed(now time.Time, x *request, last uint64) {
 
 func (f *unanswered) hung(now time.Time) bool {
 	return f.count >= maxSilent && (!f.alive || now.Sub(f.since) >= silentFor)
+}
+
+func shape(x *request) (s string) {
+	for _, f := range x.filters {
+		s += fmt.Sprint(len(f.IDs) > 0, len(f.Kinds) > 0, len(f.Authors) > 0, slices.Sorted(maps.Keys(f.Tags)))
+	}
+	return s
 }
