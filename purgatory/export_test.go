@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/state"
@@ -44,6 +45,12 @@ func (p *Purgatory) Sizes() map[string]int {
 	return map[string]int{
 		"needs": needs, "touched": touched, "pushed": pushed, "served": served,
 	}
+}
+
+// NextExpiry returns the time at which the engine looks for overdue events, or the zero time.
+func (p *Purgatory) NextExpiry() time.Time {
+	at, _ := p.pending.nextDue()
+	return at
 }
 
 // Left returns the names of counters, locks and records that are still in use after Run has

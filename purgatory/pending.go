@@ -342,7 +342,7 @@ func (p *pendingEvents) place(h *pendingEvent) (gone []limit.Entry[graspsync.Eve
 }
 
 func (p *pendingEvents) expect(h *pendingEvent) {
-	if at := h.due(); p.next.IsZero() || at.Before(p.next) {
+	if at := h.due(); !h.ends && (p.next.IsZero() || at.Before(p.next)) {
 		p.next = at
 	}
 }
@@ -646,6 +646,7 @@ func (p *pendingEvents) allowExpiry(id graspsync.EventID) {
 	p.ending--
 	if h, waits := p.events.Get(id); waits {
 		h.ends = false
+		p.expect(h)
 	}
 	p.inbox.ring()
 }

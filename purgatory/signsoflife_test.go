@@ -70,6 +70,33 @@ func (s fullStore) Put(ctx context.Context, records ...state.Record) error {
 	return s.Store.Put(ctx, records...)
 }
 
+// slowStore is a store that is slow for records of expired events.
+type slowStore struct{ state.Store }
+
+func (s slowStore) Put(ctx context.Context, records ...state.Record) error {
+	if strings.HasPrefix(records[0].Key, "purgatory/expired/") {
+		wait(time.Minute)
+	}
+	return s.Store.Put(ctx, records...)
+}
+
+// While an event expires slowly, the engine sleeps. It woke up 100 times per second.
+func TestSlowExpiryWakesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, purgatory.Config{})
+		w.state = slowStore{w.state}
+		w.start()
+		defer w.stop()
+		w.relay.put(announce(alice, now()))
+		w.held(says(alice, now(), "main", 1))
+		wait(30*time.Minute + 10*time.Second)
+		require.Len(t, w.p.Held(nostrFilter{}), 1)
+		require.True(t, w.p.NextExpiry().IsZero())
+		wait(2 * time.Minute)
+		require.Empty(t, w.p.Held(nostrFilter{}))
+	})
+}
+
 // A full store does not keep events from expiring, because expiry frees space.
 func TestExpiresThoughTheStoreIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
