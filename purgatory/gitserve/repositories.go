@@ -438,9 +438,15 @@ func (r *Repositories) sweepRetired(ctx context.Context) {
 
 func (r *Repositories) deleteRetired(ctx context.Context, now time.Time) error {
 	var errs []error
-	for ref, err := range r.Departed(ctx, graspsync.PubKey{}) {
-		at := path.Join(departed, r.at(ref))
-		var until time.Time
+	for at, err := range r.folders(departed, graspsync.PubKey{}) {
+		at = path.Join(departed, at)
+		there, until := false, time.Time{}
+		if err = errors.Join(err, ctx.Err()); err == nil {
+			there, err = r.isThere(at)
+		}
+		if err == nil && !there { // it was put back, or is no repository
+			continue
+		}
 		if err == nil {
 			_, until, err = r.retiredAt(at)
 		}

@@ -274,6 +274,8 @@ func TestTrapP2_Retire(t *testing.T) {
 	git(t, at, "fsck", "--strict")
 	require.NoFileExists(t, filepath.Join(at, "departed"))
 	unlock()
+	note := filepath.Join(dir, "departed", hashed(y), "description")
+	require.NoError(t, os.WriteFile(note, []byte("changed by an operator"), 0o600))
 	require.NoError(t, r.DeleteRetired(t.Context(), time.Now().Add(time.Hour)))
 	entries, err := os.ReadDir(filepath.Join(dir, "departed"))
 	require.NoError(t, err)
