@@ -83,5 +83,18 @@ func TestWhatIsFetchedHasACeiling(t *testing.T) {
 		wait(24 * time.Hour)
 		require.True(t, w.relay.has(s), "there is room on the next day")
 		require.Len(t, w.git.Calls(), 3)
+
+		b.set(1000)
+		large.Objects = append(large.Objects, object(3), object(4))
+		w.git.Serve(clone("large.example/r.git"), large)
+		w.held(says(alice, now(), "main", 3))
+		wait(time.Hour)
+		require.Len(t, w.git.Calls(), 4)
+		large.Bytes = 100
+		w.git.Serve(clone("large.example/r.git"), large)
+		s = says(alice, now(), "main", 4)
+		w.held(s)
+		wait(time.Hour)
+		require.True(t, w.relay.has(s), "other objects may have room")
 	})
 }

@@ -109,6 +109,8 @@ func outcomeOf(err error) syncqueue.Outcome {
 	switch {
 	case errors.Is(err, ErrServerUnusable):
 		return syncqueue.Broken
+	case errors.Is(err, ErrFull): // wraps ErrLimit too
+		return syncqueue.Full
 	case errors.Is(err, ErrSlow):
 		return syncqueue.Slow
 	case errors.Is(err, ErrLimit) && errors.Is(err, errNoRoom):

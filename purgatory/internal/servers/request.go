@@ -144,6 +144,8 @@ func (r *record) learn(now time.Time, wait time.Duration, q Request, outcome syn
 			return
 		}
 		l.halved-- // halve less, because one object is gone
+	case outcome == syncqueue.Full: // other objects may have room
+		l = lack{IDs: q.hash, Streak: tomorrow, halved: l.halved, from: q.next}
 	case outcome == syncqueue.Slow:
 		l.Again(now, wait, lackMost)
 	case tooMuch:

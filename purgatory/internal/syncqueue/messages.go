@@ -26,6 +26,7 @@ const (
 	Failed                  // for example a lost connection
 	Broken                  // the server has a lasting failure, such as an unknown name
 	Unasked                 // no request was sent
+	Full                    // our repositories have no room
 	TooMuch                 // too many bytes or objects
 	NoRoom                  // a pull request may have no ref
 	Slow                    // the time limit was exceeded
