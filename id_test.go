@@ -77,6 +77,7 @@ func TestParseRepoRef(t *testing.T) {
 		"kind with plus":     "+30617:" + ownerHex + ":x",
 		"short owner":        "30617:" + ownerHex[1:] + ":x",
 		"upper-case owner":   "30617:" + strings.ToUpper(ownerHex) + ":x",
+		"zero owner":         "30617:" + strings.Repeat("0", 64) + ":x",
 		"too long":           "30617:" + ownerHex + ":" + longest + "x",
 		"not UTF-8":          "30617:" + ownerHex + ":\xff",
 		"NUL":                "30617:" + ownerHex + ":a\x00b",

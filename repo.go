@@ -32,6 +32,9 @@ func ParseRepoRef(s string) (RepoRef, error) {
 	if a.Kind != KindAnnouncement {
 		return RepoRef{}, fmt.Errorf("%w: kind %d", ErrRepoRef, a.Kind)
 	}
+	if a.Author == (PubKey{}) {
+		return RepoRef{}, fmt.Errorf("%w: owner is zero, which is no key", ErrRepoRef)
+	}
 	if err := CheckIdentifier(a.Identifier); err != nil {
 		return RepoRef{}, err
 	}
