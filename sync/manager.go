@@ -52,6 +52,8 @@ type SyncManager struct {
 	inbox    mailbox[loopMessage]   // of the loop
 	wg       sync.WaitGroup         // of all goroutines that end with Run
 	snapshot atomic.Pointer[Status] // written by the loop
+	// ends the last search for replies; a later one replaces it
+	endSearch atomic.Pointer[context.CancelFunc]
 
 	ran atomic.Bool
 }
@@ -561,14 +563,15 @@ func (m *SyncManager) order(ctx context.Context, in plan.Input, unknown error, a
 
 func (q *request) handle(ctx context.Context, l *loop) {
 	defer close(q.answered)
-	switch {
-	case q.rules:
+	if q.rules {
 		l.rulesChanged(ctx)
-	case q.all:
+	}
+	if q.all {
 		q.refs = l.plan.Refs()
+		return
 	}
 	for _, ref := range q.refs {
-		if p, known := l.plan.RepoStatus(ref); known && !q.all {
+		if p, known := l.plan.RepoStatus(ref); known {
 			q.repos = append(q.repos, repoStatus(p, l.m.self.listers(ref)))
 		}
 	}

@@ -134,6 +134,11 @@ func (m *SyncManager) scan(ctx context.Context) {
 		m.ingest.recalled(waited)
 	}
 	m.ingest.reprocess.poke()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	if earlier := m.endSearch.Swap(&end); earlier != nil {
+		(*earlier)()
+	}
 	for n := 1; n <= replyTries; n++ {
 		if err := m.findReplies(ctx); err == nil || errors.Is(err, ErrIncomplete) || ctx.Err() != nil {
 			return

@@ -108,3 +108,42 @@ func TestFullSecondInOurStore(t *testing.T) {
 		require.Zero(t, b.Open(), "moderation reaches no feed, but the next scan")
 	})
 }
+
+// slowTags blocks reads by tag until their context ends.
+type slowTags struct {
+	*memstore.Store
+	running atomic.Int64
+}
+
+func (s *slowTags) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
+	if f.Tags == nil {
+		return s.Store.Events(ctx, f)
+	}
+	return func(yield func(graspsync.Event, error) bool) {
+		s.running.Add(1)
+		defer s.running.Add(-1)
+		<-ctx.Done()
+		yield(graspsync.Event{}, ctx.Err())
+	}
+}
+
+// A search for replies may take longer than the time between two scans. A later search replaces it.
+func TestOneSearchForReplies(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		net.Add("wss://a.example", relaytest.Behavior{})
+		store := &slowTags{Store: memstore.New()}
+		(&rig{t: t, store: store}).save(relaytest.NewCheapKey("owner").Hosted(at(24*time.Hour), "repo", us, "a.example"))
+		r := start(t, net, store, relaysync.Config{})
+		after(time.Minute)
+		require.EqualValues(t, 1, store.running.Load())
+		for range 3 {
+			require.NoError(t, r.manager.RulesChanged(t.Context()))
+			after(time.Minute)
+		}
+		require.EqualValues(t, 1, store.running.Load())
+		require.True(t, r.manager.Status().Synced, "the search delays nothing")
+		r.stop()
+		require.Zero(t, store.running.Load())
+	})
+}

@@ -40,8 +40,9 @@ type RejectedIndex struct {
 	ids    *limit.Table[graspsync.EventID, *entry] // bytes are those of dependencies
 	byDep  map[Key]*depLink
 	events *limit.Table[graspsync.EventID, *PendingEvent]
-	// unsaved is the number of events that could not be saved.
-	unsaved int
+	// unsaved is the number of events that could not be saved, unsavedBytes the size of the whole ones.
+	unsaved      int
+	unsavedBytes int64
 }
 
 // entry is the data of one id. It is small because there are many.
@@ -189,12 +190,15 @@ func (r *RejectedIndex) put(e *entry, d *Dropped) {
 // hold keeps a whole event and adds evicted events to d.
 func (r *RejectedIndex) hold(w *PendingEvent, d *Dropped) {
 	w.entry.event = w
+	if w.entry.unsaved {
+		r.unsavedBytes += w.Size
+	}
 	gone, ok := r.events.Put(w.ID, host(w.entry.relay), w.Size, w)
 	if !ok {
 		gone = append(gone, limit.Entry[graspsync.EventID, *PendingEvent]{Value: w})
 	}
 	for _, g := range gone {
-		if g.Value.entry.event = nil; g.Value.entry.tries > 0 {
+		if r.gone(g.Value); g.Value.entry.tries > 0 {
 			d.Later++
 		} else {
 			d.Waiting++
@@ -230,11 +234,12 @@ func (r *RejectedIndex) unlink(e *entry) *PendingEvent {
 		d.prev.next, d.next.prev = d.next, d.prev
 	}
 	e.deps = nil
+	w := r.unhold(e)
 	if e.unsaved {
 		e.unsaved = false
 		r.unsaved--
 	}
-	return r.unhold(e)
+	return w
 }
 
 // unhold drops the whole event of an entry.
@@ -242,9 +247,16 @@ func (r *RejectedIndex) unhold(e *entry) *PendingEvent {
 	w := e.event
 	if w != nil {
 		r.events.Delete(e.id)
-		e.event = nil
+		r.gone(w)
 	}
 	return w
+}
+
+// gone records that an event is no longer kept whole.
+func (r *RejectedIndex) gone(w *PendingEvent) {
+	if w.entry.event = nil; w.entry.unsaved {
+		r.unsavedBytes -= w.Size
+	}
 }
 
 func (r *RejectedIndex) remove(e *entry) {
@@ -416,11 +428,12 @@ func (r *RejectedIndex) Unsaved() int {
 	return r.unsaved
 }
 
-// HasRoom reports whether an unsaved event of this size can be kept whole without an eviction.
+// HasRoom reports whether an unsaved event of this size can be kept whole beside the other unsaved
+// ones. Other events, which strangers can send in any number, do not count.
 func (r *RejectedIndex) HasRoom(size int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.events.Len() < r.cfg.Waiting && r.events.Bytes()+size <= r.cfg.WaitingBytes
+	return r.unsaved < r.cfg.Waiting && r.unsavedBytes+size <= r.cfg.WaitingBytes
 }
 
 // State is the data of one id.

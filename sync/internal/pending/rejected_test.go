@@ -72,3 +72,28 @@ func TestRelayHostsShare(t *testing.T) {
 	}
 	require.LessOrEqual(t, r.Len(), 30)
 }
+
+// Events that wait for dependencies leave the room for unsaved events, or a stranger who fills the
+// index would make the batches fail that contain an event that cannot be saved.
+func TestUnsavedEventsHaveRoomBesideOthers(t *testing.T) {
+	r := index(100, 9)
+	for i := range 20 {
+		n := note(t, i, 1, graspsync.OnEvent(id(1000)))
+		n.Whole = true
+		r.Add(n)
+	}
+	for i := 100; i < 109; i++ {
+		require.True(t, r.HasRoom(100), i)
+		n := note(t, i, 2)
+		n.Unsaved = true
+		r.Add(n)
+	}
+	require.False(t, r.HasRoom(100), "all places are taken by unsaved events")
+	r.Forget(id(108))
+	require.True(t, r.HasRoom(1<<20-900))
+	require.False(t, r.HasRoom(1<<20))
+	for i := 100; i < 108; i++ {
+		r.Forget(id(i))
+	}
+	require.True(t, r.HasRoom(1<<20))
+}

@@ -386,13 +386,15 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 // new events, so catch-ups start earlier.
 func (p *Plan) onClockJumped(by time.Duration) {
 	p.checkpoints.settledAt = time.Time{}
+	if by < 0 {
+		clear(p.checkpoints.restored)
+	}
 	for _, u := range sortedBy(p.relays.byURL, graspsync.RelayURL.Compare) {
 		r := p.relays.byURL[u]
 		r.checkpoint.dirty, r.checkpoint.mark = true, time.Time{}
 		switch {
 		case by >= 0:
 		case !r.dial.connected:
-			delete(p.checkpoints.restored, u)
 			r.dial.aliveAt, r.dial.absentSince = time.Time{}, time.Time{}
 		default:
 			p.polling.begin(r, r.live.poll.items(), p.now)

@@ -157,11 +157,14 @@ func (w *repoSyncIndex) link(it Item, before, after []*repo) {
 	tier := w.tier(it)
 	for _, r := range before {
 		delete(r.threads[tier], it)
-		r.oldest = 0
 	}
 	for _, r := range after {
 		put(&r.threads[tier], it)
-		r.oldest = 0
+	}
+	if tier == mainTier { // otherwise it stays, because finding it reads all root events
+		for _, r := range slices.Concat(before, after) {
+			r.oldest = 0
+		}
 	}
 	if w.infos[it].repo = nil; len(after) > 0 {
 		w.infos[it].repo = after[0]
