@@ -31,7 +31,7 @@ var constants = []string{
 	"-c", "uploadpackfilter.object:type.allow=true",
 }
 
-// call is a request for git. It contains no text of clients.
+// call is a run of git for a request. Its arguments contain no text of clients.
 type call struct {
 	dir      string   // folder of the repository
 	args     []string // git service with options
@@ -42,7 +42,7 @@ type call struct {
 	limits   gitrun.Limits
 }
 
-// fetchMemory returns the memory of a fetch in total, and per process. pack-objects needs about 300
+// fetchMemory returns the memory of a fetch in total, and per process. pack-objects needs about 320
 // bytes per object, upload-pack may need the same, and both read the request.
 func fetchMemory(m *gitrun.Memory, dir string, request int64) (all, each int64) {
 	objects, unpacked := gitrun.Packs(dir)
@@ -58,6 +58,7 @@ func pushMemory(m *gitrun.Memory, dir string, size int64) (all, each int64) {
 	return all, all - besides
 }
 
+// besides is the memory of the programs that a git run starts beside the large ones, in bytes.
 const besides = 16 << 20
 
 // serve runs git to answer a request. Git is killed if ctx ends or the client stops reading. begun

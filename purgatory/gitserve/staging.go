@@ -154,7 +154,7 @@ func (s *Staging) expire(now time.Time) {
 	s.end(endedExpired, func(u *upload) bool { return now.Sub(u.Since) >= s.cfg.StageHold })
 }
 
-// discard removes folders. After a failure the next Open removes them.
+// discard removes folders. If that fails, a restart may stage them again until they expire.
 func (s *Staging) discard(uploads []*upload) {
 	for _, u := range uploads {
 		if err := s.layout.away(u.path); err != nil {
@@ -182,6 +182,7 @@ func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgato
 	return out
 }
 
+// leave ends the uploads for the repository in a folder.
 func (s *Staging) leave(at string) {
 	s.end(endedRepository, func(u *upload) bool { return s.layout.at(u.Repo) == at })
 }
@@ -201,7 +202,7 @@ func (s *Staging) end(why string, which func(*upload) bool) {
 	s.discard(gone)
 }
 
-// The caller of the methods below holds mu. It must discard the returned uploads.
+// remove, removeAll and add: the caller holds mu, and must discard the returned uploads.
 
 // remove removes an event from an upload, and the upload with its last event.
 func (s *Staging) remove(why string, u *upload, id graspsync.EventID) (gone []*upload) {

@@ -8,12 +8,14 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
+// This file has the orders of the operator.
+
 func (p *Plan) onBootstrap(in Bootstrap) {
 	r := p.relays.byURL[in.Relay]
 	switch {
 	case r == nil && in.Not:
 		return
-	case r == nil: // bootstrap relays need no room
+	case r == nil: // bootstrap relays do not count against MaxRelays
 		r = p.targets.newRelay(in.Relay)
 		p.targets.know(r)
 	}
@@ -33,6 +35,7 @@ func (p *Plan) retry(r *relayState) {
 	p.markDirty(r)
 }
 
+// resync compares all history of a relay now, or at its next connection.
 func (p *Plan) resync(r *relayState, now time.Time) {
 	if r.dial.connected {
 		p.startDaily(r, now)
@@ -46,6 +49,7 @@ func (p *Plan) resync(r *relayState, now time.Time) {
 	p.retry(r)
 }
 
+// resyncRepo requests layers 1 to 3 of a repository again.
 func (p *Plan) resyncRepo(repo *repo) {
 	for _, r := range repo.relays {
 		items := append(slices.Collect(maps.Keys(repo.threads[mainTier])), repo.item, Layer1)
