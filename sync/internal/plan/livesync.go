@@ -460,7 +460,7 @@ func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	c := subscriptionChange{reqs: measured([][]nostr.Filter{s.filters[:half], s.filters[half:]})}
 	if half > 0 && len(l.resting) < maxSplit && c.fits(r, r.liveRoom()) {
 		lv.catchUp.queueItems(r, lv.repos.itemsOf(s.filters), lv.catchUp.since(now))
-		lv.addFilters(r, c, nil, now)
+		lv.apply(r, c)
 		return
 	}
 	if len(l.resting) == 0 {
