@@ -233,8 +233,8 @@ func (p *push) moves(now map[nip34.RefName]nip34.ObjectID) []*command {
 	return slices.DeleteFunc(p.req.left(false), func(c *command) bool { return now[c.ref] == c.new })
 }
 
-// choose returns the pack of the objects that the commands need. It refuses the commands if objects
-// are missing or there is no room, and those that the Authority does not admit.
+// choose returns the pack of the objects that the commands need, without commands whose objects are
+// missing or that the Authority does not admit. It refuses all if there is no room.
 func (h *Handler) choose(ctx context.Context, p *push, now map[nip34.RefName]nip34.ObjectID) (pack string, err error) {
 	for again := true; again; {
 		some := p.moves(now)
@@ -242,10 +242,13 @@ func (h *Handler) choose(ctx context.Context, p *push, now map[nip34.RefName]nip
 			return "", nil
 		}
 		if pack, err = h.pack(ctx, p, some); isFault(err) {
-			for _, c := range some {
-				c.reason = err.Error()
+			if err = p.each(some, func(some []*command) error {
+				_, err := h.pack(ctx, p, some)
+				return err
+			}); err != nil {
+				return "", err
 			}
-			return "", nil
+			continue
 		}
 		var bytes int64
 		if err == nil {

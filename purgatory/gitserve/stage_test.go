@@ -163,6 +163,17 @@ func (r *rig) rawPush(t *testing.T, revisions []string, commands ...string) stri
 	return text
 }
 
+// A ref whose objects are missing does not affect the other refs of a push.
+func TestMissingObjectsOfOneRef(t *testing.T) {
+	r := newRig(t, gitserve.Config{})
+	absent := strings.Repeat("1", 40)
+	r.says(map[string]string{"refs/heads/main": r.tip, "refs/heads/absent": absent})
+	said := r.rawPush(t, []string{r.tip}, null+" "+r.tip+" refs/heads/main\x00report-status", null+" "+absent+" refs/heads/absent")
+	require.Contains(t, said, "ok refs/heads/main\n")
+	require.Contains(t, said, "ng refs/heads/absent missing necessary objects\n")
+	require.Contains(t, r.has(t), r.tip+"\trefs/heads/main")
+}
+
 // A refused or incomplete push leaves nothing.
 func TestUploadThatIsRefused(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
