@@ -52,11 +52,18 @@
 //
 // # Inside
 //
-// intake.go receives events, and pending.go holds them. engine.go decides when to act. survey.go finds
-// the repositories of a state or an announcement. release.go and internal/refplan release a repository
-// and find missing objects. internal/syncqueue decides when which git server is asked, internal/servers
-// for which objects, and fetch.go asks. internal/refupdate moves refs. remover.go ends holds, checks.go
-// finds lost repositories, and maintenance.go packs and prunes.
+// A held state takes this way. The engine is called between the steps: each is a job or a message.
+//
+//	intake.go            Submit reads the event
+//	pending.go           writes it and holds it
+//	engine.go            owns the queues; internal/workqueue gives a job its turn
+//	survey.go            finds the repositories for which the state counts (refplan/survey.go)
+//	release.go           reads the refs, and finds the missing objects (refplan/need.go)
+//	internal/syncqueue   decides when which git server is asked
+//	fetch.go             asks for the objects that internal/servers chooses, into a quarantine
+//	release.go           moves refs (refplan/group.go, internal/refupdate), and stores the event
+//
+// remover.go ends holds, checks.go finds lost repositories, and maintenance.go packs and prunes.
 //
 // # Life cycle and concurrency
 //

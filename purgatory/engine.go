@@ -22,7 +22,7 @@ type engine struct {
 	mu    sync.Mutex
 	queue *syncqueue.SyncQueue // changed by the engine; guarded by mu
 	wg    sync.WaitGroup
-	jobs  *workqueue.Queue
+	jobs  *workqueue.Queue // a jobRequest comes back as a jobTurn when a slot is free
 	p     *Purgatory
 }
 

@@ -35,6 +35,7 @@ func (w listings) payer(a *nip34.Announcement) (owner graspsync.PubKey, listed b
 	return owner, listed
 }
 
+// gather reads the stored and held events of all repositories with the identifier of ref.
 func (p *Purgatory) gather(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (*refplan.Group, error) {
 	return p.gatherOf(ctx, ref, why, p.pending.of(ref))
 }

@@ -36,7 +36,7 @@
 // Cheap checks precede signature checks, and the Policy and the Store get only verified events. Each
 // relay host has an allowance of 8 MiB for unrequested, repeated and forged events. A relay that
 // exceeds it, or gives three proofs of hostility within an hour, is disconnected for at least an
-// hour. Events in the pipeline take at most [Limits.InFlight] bytes, and a relay host at most a
+// hour. Events in the pipeline take at most [Config].InFlight bytes, and a relay host at most a
 // quarter of them. A relay without room is not read.
 //
 // # Pending events

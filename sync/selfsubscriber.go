@@ -36,6 +36,8 @@ func newSelfSubscriber(m *SyncManager) *selfSubscriber {
 	}
 }
 
+// stored adds an event to the index, and to the next change of the plan if the event is wanted or
+// changes what is wanted.
 func (f *selfSubscriber) stored(ev graspsync.Event) {
 	f.update(func() {
 		f.add(f.m.index.Stored(ev))

@@ -370,6 +370,7 @@ func (lv *liveSync) prefersKinds(r *relayState, left int) bool {
 	return left > lv.cfg.PollFilters && !r.live.noKinds
 }
 
+// filters returns the filters of layers 1 to 4 for items, divided by the limits of the relay.
 func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
 	for _, g := range lv.repos.groups(items, nil) {
 		for _, f := range lv.repos.itemFilters(g.items) {
