@@ -94,7 +94,7 @@ var (
 	// ErrInvalidRefs is wrapped if git refuses refs, because names exclude each other or a branch
 	// names no commit.
 	ErrInvalidRefs = errors.New("git refuses these refs")
-	// ErrChanged is wrapped if another process has moved a ref. Nothing was changed.
+	// ErrChanged is wrapped if another process has moved a ref. Only deletions may have been made.
 	ErrChanged = errors.New("ref was changed by somebody else")
 	// ErrBusy is wrapped if all git slots were busy for too long.
 	ErrBusy = errors.New("all git slots are busy")
