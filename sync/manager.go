@@ -357,8 +357,8 @@ func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	m.telemetry.say("event refused", in, keyReason, reason)
 }
 
-// Status returns the state of all relays, during activity at most a second old, otherwise at most a
-// minute. Before Run it is empty. After Run it is the final state.
+// Status returns the state of all relays, during activity at most a second old (longer with very many
+// relays), otherwise at most a minute. Before Run it is empty. After Run it is the final state.
 func (m *SyncManager) Status() Status {
 	s := *m.snapshot.Load()
 	s.Failures, s.Events.Sources = m.telemetry.failing.All(), m.telemetry.bySource()

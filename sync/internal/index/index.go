@@ -418,5 +418,6 @@ func (x *Index) Tops() (ids, addresses []string) {
 			ids = append(ids, root.id.String())
 		}
 	})
-	return ids, addresses
+	slices.Sort(ids) // a root event may have several repositories
+	return slices.Compact(ids), addresses
 }
