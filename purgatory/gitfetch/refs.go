@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -66,8 +67,8 @@ func refName(name string) (nip34.RefName, bool) {
 	return r, err == nil
 }
 
-// UpdateRefs implements [gitops.Operations]. Deletions come first if git refuses a ref below the name
-// of an existing ref.
+// UpdateRefs implements [gitops.Operations]. Conflicting deletions come first if git refuses a ref below
+// the name of an existing ref.
 func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	var sets, deletes []refplan.RefChange
 	for _, c := range changes {
@@ -79,8 +80,11 @@ func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.
 	}
 	err := f.transact(ctx, dir, sets)
 	if says(err, inTheWay) {
-		if err = f.remove(ctx, dir, deletes); err == nil {
-			deletes, err = nil, f.transact(ctx, dir, sets)
+		var first []refplan.RefChange
+		if first, deletes = conflicting(sets, deletes); len(first) > 0 {
+			if err = f.remove(ctx, dir, first); err == nil {
+				err = f.transact(ctx, dir, sets)
+			}
 		}
 	}
 	if err != nil {
@@ -92,6 +96,32 @@ func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.
 		}
 	}
 	return f.remove(ctx, dir, deletes)
+}
+
+// conflicting divides deletes into refs that exclude a set ref, because one name is a folder of the
+// other, and the rest.
+func conflicting(sets, deletes []refplan.RefChange) (first, rest []refplan.RefChange) {
+	folders := func(c refplan.RefChange) (all []string) {
+		for at := path.Dir(c.Name.String()); at != "."; at = path.Dir(at) {
+			all = append(all, at)
+		}
+		return all
+	}
+	names, above := make(map[string]bool), make(map[string]bool)
+	for _, c := range sets {
+		names[c.Name.String()] = true
+		for _, at := range folders(c) {
+			above[at] = true
+		}
+	}
+	for _, c := range deletes {
+		if above[c.Name.String()] || slices.ContainsFunc(folders(c), func(at string) bool { return names[at] }) {
+			first = append(first, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	return first, rest
 }
 
 // remove deletes refs, after writing their old values to the reflog of HEAD.

@@ -194,3 +194,22 @@ func TestUnfitRefs(t *testing.T) {
 		require.Len(t, refs.At, 1)
 	}
 }
+
+// If a ref that stays excludes a new ref, no other ref is deleted. Before, all deletions were made.
+func TestConflictDeletesNothing(t *testing.T) {
+	here := bare(t, nip34.SHA1)
+	f := fetcher(t)
+	tip := history(t, here, "one", 1)[0]
+	git(t, here, "update-ref", "refs/heads/a/stays", tip.String())
+	git(t, here, "update-ref", "refs/heads/a/goes", tip.String())
+	git(t, here, "update-ref", "refs/heads/old", tip.String())
+	before := refsOf(t, here)
+	a, goes, old := ref(t, "refs/heads/a"), ref(t, "refs/heads/a/goes"), ref(t, "refs/heads/old")
+	err := f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: a, New: tip}, {Name: old, Old: tip}}, a)
+	require.ErrorIs(t, err, gitops.ErrChanged)
+	require.Equal(t, before, refsOf(t, here))
+
+	git(t, here, "update-ref", "-d", "refs/heads/a/stays")
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: a, New: tip}, {Name: goes, Old: tip}, {Name: old, Old: tip}}, a))
+	require.Equal(t, "refs/heads/a "+tip.String()+"\nrefs/heads/one "+tip.String()+"\nref: refs/heads/a\n", refsOf(t, here))
+}
