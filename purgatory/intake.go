@@ -95,7 +95,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 		p.pending.strike(ctx, old)
 		p.report.ended(old, Replaced)
 		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // the owner no longer lists this service
-			p.pending.warn(&old, "remembering a replaced announcement failed", p.pending.remember(ctx, old))
+			p.pending.warn(&old, "remembering a replaced announcement failed", p.pending.remember(ctx, old, Replaced))
 			p.inbox.release(old.Repos[0], refplan.Reasons{Left: map[graspsync.RepoRef]bool{old.Repos[0]: true}})
 		}
 	}

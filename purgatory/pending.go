@@ -271,11 +271,14 @@ func (p *pendingEvents) remove(h *pendingEvent) {
 // check returns why an event must not be held, or the zero Answer.
 func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
 	old := p.replacedBy(e)
-	expired, is := p.expired.Get(e.ID)
+	expired, _ := p.expired.Get(e.ID)
+	ignored := now.Before(expired.Deadline)
 	switch {
 	case old != nil && old.ID == e.ID && old.Class == e.Class:
 		return Answer{Held, Message}
-	case is && now.Before(expired.Deadline) && !e.ByUser: // a client that has the data now may try again
+	case ignored && expired.Is == Replaced: // its owner has withdrawn the repository
+		return Answer{Refused, reasonSuperseded}
+	case ignored && !e.ByUser: // a client that has the data now may try again
 		return Answer{Refused, reasonExpired}
 	case e.IsAnnouncement() && old != nil && !e.Version.Newer(old.Version):
 		return Answer{Refused, reasonSuperseded}
@@ -494,11 +497,11 @@ func (p *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.Even
 	return p.keep.Delete(ctx, keys...)
 }
 
-// remember records that copies of an event from relays are ignored for a while. A full disk is no
-// error, because otherwise no hold could end and free space.
-func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry) error {
+// remember records that an expired event is ignored for a while if relays send it, and a replaced one
+// also if a client does. A full disk is no error, because otherwise no hold could end and free space.
+func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, why EventCode) error {
 	now := time.Now()
-	r := endingOf(e, Expired, "")
+	r := endingOf(e, why, "")
 	r.Deadline = backoff.Saved(now.Add(p.cfg.fixed.Remember))
 	r.Since, r.At, r.Repos = backoff.Saved(r.Since), backoff.Saved(r.At), r.Repos[:min(len(r.Repos), mostExpiredRepos)]
 	data, err := json.Marshal(r)
@@ -711,7 +714,7 @@ func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 
 func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	if e.Class != refplan.Relative {
-		if err := p.remember(ctx, e); err != nil {
+		if err := p.remember(ctx, e, Expired); err != nil {
 			return err
 		}
 	}
