@@ -22,17 +22,20 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
+// envFiles is set for the server process of TestCaseH8_IdleConnectionsLeaveFilesForOthers.
+const envFiles = "GRASP_TEST_FILES"
+
 // With a limit of 256 open files, idle websockets or idle connections took all of them, no fetch
 // was answered, and nothing was logged.
 func TestCaseH8_IdleConnectionsLeaveFilesForOthers(t *testing.T) {
-	if os.Getenv("GRASP_TEST_FILES") != "" {
+	if os.Getenv(envFiles) != "" {
 		serveUntilEOF(t)
 		return
 	}
 	binary, err := os.Executable()
 	require.NoError(t, err)
 	child := exec.CommandContext(t.Context(), "sh", "-c", `ulimit -n 256; exec "$0" -test.run='^TestCaseH8_'`, binary)
-	child.Env = append(os.Environ(), "GRASP_TEST_FILES=1")
+	child.Env = append(os.Environ(), envFiles+"=1")
 	child.Stderr = os.Stderr
 	in, err := child.StdinPipe()
 	require.NoError(t, err)
