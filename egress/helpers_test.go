@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -147,8 +146,5 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	}
 	return out
 }
-
-// at puts a port into a row of a table.
-func at(row, port string) string { return strings.ReplaceAll(row, "PORT", port) }
 
 func discard() *log.Logger { return log.New(io.Discard, "", 0) }
