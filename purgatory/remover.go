@@ -178,6 +178,7 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 	return p.pending.soften(ctx, e)
 }
 
+// dropPull removes the refs of a pull request in the repositories that it names.
 func (p *Purgatory) dropPull(ctx context.Context, e refplan.Entry) error {
 	if e.Class != refplan.PullRequest {
 		return nil

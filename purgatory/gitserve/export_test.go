@@ -109,7 +109,7 @@ func (r *Repositories) CheckIdle(t testing.TB) {
 	left, err := fs.ReadDir(r.root.FS(), incoming)
 	require.NoError(t, err)
 	require.Empty(t, left, "something is half done")
-	folders, err := fs.ReadDir(r.root.FS(), area)
+	folders, err := fs.ReadDir(r.root.FS(), stagedDir)
 	require.NoError(t, err)
 	require.Len(t, folders, r.staging.uploads.Len())
 	require.True(t, r.staging.uploads.Len() > 0 || r.staging.uploads.Bytes() == 0)

@@ -283,7 +283,7 @@ func (h *Handler) advertise(w http.ResponseWriter, dir string) error {
 	if err := errors.Join(err, rerr); err != nil {
 		return err
 	}
-	noCache(w.Header(), "application/x-git-receive-pack-advertisement")
+	setNoCache(w.Header(), "application/x-git-receive-pack-advertisement")
 	out := bufio.NewWriter(w)
 	_, _ = out.WriteString(pktline.Line("# service=git-receive-pack\n") + pktline.FlushPacket) // the writer keeps the error
 	// libgit2 fails if object-format is the last capability.

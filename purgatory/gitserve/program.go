@@ -85,7 +85,7 @@ func (h *Handler) serve(ctx context.Context, w *patient, c call) (begun bool, er
 		}
 		return n, err
 	})
-	noCache(w.Header(), c.kind)
+	setNoCache(w.Header(), c.kind)
 	err = h.git.Run(ctx, gitrun.Child{
 		Dir: c.dir, Args: append(slices.Clone(c.args), "."), Env: []string{"GIT_PROTOCOL=" + c.protocol},
 		Stdin: in, Stdout: out, Limits: c.limits, Nice: true,
@@ -106,7 +106,7 @@ var requestFault = regexp.MustCompile("protocol error|unknown capability|no comm
 	"unexpected line|mismatched object format|remote end hung up|expected SHA1|invalid shallow|[Dd]eepen|not negotiated|" +
 	"no commits selected|filter|not our ref|unadvertised object")
 
-func noCache(h http.Header, kind string) {
+func setNoCache(h http.Header, kind string) {
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-cache, max-age=0, must-revalidate")
 	h.Set("Expires", "Fri, 01 Jan 1980 00:00:00 GMT")

@@ -92,7 +92,7 @@ func (q *diskQuota) size(ctx context.Context, folders ...string) (bytes int64, e
 			}
 			base := path.Base(name)
 			switch {
-			case err == nil && d.IsDir() && (strings.HasPrefix(base, barerepo.QuarantinePrefix) || name == area || name == incoming):
+			case err == nil && d.IsDir() && (strings.HasPrefix(base, barerepo.QuarantinePrefix) || name == stagedDir || name == incoming):
 				return fs.SkipDir
 			case err == nil && d.Type().IsRegular() && !strings.HasPrefix(base, "tmp_"):
 				var info fs.FileInfo

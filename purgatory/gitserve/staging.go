@@ -28,9 +28,9 @@ import (
 // Staging stores pushes for events that are not stored. Each push has a folder beside the
 // repositories, so clients cannot fetch its objects. All methods may be called concurrently.
 type Staging struct {
-	layout *layout
-	cfg    RepositoriesConfig
-	parts  *limit.Slots // bytes per client
+	layout      *layout
+	cfg         RepositoriesConfig
+	clientBytes *limit.Slots // bytes per client
 
 	mu sync.Mutex
 	// guarded by mu
@@ -61,14 +61,14 @@ const leastStaged = 64 << 10
 // maxPerEvent is the maximum number of pushes for one event, which are all examined when it arrives.
 const maxPerEvent = 8
 
-// errStaged are the refusals, by the exhausted limit.
-var errStaged = map[string]*refusal{
+// stagingRefusals are the refusals, by the exhausted limit.
+var stagingRefusals = map[string]*refusal{
 	"all":    {status: http.StatusForbidden, text: "too much was pushed to this server for events that are not here: publish the event first"},
 	"client": {status: http.StatusForbidden, text: "you have pushed too much for events that are not here: publish the event first"},
 	"event":  {status: http.StatusForbidden, text: "too many have pushed for this event: publish the event first"},
 }
 
-const area = "staged"
+const stagedDir = "staged"
 
 // noteName is the file with the JSON of an upload. Git uses no such name.
 const noteName = "upload.json"
@@ -86,20 +86,20 @@ const (
 // expired, or over a limit.
 func openStaging(l *layout, cfg RepositoriesConfig, tasks *tasks) (*Staging, error) {
 	s := &Staging{
-		layout: l, cfg: cfg, parts: limit.NewSlots(math.MaxInt64, cfg.fixed.MaxStagedPerClient), byEvent: make(map[stagedEvent][]*upload),
+		layout: l, cfg: cfg, clientBytes: limit.NewSlots(math.MaxInt64, cfg.fixed.MaxStagedPerClient), byEvent: make(map[stagedEvent][]*upload),
 		uploads: limit.NewTable[*upload, struct{}](int(max(1, cfg.MaxStaged/leastStaged)), cfg.MaxStaged), refused: make(map[string]uint64),
 		ended: map[string]uint64{endedEvent: 0, endedExpired: 0, endedReplaced: 0, endedDisplaced: 0, endedRepository: 0, endedUnreadable: 0},
 	}
-	if err := l.root.Mkdir(area, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := l.root.Mkdir(stagedDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	folders, err := fs.ReadDir(l.root.FS(), area)
+	folders, err := fs.ReadDir(l.root.FS(), stagedDir)
 	if err != nil {
 		return nil, err
 	}
 	var uploads, gone []*upload
 	for _, f := range folders {
-		u := &upload{path: path.Join(area, f.Name())}
+		u := &upload{path: path.Join(stagedDir, f.Name())}
 		if err := s.read(u); err != nil {
 			s.ended[endedUnreadable]++
 			gone = append(gone, u)
@@ -236,7 +236,7 @@ func (s *Staging) add(u *upload) (gone []*upload, err error) {
 	u.Bytes = max(u.Bytes, leastStaged*int64(len(u.Tips)))
 	refuse := func(why string) ([]*upload, error) {
 		s.refused[why]++
-		return append(gone, u), errStaged[why]
+		return append(gone, u), stagingRefusals[why]
 	}
 	isSame := func(o *upload) bool { return u.Client != "" && o.Client == u.Client }
 	for id := range u.Tips {
@@ -244,7 +244,7 @@ func (s *Staging) add(u *upload) (gone []*upload, err error) {
 			return refuse("event")
 		}
 	}
-	if u.slot = s.parts.TryAcquire(clientNamed(u.Client), u.Bytes); u.slot == nil {
+	if u.slot = s.clientBytes.TryAcquire(clientNamed(u.Client), u.Bytes); u.slot == nil {
 		return refuse("client")
 	}
 	displaced, ok := s.uploads.Put(u, clientNamed(u.Client), u.Bytes, struct{}{})
@@ -269,7 +269,7 @@ func (s *Staging) add(u *upload) (gone []*upload, err error) {
 // if a limit is exhausted.
 func (s *Staging) keep(folder string, u *upload) error {
 	l := s.layout
-	u.path, u.Since = path.Join(area, rand.Text()), time.Now()
+	u.path, u.Since = path.Join(stagedDir, rand.Text()), time.Now()
 	text, err := json.Marshal(u)
 	if err == nil {
 		err = errors.Join(l.write(path.Join(folder, noteName), string(text)), l.sync(path.Join(folder, "pack")), l.sync(folder))
@@ -278,7 +278,7 @@ func (s *Staging) keep(folder string, u *upload) error {
 		err = l.root.Rename(folder, u.path)
 	}
 	if err == nil {
-		err = l.sync(area)
+		err = l.sync(stagedDir)
 	}
 	if err != nil {
 		return fmt.Errorf("staging an upload: %w", errors.Join(err, l.root.RemoveAll(u.path)))
@@ -305,7 +305,7 @@ func (s *Staging) Collector(namespace string) prometheus.Collector {
 		s.mu.Unlock()
 		m.gauge(bytes, float64(sum))
 		m.gauge(uploads, float64(n))
-		for reason := range errStaged {
+		for reason := range stagingRefusals {
 			m.counter(refused, float64(byRefusal[reason]), reason)
 		}
 		for reason, n := range byEnd {

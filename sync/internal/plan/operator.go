@@ -27,11 +27,12 @@ func (p *Plan) onBootstrap(in Bootstrap) {
 // Knows reports whether a relay is known.
 func (p *Plan) Knows(u graspsync.RelayURL) bool { return p.relays.byURL[u] != nil }
 
+// retry ends all waits of a relay.
 func (p *Plan) retry(r *relayState) {
 	r.dial.retryAt, r.dial.refusals = time.Time{}, 0
 	r.coolUntil = time.Time{}
 	r.pending.failures = 0
-	r.retryNow()
+	r.retryBatches()
 	p.markDirty(r)
 }
 

@@ -65,10 +65,11 @@ const (
 	CursorDone Cursor = -1
 )
 
+// pendingSyncIndex starts batches for the fetchers, and parks those that failed.
 type pendingSyncIndex struct {
 	*core
 	last     BatchID
-	unsaving bool
+	unsaving bool // the Store saves nothing now
 }
 
 // fetcher is a part of the plan that starts batches.
@@ -82,6 +83,7 @@ type fetcher interface {
 	failed(r *relayState, b *batch, in Done)
 }
 
+// batch is a [Batch] with the state that its fetcher needs to repeat it.
 type batch struct {
 	of       fetcher
 	kind     Kind
@@ -109,13 +111,14 @@ func (b *batch) background() bool {
 	return b.poll != nil || b.thread || b.kind == Audit
 }
 
+// pendingBatches are the batches of one relay.
 type pendingBatches struct {
 	open     map[BatchID]*batch
 	parked   []*batch // failed, until retryAt
-	failures int
-	unsaved  int
-	late     bool
-	gaps     int // batches of this pass with gaps
+	failures int      // consecutive failures; the wait doubles with each
+	unsaved  int      // the same for batches whose events could not be saved
+	late     bool     // a batch failed because events could not be saved, and is repeated when they can
+	gaps     int      // batches of this pass with gaps
 }
 
 // queries returns the queries that an earlier attempt did not complete. A filter takes at most half

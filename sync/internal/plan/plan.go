@@ -370,7 +370,7 @@ func (p *Plan) onSaving(in Saving) {
 	}
 	for _, r := range sortedBy(p.dialer.connected, byName) {
 		if r.pending.late {
-			r.retryNow()
+			r.retryBatches()
 			p.markDirty(r)
 		}
 	}

@@ -97,7 +97,7 @@ func (r *relayState) remove(it Item) {
 	}
 }
 
-func (r *relayState) retryNow() {
+func (r *relayState) retryBatches() {
 	r.pending.unsaved, r.pending.late = 0, false
 	r.pending.unparkAll(r)
 	r.live.poll.at = [tiers]time.Time{}
