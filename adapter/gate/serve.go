@@ -53,7 +53,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)
 	}
-	if failed != nil && ctx.Err() != nil && errors.Is(failed, context.Cause(ctx)) {
+	if end := ctx.Err(); end != nil && (errors.Is(failed, end) || errors.Is(failed, context.Cause(ctx))) {
 		return nil
 	}
 	return failed
