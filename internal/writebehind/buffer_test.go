@@ -56,8 +56,9 @@ func running(t *testing.T, store state.Store, cfg Config) (*Buffer, func()) {
 	b := New(store, complete(cfg))
 	require.NoError(t, b.Load(t.Context(), "", func(string, []byte) {}))
 	ctx, cancel := context.WithCancel(t.Context())
-	go b.Run(ctx)
-	return b, func() { cancel(); <-b.ended }
+	ended := make(chan struct{})
+	go func() { b.Run(ctx); close(ended) }()
+	return b, func() { cancel(); <-ended }
 }
 
 var errDisk = errors.New("input/output error")
