@@ -4,21 +4,22 @@ import (
 	"context"
 	"reflect"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // Submit processes an event like one from a relay.
 func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync.Source) error {
-	t := newBatchWait()
-	t.ended = func() {}
+	t := newRelayBatch(plan.Batch{}, time.Now())
 	defer m.ingest.hurry() // no further event comes
-	j := &job{incoming: graspsync.Incoming{Event: eventtest.Of(ev), Source: src}, size: 500, waits: []*batchWait{t}}
+	j := &job{incoming: graspsync.Incoming{Event: eventtest.Of(ev), Source: src}, size: 500, waits: []*relayBatch{t}}
 	return m.ingest.submit(ctx, j, false, new(wire.IDChecker))
 }
 

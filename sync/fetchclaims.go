@@ -2,6 +2,7 @@ package sync
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,10 +13,10 @@ import (
 const (
 	// claimIDs is the number of ids that a query claims at a time.
 	claimIDs = 1_000
-	// claimPatience is the lifetime of a claim, and the maximum total time that one batch waits for
+	// claimFor is the lifetime of a claim, and the maximum total time that one batch waits for
 	// claims of other relays.
-	claimPatience = 15 * time.Second
-	claimPoll     = 10 * time.Millisecond // between two checks of a claim, mostly of another batch at the same relay
+	claimFor  = 15 * time.Second
+	claimPoll = 10 * time.Millisecond // between two checks of a claim, mostly of another batch at the same relay
 
 	// claimRoom is the maximum number of ids that all relays together may claim to have (NIP-77)
 	// and that are not requested yet.
@@ -27,18 +28,19 @@ const (
 	claimFew   = 1 << 12
 )
 
-// fetchClaims contains the ids that are requested after reconciliations. Each claim covers few ids
-// for seconds, so that a slow relay delays others little. It is safe for concurrent use.
+// fetchClaims contains the ids that are requested after reconciliations. Each query claims few ids at
+// a time for seconds, so that a slow relay delays others little. It is safe for concurrent use.
 type fetchClaims struct {
-	claimed atomic.Uint64 // ids
-	room    atomic.Int64  // for ids that relays claim to have; may be negative, because each query gets at least claimFew
+	room atomic.Int64 // for ids that relays claim to have; may be negative, because each query gets at least claimFew
 
 	mu sync.Mutex
-	by map[graspsync.EventID]*relayBatch // guarded by mu: unsettled ids
+	// guarded by mu
+	until   map[graspsync.EventID]time.Time // ends of the claims of unsettled ids
+	sweepAt time.Time                       // next removal of ended claims
 }
 
 func newFetchClaims() *fetchClaims {
-	c := &fetchClaims{by: make(map[graspsync.EventID]*relayBatch)}
+	c := &fetchClaims{until: make(map[graspsync.EventID]time.Time)}
 	c.room.Store(claimRoom)
 	return c
 }
@@ -47,43 +49,31 @@ func newFetchClaims() *fetchClaims {
 func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, now time.Time) (free, busy []graspsync.EventID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.over || f.waited >= claimPatience {
+	if f.waited >= claimFor {
 		return ids, nil
 	}
+	if now.After(c.sweepAt) {
+		c.sweepAt = now.Add(claimFor)
+		maps.DeleteFunc(c.until, func(_ graspsync.EventID, until time.Time) bool { return until.Before(now) })
+	}
 	for _, id := range ids {
-		if other := c.by[id]; len(free) >= claimIDs || other != nil && now.Before(other.until) {
+		if len(free) >= claimIDs || now.Before(c.until[id]) {
 			busy = append(busy, id)
 			continue
 		}
 		free = append(free, id)
-		c.by[id] = f
+		c.until[id] = now.Add(claimFor)
 	}
-	if len(free) > 0 {
-		f.until = now.Add(claimPatience)
-	}
-	c.claimed.Add(uint64(len(free)))
-	f.claimed = append(f.claimed, free...)
 	return free, busy
 }
 
 func (c *fetchClaims) settled(id graspsync.EventID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.by, id)
+	delete(c.until, id)
 }
 
-func (c *fetchClaims) leave(f *relayBatch) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, id := range f.claimed {
-		if c.by[id] == f {
-			delete(c.by, id)
-		}
-	}
-	f.over, f.claimed = true, nil
-}
-
-// wait blocks until the claim on an id has ended, or the batch has waited for claimPatience.
+// wait blocks until the claim on an id has ended, or the batch has waited for claimFor.
 func (c *fetchClaims) wait(ctx context.Context, id graspsync.EventID, f *relayBatch) error {
 	for c.waits(id, f) {
 		select {
@@ -98,12 +88,8 @@ func (c *fetchClaims) wait(ctx context.Context, id graspsync.EventID, f *relayBa
 func (c *fetchClaims) waits(id graspsync.EventID, f *relayBatch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	other := c.by[id]
-	if other == nil || !time.Now().Before(other.until) || f.waited >= claimPatience {
-		return false
-	}
 	f.waited += claimPoll
-	return true
+	return f.waited < claimFor && time.Now().Before(c.until[id])
 }
 
 func (c *fetchClaims) takeRoom() int {

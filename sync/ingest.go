@@ -131,7 +131,7 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool, ids *wire.IDChe
 	if err := g.inflight.admit(ctx, j); err != nil {
 		return err
 	}
-	wait.hold()
+	wait.open.Add(1)
 	if !g.inflight.enter(j) {
 		j.release()
 		g.telemetry.duplicates.Add(1)
@@ -462,16 +462,16 @@ type job struct {
 	incoming graspsync.Incoming
 	gap      bool
 	size     int64
-	at       time.Time    // when it entered the pipeline
-	waits    []*batchWait // guarded by inflight.mu: of all connections that delivered a copy; submit needs the first
-	from     *relayConn   // the first of these; nil if revived
-	stats    *relayStats  // of its relay
-	bytes    *limit.Slot  // room in the pipeline; nil if revived
-	turn     *limit.Slot  // room for a signature check
-	foreign  bool         // an announcement for another service, whose signature was not checked
-	revived  bool         // it was pending and is settled
-	again    bool         // it stays pending until it has another result
-	over     bool         // it is settled
+	at       time.Time     // when it entered the pipeline
+	waits    []*relayBatch // guarded by inflight.mu: of all connections that delivered a copy; submit needs the first
+	from     *relayConn    // the first of these; nil if revived
+	stats    *relayStats   // of its relay
+	bytes    *limit.Slot   // room in the pipeline; nil if revived
+	turn     *limit.Slot   // room for a signature check
+	foreign  bool          // an announcement for another service, whose signature was not checked
+	revived  bool          // it was pending and is settled
+	again    bool          // it stays pending until it has another result
+	over     bool          // it is settled
 }
 
 func (j *job) note() pending.Note {
@@ -506,41 +506,5 @@ func (j *job) release() {
 		if s != nil {
 			s.Release()
 		}
-	}
-}
-
-// batchWait counts the unsettled events of a batch. No goroutine blocks for that.
-type batchWait struct {
-	open   atomic.Int64 // events, plus one for the request
-	failed atomic.Bool  // an event could not be saved, so the batch must be repeated
-	ended  func()       // set by finish
-}
-
-func newBatchWait() *batchWait {
-	t := &batchWait{}
-	t.open.Store(1)
-	return t
-}
-
-func (t *batchWait) hold() { t.open.Add(1) }
-
-// settle counts an event down. ok is false if an own failure lost the event.
-func (t *batchWait) settle(ok bool) {
-	if !ok {
-		t.failed.Store(true)
-	}
-	t.release()
-}
-
-// finish counts the request down. The goroutine that settles last calls ended, which must not
-// block.
-func (t *batchWait) finish(ended func()) {
-	t.ended = ended
-	t.release()
-}
-
-func (t *batchWait) release() {
-	if t.open.Add(-1) == 0 {
-		t.ended()
 	}
 }

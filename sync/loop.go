@@ -267,7 +267,7 @@ func (l *loop) cameTo(msg batchResult) plan.Done {
 		Relay: c.url, Epoch: c.epoch, Batch: msg.batch.ID, Result: msg.done.Result, Cursors: msg.done.Cursors,
 		Reconciled: report.Method&session.Negent == session.Negent, Disproved: report.Disproved,
 	}
-	if msg.wait.failed.Load() {
+	if msg.failed.Load() {
 		// If an event could not be saved, the cursors say nothing about the stored events.
 		done.Result, done.Cursors, done.Unsaved = plan.Failed, nil, true
 		return done

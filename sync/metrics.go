@@ -100,8 +100,6 @@ func newCollector(namespace string, most int, status func() Status, failures fun
 				func(s Status) map[string]uint64 { return s.Events.Rejected }),
 			counts("dropped_total", "Total items that were dropped because of a limit.", "reason",
 				func(s Status) map[string]uint64 { return s.Events.Dropped }),
-			one("claimed_ids_total", "Total ids that were requested from one relay only, although several relays have them.",
-				counter, func(s Status) float64 { return float64(s.Events.Claimed) }),
 			one("events_in_flight", "Number of received events that are not stored or rejected yet.",
 				gauge, func(s Status) float64 { return float64(s.Events.InFlight) }),
 			one("events_waiting", "Number of events that wait for an event they depend on.",

@@ -138,7 +138,7 @@ ngit_sync_learned_total{fact="no_negentropy"} 1
 			"events_synced_total", "gap_events_total", "daily_gap_events_total", "relays_tracked_total",
 			"relays_connected_total", "relays_dead_total", "disconnects_total", "reconnects_total", "dropped_total",
 			"panics_total", "learned_total", "events_rejected_total", "events_in_flight", "events_waiting",
-			"relay_uptime_ratio", "claimed_ids_total", "synced", "dependency_failures_total",
+			"relay_uptime_ratio", "synced", "dependency_failures_total",
 		} {
 			require.Positive(t, series["ngit_sync_"+name], name)
 			delete(series, "ngit_sync_"+name)

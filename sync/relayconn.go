@@ -24,11 +24,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-const (
-	frameQueue  = 4                // messages that are read ahead
-	frameBytes  = 64 << 10         // bytes that may be read ahead
-	settleLimit = 10 * time.Second // wait for events in the pipeline when a connection ends
-)
+// settleLimit is the maximum wait for events in the pipeline when a connection ends.
+const settleLimit = 10 * time.Second
 
 // relayConn is one connection or connection attempt. Its goroutine owns the session.
 type relayConn struct {
@@ -37,14 +34,16 @@ type relayConn struct {
 	epoch uint64
 	stats *relayStats
 
-	mailbox  mailbox[connMessage]
-	ahead    atomic.Int64  // bytes of messages that are read and not taken
-	read     atomic.Uint64 // messages since the connection was opened
-	taken    atomic.Uint64 // of these, handled
-	room     chan struct{} // one slot: a message was taken
-	liveness liveness
-	ctx      context.Context         //nolint:containedctx // of the connection
-	end      context.CancelCauseFunc // ends the connection; the first cause counts
+	mailbox mailbox[connMessage]
+	read    atomic.Uint64           // messages since the connection was opened
+	taken   atomic.Uint64           // of these, handled
+	ctx     context.Context         //nolint:containedctx // of the connection
+	end     context.CancelCauseFunc // ends the connection; the first cause counts
+
+	// owned by receive
+	heardAt   time.Time // the last message, or the start of the connection
+	readingAt time.Time // start of the last read
+	lostAt    time.Time
 
 	// owned by the goroutine
 	conn      Conn
@@ -55,10 +54,10 @@ type relayConn struct {
 	seed      maphash.Seed // of seen
 	seen      []uint64     // hashes of received events
 	ids       wire.IDChecker
-	dropped   uint64     // part of Traffic.DroppedBytes that was charged
-	claimable int        // ids for which the connection holds room in fetchClaims
-	live      *batchWait // of live events; nothing waits for it
-	cut       bool       // the relay or the network ended the connection
+	dropped   uint64      // part of Traffic.DroppedBytes that was charged
+	claimable int         // ids for which the connection holds room in fetchClaims
+	live      *relayBatch // of live events; nothing waits for it
+	cut       bool        // the relay or the network ended the connection
 
 	info   wire.Info
 	limits relaylimits.Limits // of requests
@@ -91,14 +90,11 @@ func (c *relayConn) handle(msg connMessage, now time.Time) []session.Action {
 	case plan.CloseLive:
 		return c.session.Unfollow(now, e.Live)
 	case plan.Start:
-		c.batches[e.Batch.ID] = &relayBatch{batch: e.Batch, wait: newBatchWait(), since: now}
+		c.batches[e.Batch.ID] = newRelayBatch(e.Batch, now)
 		c.outgrow(now)
 		return c.session.Fetch(now, e.Batch)
 	case plan.Cancel:
-		if f, ok := c.batches[e.Batch]; ok {
-			delete(c.batches, e.Batch)
-			c.m.ingest.inflight.claims.leave(f)
-		}
+		delete(c.batches, e.Batch)
 		return c.session.Abandon(now, e.Batch)
 	}
 	switch a := msg.action.(type) {
@@ -122,8 +118,7 @@ func newRelayConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epo
 		m: m, url: u, epoch: epoch, stats: stats,
 		mailbox: newMailbox[connMessage](),
 		batches: make(map[plan.BatchID]*relayBatch),
-		live:    newBatchWait(),
-		room:    make(chan struct{}, 1),
+		live:    newRelayBatch(plan.Batch{}, time.Now()),
 	}
 	c.ctx, c.end = context.WithCancelCause(ctx)
 	return c
@@ -132,33 +127,19 @@ func newRelayConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epo
 // run dials, runs the session and reports both results to the loop.
 func (c *relayConn) run() {
 	defer c.end(nil)
+	if err := c.open(); err != nil {
+		c.m.inbox.put(connEnd{conn: c, err: err})
+		return
+	}
+	frames, failed := make(chan wire.Message), make(chan error, 1)
 	var wg sync.WaitGroup
-	defer wg.Wait()
-
-	if err := c.m.persistence.beforeDial(c.ctx, c.url); err != nil {
-		c.m.inbox.put(connEnd{conn: c, err: err})
-		return
-	}
-	dialing, stop := context.WithTimeout(c.ctx, connectTimeout)
-	nc, err := c.dial(dialing)
-	stop()
-	if err != nil {
-		c.m.inbox.put(connEnd{conn: c, err: err})
-		return
-	}
-	c.conn = nc
-	c.liveness.heard()
-	if err := c.contain(c.begin); err != nil {
-		c.m.inbox.put(connEnd{conn: c, err: err})
-		c.close()
-		return
-	}
-	frames := make(chan wire.Message, frameQueue)
-	failed := make(chan error, 1)
 	wg.Go(func() {
-		if err := c.contain(func() { c.receive(frames, failed) }); err != nil {
-			failed <- err
+		var err error
+		if p := c.contain(func() { err = c.receive(frames) }); p != nil {
+			err = p
 		}
+		c.lostAt = time.Now()
+		failed <- err
 	})
 	if err := c.contain(func() { c.converse(frames, failed) }); err != nil {
 		c.end(err)
@@ -166,20 +147,44 @@ func (c *relayConn) run() {
 	c.holdClaimable(0)
 	c.lost()
 	c.close()
+	wg.Wait()
 	c.report()
+}
+
+// open dials and starts the session.
+func (c *relayConn) open() error {
+	if err := c.m.persistence.beforeDial(c.ctx, c.url); err != nil {
+		return err
+	}
+	dialing, stop := context.WithTimeout(c.ctx, connectTimeout)
+	defer stop()
+	var err error
+	if p := c.contain(func() { c.conn, err = c.m.transport.Dial(dialing, c.url) }); p != nil {
+		return p
+	}
+	if err == nil && c.conn == nil {
+		err = errNoConn
+	}
+	if err != nil {
+		return err
+	}
+	c.heardAt = time.Now()
+	if err = c.contain(c.begin); err != nil {
+		c.close()
+	}
+	return err
 }
 
 func (c *relayConn) begin() {
 	c.awaitInfo()
-	info := c.conn.Info()
-	c.info = info
+	c.info = c.conn.Info()
 	c.updateLimits(time.Now())
 	limits := c.limits
 	if s, ok := c.conn.(Skimmer); ok {
 		s.Skim(c.m.ingest.dealtWith)
 	}
-	c.session = session.New(sessionConfig(c.m.cfg, c.stats, limits, info))
-	c.m.inbox.put(connOpened{conn: c, limits: limits.Requests, info: info})
+	c.session = session.New(sessionConfig(c.m.cfg, c.stats, limits, c.info))
+	c.m.inbox.put(connOpened{conn: c, limits: limits.Requests, info: c.info})
 }
 
 func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, info wire.Info) session.Config {
@@ -218,16 +223,6 @@ func (c *relayConn) close() {
 
 var errNoConn = errors.New("the Transport gave no connection")
 
-func (c *relayConn) dial(ctx context.Context) (nc Conn, err error) {
-	if p := c.contain(func() { nc, err = c.m.transport.Dial(ctx, c.url) }); p != nil {
-		return nil, p
-	}
-	if err == nil && nc == nil {
-		err = errNoConn
-	}
-	return nc, err
-}
-
 // infoWait is the maximum wait for the NIP-11 document, whose limits apply to the first requests.
 const infoWait = 2 * time.Second
 
@@ -241,34 +236,23 @@ func (c *relayConn) awaitInfo() {
 	}
 }
 
-func (c *relayConn) receive(frames chan<- wire.Message, failed chan<- error) {
+// receive hands each message over before it reads the next but one, so little is read ahead.
+func (c *relayConn) receive(frames chan<- wire.Message) error {
 	for {
-		for c.ahead.Load() >= frameBytes {
-			select {
-			case <-c.room:
-			case <-c.ctx.Done():
-				failed <- c.ctx.Err()
-				return
-			}
-		}
-		c.liveness.reading()
+		c.readingAt = time.Now()
 		msg, err := c.conn.Receive(c.ctx)
 		if err != nil {
-			c.liveness.lost()
-			failed <- err
-			return
+			return err
 		}
-		c.liveness.heard()
+		c.heardAt = time.Now()
 		if msg.Type == wire.TypeEvent && msg.Event.IsZero() {
 			continue
 		}
-		c.ahead.Add(int64(msg.Size))
 		c.read.Add(1)
 		select {
 		case frames <- msg:
 		case <-c.ctx.Done():
-			failed <- c.ctx.Err()
-			return
+			return c.ctx.Err()
 		}
 	}
 }
@@ -285,20 +269,13 @@ func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 		select {
 		case msg := <-frames:
 			c.take(msg)
-			// A mailbox message comes first, because it may report that the relay is hostile.
-			for n := len(frames); n > 0 && c.ctx.Err() == nil && len(c.mailbox.wake) == 0; n-- {
-				c.take(<-frames)
-			}
 		case <-c.mailbox.wake:
 			for _, msg := range c.mailbox.take() {
 				c.perform(c.handle(msg, time.Now()))
 			}
 		case <-due:
 			c.tick(frames)
-		case err := <-failed:
-			for len(frames) > 0 && c.ctx.Err() == nil {
-				c.take(<-frames)
-			}
+		case err := <-failed: // all messages are taken
 			c.cut = c.ctx.Err() == nil
 			c.end(err)
 		case <-c.ctx.Done():
@@ -306,25 +283,19 @@ func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 	}
 }
 
-// tick runs the timers of the session, after the queued messages.
+// tick runs the timers of the session, after a message that was read.
 func (c *relayConn) tick(frames <-chan wire.Message) {
-	for len(frames) > 0 && c.ctx.Err() == nil {
-		c.take(<-frames)
+	select {
+	case msg := <-frames:
+		c.take(msg)
+	default:
 	}
 	c.excuse()
 	c.perform(c.session.Tick(time.Now()))
 }
 
 func (c *relayConn) take(msg wire.Message) {
-	// A message makes room when it has entered the pipeline.
-	defer func() {
-		c.ahead.Add(-int64(msg.Size))
-		c.taken.Add(1)
-		select {
-		case c.room <- struct{}{}:
-		default:
-		}
-	}()
+	defer c.taken.Add(1) // it has entered the pipeline
 	c.stats.bytes.Add(uint64(msg.Size))
 	c.stats.messages.Add(1)
 	actions := c.session.Receive(time.Now(), msg)
@@ -418,7 +389,7 @@ func (c *relayConn) deliver(a session.Deliver) {
 		if !ok {
 			return
 		}
-		wait, src.Kind = f.wait, graspsync.CatchUp
+		wait, src.Kind = f, graspsync.CatchUp
 		switch a.Kind {
 		case plan.DailyHistory:
 			src.Kind = graspsync.Daily
@@ -428,7 +399,7 @@ func (c *relayConn) deliver(a session.Deliver) {
 	}
 	c.stats.events.Add(1)
 	start := time.Now()
-	j := &job{incoming: graspsync.Incoming{Event: a.Event, Source: src}, gap: gap, size: int64(a.Size), from: c, waits: []*batchWait{wait}}
+	j := &job{incoming: graspsync.Incoming{Event: a.Event, Source: src}, gap: gap, size: int64(a.Size), from: c, waits: []*relayBatch{wait}}
 	_ = c.m.ingest.submit(c.ctx, j, a.Known, &c.ids) // the only error is that of ctx
 	c.stalled += time.Since(start)
 }
@@ -471,8 +442,8 @@ func (c *relayConn) divide(ctx context.Context, a session.Missing, f *relayBatch
 		if ids, err = g.needed(ctx, ids); err != nil {
 			return nil, nil, err
 		}
-		free, busy = g.inflight.claims.take(slices.DeleteFunc(ids, func(id graspsync.EventID) bool { return c.stats.badSig(id) != "" }), f, time.Now())
-		if len(free) > 0 || len(busy) == 0 || a.More {
+		ids = slices.DeleteFunc(ids, func(id graspsync.EventID) bool { return c.stats.badSig(id) != "" })
+		if free, busy = g.inflight.claims.take(ids, f, time.Now()); len(free) > 0 || len(busy) == 0 || a.More {
 			return free, busy, nil
 		}
 		if err = g.inflight.claims.wait(ctx, busy[len(busy)-1], f); err != nil {
@@ -490,16 +461,39 @@ func (c *relayConn) ask(work func(context.Context) connMessage) {
 	})
 }
 
+// relayBatch is a batch of requests with its unsettled events. No goroutine blocks for these.
 type relayBatch struct {
 	batch plan.Batch
-	wait  *batchWait
 	since time.Time
 
-	// guarded by fetchClaims.mu
-	claimed []graspsync.EventID
-	until   time.Time     // of its claims
-	over    bool          // the batch has ended and claims no more ids
-	waited  time.Duration // for claims of other batches
+	open   atomic.Int64 // events, plus one for the requests
+	failed atomic.Bool  // an event could not be saved, so the batch must be repeated
+	ended  func()       // set by finish
+
+	waited time.Duration // for claims of other batches; guarded by fetchClaims.mu
+}
+
+func newRelayBatch(b plan.Batch, now time.Time) *relayBatch {
+	f := &relayBatch{batch: b, since: now}
+	f.open.Store(1)
+	return f
+}
+
+// settle counts an event down. ok is false if an own failure lost the event.
+func (f *relayBatch) settle(ok bool) {
+	if !ok {
+		f.failed.Store(true)
+	}
+	if f.open.Add(-1) == 0 {
+		f.ended()
+	}
+}
+
+// finish counts the requests down. The goroutine that settles last calls ended, which must not
+// block.
+func (f *relayBatch) finish(ended func()) {
+	f.ended = ended
+	f.settle(true)
 }
 
 // done reports the end of a batch to the loop after all its events are settled.
@@ -510,10 +504,7 @@ func (c *relayConn) done(a session.Done) {
 	}
 	delete(c.batches, a.Batch)
 	c.m.ingest.hurry()
-	f.wait.finish(func() {
-		c.m.ingest.inflight.claims.leave(f)
-		c.m.inbox.put(batchResult{conn: c, relayBatch: f, done: a})
-	})
+	f.finish(func() { c.m.inbox.put(batchResult{conn: c, relayBatch: f, done: a}) })
 }
 
 // lost learns from the request after which the relay disconnected, if that happened twice in a row,
@@ -537,8 +528,7 @@ func (c *relayConn) report() {
 	_ = c.contain(func() { cursors = c.session.Cursors() }) // the connection has ended, so the error does not matter
 	settled := make(chan struct{}, len(c.batches))
 	for _, f := range c.batches {
-		c.m.ingest.inflight.claims.leave(f)
-		f.wait.finish(func() { settled <- struct{}{} })
+		f.finish(func() { settled <- struct{}{} })
 	}
 	timer := time.NewTimer(settleLimit)
 	defer timer.Stop()
@@ -556,7 +546,7 @@ func (c *relayConn) report() {
 		}
 	}
 	for id, f := range c.batches {
-		if late || f.wait.failed.Load() {
+		if late || f.failed.Load() {
 			delete(cursors, id)
 		}
 	}
@@ -564,11 +554,7 @@ func (c *relayConn) report() {
 	if errors.Is(err, errUnproductive) {
 		c.m.telemetry.drop("unproductive", 1)
 	}
-	aliveAt := c.liveness.lastAlive()
-	if errors.Is(err, errHung) { // it may have hung for an unknown time
-		aliveAt = c.liveness.lastHeard()
-	}
-	c.m.inbox.put(connEnd{conn: c, err: err, cursors: cursors, aliveAt: aliveAt})
+	c.m.inbox.put(connEnd{conn: c, err: err, cursors: cursors, aliveAt: c.aliveAt(err)})
 }
 
 func (c *relayConn) forged(reason string) {
@@ -747,51 +733,15 @@ func sizeOf(r wire.Request) int {
 // aliveSlack is the maximum time until a [Conn] that is read notices the loss of its relay.
 const aliveSlack = time.Minute
 
-// liveness records the signs of life of a relay. Its loss is not noticed while it is not read.
-type liveness struct {
-	mu sync.Mutex
-	// guarded by mu
-	heardAt   time.Time // the last message, or the start of the connection
-	readingAt time.Time // start of the current read
-	lostAt    time.Time
-}
-
-func (s *liveness) heard() { s.note(&s.heardAt) }
-
-func (s *liveness) reading() { s.note(&s.readingAt) }
-
-func (s *liveness) lost() { s.note(&s.lostAt) }
-
-func (s *liveness) note(t *time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	*t = time.Now()
-}
-
-// lastAlive returns a time at which the relay was connected and everything sent by it was read.
-func (s *liveness) lastAlive() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.alive()
-}
-
-func (s *liveness) lastHeard() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.heardAt
-}
-
-// alive returns a minute before the loss if the connection was being read then, else the time of
-// the last message. mu is held.
-func (s *liveness) alive() time.Time {
-	if s.lostAt.IsZero() {
-		s.lostAt = time.Now() // we ended it
-	}
-	alive := s.lostAt.Add(-aliveSlack)
+// aliveAt returns a time at which the relay was connected and everything sent by it was read: a
+// minute before the loss if the connection was being read then, else the time of the last message. A
+// loss is not noticed while the connection is not read. It is called after the end of receive.
+func (c *relayConn) aliveAt(cause error) time.Time {
+	alive := c.lostAt.Add(-aliveSlack)
 	// Only the wall clock shows that the machine was suspended.
-	slept := s.lostAt.Round(0).Sub(s.readingAt.Round(0)) - s.lostAt.Sub(s.readingAt)
-	if s.readingAt.After(alive) || slept > aliveSlack {
-		return s.heardAt
+	slept := c.lostAt.Round(0).Sub(c.readingAt.Round(0)) - c.lostAt.Sub(c.readingAt)
+	if c.readingAt.After(alive) || slept > aliveSlack || errors.Is(cause, errHung) { // it may have hung for an unknown time
+		return c.heardAt
 	}
 	return alive
 }

@@ -58,7 +58,6 @@ type EventStatus struct {
 	Refused    uint64            `json:"refused"` // refused by the Store
 	Held       uint64            `json:"held"`    // held by the Policy
 	Failed     uint64            `json:"failed"`  // could not be judged or saved; retried
-	Claimed    uint64            `json:"claimed"` // ids requested from one of several relays that have them
 	InFlight   int64             `json:"in_flight"`
 	Waiting    int64             `json:"waiting"` // events that wait for their dependencies
 	Rejected   map[string]uint64 `json:"rejected"`
@@ -212,7 +211,6 @@ func (l *loop) status(now time.Time) *Status {
 		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
 		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
 		Held: k.held.Load(), Failed: k.failed.Load(),
-		Claimed:  g.inflight.claims.claimed.Load(),
 		InFlight: g.inflight.unsettled.Load(), Waiting: int64(g.rejected.Waiting()),
 	}}
 	k.reasons(&s.Events)

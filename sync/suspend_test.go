@@ -18,7 +18,7 @@ func TestSignsOfASuspendedMachine(t *testing.T) {
 			_   uint64
 			ext int64
 		})(unsafe.Pointer(&lost)).ext -= int64(slept) //nolint:gosec // there is no other way to have such a time
-		s := liveness{heardAt: heard, readingAt: heard.Add(time.Second), lostAt: lost}
-		assert.Equal(t, alive, s.lastAlive(), slept)
+		c := relayConn{heardAt: heard, readingAt: heard.Add(time.Second), lostAt: lost}
+		assert.Equal(t, alive, c.aliveAt(nil), slept)
 	}
 }
