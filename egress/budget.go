@@ -186,7 +186,7 @@ func (b *Budget) put(to netip.Prefix, a *account) bool {
 	now := time.Now()
 	_, ok := b.accounts.PutKeeping(to, limit.Stranger{}, 0, a, func(k netip.Prefix) bool {
 		known := b.account(k)
-		return known.open > 0 || now.Before(known.Next)
+		return known.open > 0 || now.Before(known.NextAttempt)
 	})
 	return ok
 }
@@ -202,8 +202,8 @@ func (b *Budget) wait(a *account, t *ticket, now time.Time) time.Duration {
 	most := perAddress
 	if !t.second {
 		most--
-		if now.Before(a.Next) {
-			return a.Next.Sub(now)
+		if now.Before(a.NextAttempt) {
+			return a.NextAttempt.Sub(now)
 		}
 	}
 	if a.open >= most {

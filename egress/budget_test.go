@@ -279,7 +279,7 @@ func FuzzBudgetState(f *testing.F) {
 		b.Import(s)
 		limit := time.Now().Add(27 * time.Hour)
 		for _, a := range b.Export().Addresses {
-			require.False(t, a.Next.After(limit))
+			require.False(t, a.NextAttempt.After(limit))
 		}
 		_, err = json.Marshal(b.Export())
 		require.NoError(t, err)

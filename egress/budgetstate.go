@@ -79,11 +79,11 @@ func (b *Budget) imported(s AddressRecord, now time.Time) *account {
 	a := &account{shared: s.Shared, Record: s.Believed(now)}
 	if a.Failures > 0 && a.Untold() {
 		a.FailingSince, a.LastFailure = now, now
-		a.Next = backoff.Later(a.Next, now.Add(backoff.Max))
+		a.NextAttempt = backoff.Later(a.NextAttempt, now.Add(backoff.Max))
 	}
 	rules := rulesOf(a)
 	a.Record = rules.Restart(a.Record, b.cfg.fixed.Rand())
-	a.Next = backoff.Earlier(a.Next, now.Add(rules.LongestWait(a.Record)))
+	a.NextAttempt = backoff.Earlier(a.NextAttempt, now.Add(rules.LongestWait(a.Record)))
 	return a
 }
 

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -38,15 +39,9 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.BaseBackoff == 0 {
-		c.BaseBackoff = backoff.Base
-	}
-	if c.RestartPause == 0 {
-		c.RestartPause = backoff.RestartPause
-	}
-	if c.MaxRecords == 0 {
-		c.MaxRecords = 50_000
-	}
+	c.BaseBackoff = cmp.Or(c.BaseBackoff, backoff.Base)
+	c.RestartPause = cmp.Or(c.RestartPause, backoff.RestartPause)
+	c.MaxRecords = cmp.Or(c.MaxRecords, 50_000)
 	if c.random == nil {
 		c.random = rand.Float64
 	}

@@ -90,11 +90,12 @@ func (r Record) settle(now time.Time) Record {
 func (c Config) attempt(r Record, now time.Time, jitter float64) Record {
 	r = c.end(r, "", now, jitter)
 	r = c.begin(r, now)
-	return r.with(c.rules().PutOff(r.failing(), r.Failures+1, now, jitter))
+	r.Record = c.rules().PutOff(r.Record, r.Failures+1, now, jitter)
+	return r
 }
 
 func (c Config) begin(r Record, now time.Time) Record {
-	r = r.with(c.rules().Begin(r.failing(), now))
+	r.Record = c.rules().Begin(r.Record, now)
 	if r.CountedTo.IsZero() {
 		r.CountedTo = now
 	}
@@ -131,8 +132,13 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 		r = c.begin(r, now)
 	}
 	r = c.end(r, e.text, now, jitter)
-	r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(min(e.wait, backoff.Max), jitter)))
+	r.NextAttempt = backoff.Later(r.NextAttempt, c.requested(e, now, jitter))
 	return r
+}
+
+// requested returns the end of the wait that a relay requested.
+func (c Config) requested(e event, now time.Time, jitter float64) time.Time {
+	return now.Add(c.rules().Lengthen(min(e.wait, backoff.Max), jitter))
 }
 
 func (c Config) end(r Record, text string, now time.Time, jitter float64) Record {
@@ -163,7 +169,8 @@ func (c Config) fail(r Record, text string, now time.Time, jitter float64) Recor
 		r.FailedAttempts++
 	}
 	r.LastError = text
-	return r.with(c.rules().Fail(r.failing(), now, jitter))
+	r.Record = c.rules().Fail(r.Record, now, jitter)
+	return r
 }
 
 func (r Record) remember(now time.Time) bool {
@@ -176,7 +183,7 @@ func (c Config) rules() backoff.Rules {
 	return rules
 }
 
-func (c Config) dead(r Record) bool { return c.rules().Dead(r.failing()) }
+func (c Config) dead(r Record) bool { return c.rules().Dead(r.Record) }
 
 func (r Record) countTo(now time.Time) Record {
 	if r.CountedTo.IsZero() { // never tried
@@ -228,7 +235,7 @@ func (c Config) restore(r Record, now time.Time, jitter float64) Record {
 	r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
 	r, clean := c.restart(r, now)
 	if !clean {
-		r = r.with(c.rules().Restart(r.failing(), jitter))
+		r.Record = c.rules().Restart(r.Record, jitter)
 	}
 	if !r.LastAttempt.IsZero() {
 		r.CountedTo = now
@@ -263,19 +270,18 @@ func (c Config) restart(r Record, now time.Time) (Record, bool) {
 
 func (c Config) longestWait(r Record) time.Duration {
 	rules := c.rules()
-	return max(rules.LongestWait(r.failing()), rules.Lengthen(hostileBackoff, 1))
+	return max(rules.LongestWait(r.Record), rules.Lengthen(hostileBackoff, 1))
 }
 
 func (c Config) sanitise(r Record, now time.Time) Record {
-	f := r.failing().Believed(now)
+	r.Record = r.Believed(now)
 	switch {
-	case f.Failures == 0:
-		f.FailingSince = time.Time{}
-	case f.Untold():
-		f.FailingSince, f.LastFailure = now, now
-		f = c.rules().PutOff(f, f.Failures, now, 0)
+	case r.Failures == 0:
+		r.FailingSince = time.Time{}
+	case r.Untold():
+		r.FailingSince, r.LastFailure = now, now
+		r.Record = c.rules().PutOff(r.Record, r.Failures, now, 0)
 	}
-	r = r.with(f)
 	for _, t := range []*time.Time{
 		&r.LastSuccess, &r.RecoveredAt, &r.ConnectedAt, &r.CountedTo, &r.StoppedAt, &r.RestartsSince,
 	} {

@@ -16,9 +16,6 @@ func (t *RelayHealthTracker) HostNext(host string) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h, _ := t.hosts.Get(host)
-	if h.Record = h.settle(time.Now()); h.Proven {
-		return time.Time{}
-	}
 	return h.NextAttempt
 }
 
@@ -27,7 +24,7 @@ func (t *RelayHealthTracker) HostProven(host string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h, _ := t.hosts.Get(host)
-	return h.settle(time.Now()).Proven
+	return h.Proven
 }
 
 // Len returns the number of records, including forgotten relays.

@@ -9,13 +9,6 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// host is the record of a host, made from the events of all its relay URLs as if they were one
-// relay. When one URL has held a connection for a minute, each URL has only its own backoff.
-type host struct {
-	Record
-	by graspsync.RelayURL // of the current attempt or connection
-}
-
 // Host returns the host of a relay, as a name or address without port. It returns "" for localhost
 // and for loopback, private and link-local addresses, because many relays of an operator may run on
 // them.
@@ -31,63 +24,65 @@ func Host(u graspsync.RelayURL) string {
 	return name
 }
 
-// applyToHost applies an event of a URL to the record of its host. The caller holds mu, as for all
-// methods without their own lock.
-func (t *RelayHealthTracker) applyToHost(u graspsync.RelayURL, e event, now time.Time, jitter float64) {
-	name := Host(u)
-	h, ok := t.hosts.Get(name)
+// applyToHost applies an event of a URL, whose record was before, to the record of its host. An
+// attempt at any URL counts as a failure of the host when it begins. When one URL has held a
+// connection for a minute, each URL has only its own backoff. The caller holds mu, as for all methods
+// without their own lock.
+func (t *RelayHealthTracker) applyToHost(u graspsync.RelayURL, before Record, e event, now time.Time, jitter float64) {
+	name, rules := Host(u), t.config.rules()
+	h, _ := t.hosts.Get(name)
 	switch {
-	case name == "" || e.kind == rateLimited || h.Proven:
+	case name == "" || h.Proven:
 		return
+	case e.kind == attempt, !before.inUse() && (e.kind == connected || e.kind == failed):
+		h.Record = rules.Fail(rules.Begin(h.Record, now), now, jitter)
 	case e.kind == forgiven:
-		if ok && !h.inUse() { // otherwise an attempt at another URL will decide
-			h.NextAttempt = time.Time{}
-			t.setHost(name, h)
+		h.NextAttempt = time.Time{}
+	case !before.inUse() || h.Failures == 0:
+		return
+	case e.kind == failed:
+		h.NextAttempt = backoff.Later(h.NextAttempt, t.config.requested(e, now, jitter))
+	case e.kind == closed, e.kind == stopped, e.kind == refused: // no failure
+		if h.Failures--; h.Failures == 0 {
+			h.FailingSince = time.Time{}
+			if e.kind == stopped && before.connected() {
+				h = Record{} // the next process may dial immediately
+			}
 		}
-		return
-	case h.inUse() && h.by != u && e.kind != attempt && e.kind != hostile:
-		return // the attempt was already counted when another attempt began
-	case !ok && e.kind.endsOnly():
-		return
-	case e.kind == attempt || e.kind == connected:
-		h.by = u
+		if e.kind == refused {
+			h.NextAttempt = now // nothing was sent
+		}
 	}
-	e.text = "" // the record of the relay contains the text
-	h.Record = t.config.step(h.Record, e, now, jitter)
-	t.setHost(name, h)
+	t.hosts.Put(name, limit.Stranger{}, 0, h)
 }
 
 func (k kind) endsOnly() bool {
 	return k == lost || k == hung || k == closed || k == stopped || k == forgiven
 }
 
-func (t *RelayHealthTracker) setHost(name string, h host) {
-	t.hosts.PutKeeping(name, limit.Stranger{}, 0, h, func(name string) bool {
-		h, _ := t.hosts.Get(name)
-		return h.inUse()
-	})
+// current returns the record of a relay, or false.
+func (t *RelayHealthTracker) current(u graspsync.RelayURL, now time.Time) (Record, bool) {
+	r, ok := t.records.Get(u)
+	if r = r.settle(now); r.Proven {
+		name := Host(u)
+		if h, _ := t.hosts.Get(name); name != "" && !h.Proven {
+			t.hosts.Put(name, limit.Stranger{}, 0, Record{Record: backoff.Record{LastAttempt: h.LastAttempt}, Proven: true})
+		}
+	}
+	return r, ok
 }
 
-func (t *RelayHealthTracker) prove(u graspsync.RelayURL) {
-	name := Host(u)
-	if h, _ := t.hosts.Get(name); name != "" && !h.Proven {
-		t.setHost(name, host{Record: Record{Proven: true, LastAttempt: h.LastAttempt}})
-	}
-}
-
-// restoredToHost updates a host from the saved record of a URL, if no record of the host was saved.
-func (t *RelayHealthTracker) restoredToHost(u graspsync.RelayURL, r Record) {
-	name := Host(u)
-	if r.Proven {
-		t.prove(u)
+// restoreHost adds a saved record to that of a host. The stricter record wins.
+func (t *RelayHealthTracker) restoreHost(name string, r Record) {
+	h, _ := t.hosts.Get(name)
+	if name == "" || h.Proven {
 		return
 	}
-	h, ok := t.hosts.Get(name)
-	if name == "" || h.Proven || ok && h.Failures >= r.Failures {
-		return
+	if !r.Proven && h.Failures > r.Failures {
+		h, r = r, h
 	}
 	r.NextAttempt = backoff.Later(r.NextAttempt, h.NextAttempt)
-	t.setHost(name, host{Record: r})
+	t.hosts.Put(name, limit.Stranger{}, 0, r)
 }
 
 // secondTurn is the additional wait of a host's other URLs.
@@ -95,14 +90,10 @@ const secondTurn = 2 * time.Second
 
 // nextOfHost returns the earliest time at which the host's record allows an attempt at u. r is the
 // record of u.
-func (t *RelayHealthTracker) nextOfHost(u graspsync.RelayURL, r Record, now time.Time) time.Time {
+func (t *RelayHealthTracker) nextOfHost(u graspsync.RelayURL, r Record) time.Time {
 	h, _ := t.hosts.Get(Host(u)) // the name "" has no record
-	switch h.Record = h.settle(now); {
-	case h.Proven:
+	if h.Proven {
 		return time.Time{}
-	case h.inUse() && h.by != u:
-		// The current attempt shows by then whether the host is a relay.
-		return backoff.Later(h.NextAttempt, backoff.Later(h.LastAttempt, h.ConnectedAt).Add(heldFor))
 	}
 	// Invented paths must not take all attempts of the root path, which most relays use.
 	if others := h.Failures - r.Failures; others > 0 && (u.Path() != "" || others < r.Failures) {
@@ -115,9 +106,7 @@ func (t *RelayHealthTracker) nextOfHost(u graspsync.RelayURL, r Record, now time
 func (t *RelayHealthTracker) ExportHost(name string) (Record, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := time.Now()
-	h, ok := t.hosts.Get(name)
-	return h.settle(now).countTo(now).saved(), ok
+	return t.hosts.Get(name)
 }
 
 // ImportHost restores a host's record of an earlier process, with the rules of Import, before or
@@ -125,14 +114,5 @@ func (t *RelayHealthTracker) ExportHost(name string) (Record, bool) {
 func (t *RelayHealthTracker) ImportHost(name string, r Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	known, ok := t.hosts.Get(name)
-	if name == "" || known.Proven || known.inUse() {
-		return
-	}
-	r = t.config.restore(r, time.Now(), t.random())
-	if ok && !r.Proven && known.Failures > r.Failures {
-		known.NextAttempt = backoff.Later(known.NextAttempt, r.NextAttempt)
-		r = known.Record
-	}
-	t.setHost(name, host{Record: r})
+	t.restoreHost(name, t.config.restore(r, time.Now(), t.random()))
 }

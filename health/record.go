@@ -11,19 +11,11 @@ import (
 //
 // Times are those of our clock. A zero time means never.
 type Record struct {
-	// Failures is the number of consecutive failures.
-	Failures int `json:"failures,omitempty"`
-	// FailingSince is the time of the first of these failures, moved forward by time without
-	// attempts.
-	FailingSince time.Time `json:"failing_since,omitzero"`
-	LastFailure  time.Time `json:"last_failure,omitzero"`
+	backoff.Record
 	// LastSuccess is the last time at which a connection had held long enough.
 	LastSuccess time.Time `json:"last_success,omitzero"`
 	// RecoveredAt is the start of the first connection after failures.
 	RecoveredAt time.Time `json:"recovered_at,omitzero"`
-	LastAttempt time.Time `json:"last_attempt,omitzero"`
-	// NextAttempt is the earliest time of the next attempt.
-	NextAttempt time.Time `json:"next_attempt,omitzero"`
 	// StoppedAt is the time of a clean stop of our process while the relay was connected.
 	StoppedAt time.Time `json:"stopped_at,omitzero"`
 	// Restarts is the number of clean stops since RestartsSince.
@@ -59,19 +51,6 @@ type Record struct {
 	CountedTo time.Time     `json:"counted_to,omitzero"`
 
 	refused int // dials in a row that our own settings forbade
-}
-
-func (r Record) failing() backoff.Record {
-	return backoff.Record{
-		Failures: r.Failures, FailingSince: r.FailingSince, LastFailure: r.LastFailure,
-		LastAttempt: r.LastAttempt, Next: r.NextAttempt,
-	}
-}
-
-func (r Record) with(f backoff.Record) Record {
-	r.Failures, r.FailingSince, r.LastFailure = f.Failures, f.FailingSince, f.LastFailure
-	r.LastAttempt, r.NextAttempt = f.LastAttempt, f.Next
-	return r
 }
 
 func (r Record) inUse() bool { return r.Dialing || r.connected() }

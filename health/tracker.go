@@ -22,7 +22,7 @@ type RelayHealthTracker struct {
 	mu sync.Mutex
 	// guarded by mu
 	records *limit.Table[graspsync.RelayURL, Record]
-	hosts   *limit.Table[string, host]
+	hosts   *limit.Table[string, Record] // made from the attempts at all URLs of a host
 }
 
 // NewTracker returns a tracker without records. The error names every invalid field.
@@ -32,7 +32,7 @@ func NewTracker(c Config) (*RelayHealthTracker, error) {
 		return nil, fmt.Errorf("health: Config: %w", err)
 	}
 	return &RelayHealthTracker{
-		config: c, records: limit.NewTable[graspsync.RelayURL, Record](c.MaxRecords, 0), hosts: limit.NewTable[string, host](maxHosts, 0),
+		config: c, records: limit.NewTable[graspsync.RelayURL, Record](c.MaxRecords, 0), hosts: limit.NewTable[string, Record](maxHosts, 0),
 	}, nil
 }
 
@@ -98,14 +98,12 @@ func (t *RelayHealthTracker) Forgive(u graspsync.RelayURL) { t.apply(u, event{ki
 func (t *RelayHealthTracker) Forget(u graspsync.RelayURL) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, ok := t.records.Get(u)
+	now := time.Now()
+	r, ok := t.current(u, now)
 	if !ok {
 		return
 	}
-	now := time.Now()
-	if r.inUse() {
-		t.applyToHost(u, event{kind: closed}, now, 0)
-	}
+	t.applyToHost(u, r, event{kind: closed}, now, 0)
 	r = t.config.step(r, event{kind: closed}, now, 0)
 	if r.remember(now) {
 		r.CountedTo = time.Time{} // neither up nor down while unwanted
@@ -127,28 +125,27 @@ func (t *RelayHealthTracker) NextAttempt(u graspsync.RelayURL) time.Time {
 
 // nextAttempt is NextAttempt. The caller holds mu.
 func (t *RelayHealthTracker) nextAttempt(u graspsync.RelayURL, now time.Time) time.Time {
-	r, _ := t.records.Get(u)
-	r = r.settle(now)
+	r, _ := t.current(u, now)
 	if r.connected() {
 		return time.Time{}
 	}
-	return backoff.Later(r.next(), t.nextOfHost(u, r, now))
+	return backoff.Later(r.NextAttempt, t.nextOfHost(u, r))
 }
 
 // KnownGood reports whether the relay has ever held a connection for a minute.
 func (t *RelayHealthTracker) KnownGood(u graspsync.RelayURL) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, _ := t.records.Get(u)
-	return r.settle(time.Now()).Proven
+	r, _ := t.current(u, time.Now())
+	return r.Proven
 }
 
 // Status returns the current status of the relay, Disconnected without a record.
 func (t *RelayHealthTracker) Status(u graspsync.RelayURL) Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, _ := t.records.Get(u)
 	now := time.Now()
+	r, _ := t.current(u, now)
 	s := t.config.status(r, now)
 	s.NextAttempt = t.nextAttempt(u, now)
 	return s
@@ -167,8 +164,8 @@ func (t *RelayHealthTracker) Export(u graspsync.RelayURL) (Record, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	r, ok := t.records.Get(u)
-	return r.settle(now).countTo(now).saved(), ok
+	r, ok := t.current(u, now)
+	return r.countTo(now).saved(), ok
 }
 
 // Import restores a record of an earlier process before the first attempt. A connection of that
@@ -183,7 +180,7 @@ func (t *RelayHealthTracker) Import(u graspsync.RelayURL, r Record) {
 	now := time.Now()
 	r = t.config.restore(r, now, t.random())
 	t.set(u, r)
-	t.restoredToHost(u, r)
+	t.restoreHost(Host(u), Record{Record: r.Record, Proven: r.Proven})
 }
 
 func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
@@ -192,17 +189,13 @@ func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, ok := t.records.Get(u)
+	now, jitter := time.Now(), t.random()
+	r, ok := t.current(u, now)
 	if !ok && e.kind.endsOnly() {
 		return // the record was dropped, and these events create none
 	}
-	now, jitter := time.Now(), t.random()
-	t.applyToHost(u, e, now, jitter)
-	r = t.config.step(r, e, now, jitter)
-	t.set(u, r)
-	if r.Proven {
-		t.prove(u)
-	}
+	t.applyToHost(u, r, e, now, jitter)
+	t.set(u, t.config.step(r, e, now, jitter))
 }
 
 func (t *RelayHealthTracker) set(u graspsync.RelayURL, r Record) {

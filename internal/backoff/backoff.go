@@ -44,12 +44,12 @@ type Record struct {
 	FailingSince time.Time `json:"failing_since,omitzero"` // time of the first failure, moved forward by time without attempts
 	LastFailure  time.Time `json:"last_failure,omitzero"`
 	LastAttempt  time.Time `json:"last_attempt,omitzero"`
-	Next         time.Time `json:"next_attempt,omitzero"` // earliest time of the next attempt
+	NextAttempt  time.Time `json:"next_attempt,omitzero"` // earliest time of the next attempt
 }
 
 // Begin records the start of an attempt.
 func (c Rules) Begin(r Record, now time.Time) Record {
-	if idle := now.Sub(r.Next); !r.FailingSince.IsZero() && !c.Dead(r) && idle > c.Max {
+	if idle := now.Sub(r.NextAttempt); !r.FailingSince.IsZero() && !c.Dead(r) && idle > c.Max {
 		// The time in which our process did not run or did not want the target is no failure.
 		r.FailingSince = r.FailingSince.Add(idle)
 	}
@@ -73,7 +73,7 @@ func (c Rules) PutOff(r Record, n int, now time.Time, jitter float64) Record {
 	if c.Dead(r) {
 		wait = c.Lengthen(c.DeadInterval, jitter)
 	}
-	r.Next = Later(r.Next, now.Add(wait))
+	r.NextAttempt = Later(r.NextAttempt, now.Add(wait))
 	return r
 }
 
@@ -108,7 +108,7 @@ func (r Record) Believed(now time.Time) Record {
 	for _, t := range []*time.Time{&r.FailingSince, &r.LastFailure, &r.LastAttempt} {
 		*t = Past(*t, now)
 	}
-	r.Next = Plausible(r.Next)
+	r.NextAttempt = Plausible(r.NextAttempt)
 	return r
 }
 
@@ -118,7 +118,7 @@ func (r Record) Untold() bool { return r.FailingSince.IsZero() || r.LastFailure.
 // Restart delays a record after an unclean stop, which may have hidden an attempt.
 func (c Rules) Restart(r Record, jitter float64) Record {
 	if !r.LastAttempt.IsZero() {
-		r.Next = Later(r.Next, r.LastAttempt.Add(c.Lengthen(c.RestartPause, jitter)))
+		r.NextAttempt = Later(r.NextAttempt, r.LastAttempt.Add(c.Lengthen(c.RestartPause, jitter)))
 	}
 	return r
 }

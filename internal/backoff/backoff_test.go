@@ -32,8 +32,8 @@ func TestRecordUntilItIsDead(t *testing.T) {
 		for range 60 {
 			r = rules.Begin(r, now)
 			r = rules.Fail(r, now, 0)
-			waits = append(waits, r.Next.Sub(now))
-			now = r.Next
+			waits = append(waits, r.NextAttempt.Sub(now))
+			now = r.NextAttempt
 		}
 		assert.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second}, waits[:3])
 		assert.Equal(t, time.Hour, waits[20])
@@ -52,7 +52,7 @@ func TestIdleTimeIsNoFailure(t *testing.T) {
 	rules := standard()
 	r := rules.Fail(rules.Begin(Record{}, start), start, 0)
 	for idle, moved := range map[time.Duration]time.Duration{time.Hour: 0, time.Hour + 1: time.Hour + 1} {
-		got := rules.Begin(r, r.Next.Add(idle))
+		got := rules.Begin(r, r.NextAttempt.Add(idle))
 		assert.Equal(t, start.Add(moved), got.FailingSince)
 	}
 }
@@ -60,23 +60,23 @@ func TestIdleTimeIsNoFailure(t *testing.T) {
 // A failure never moves the next attempt to an earlier time, and jitter only extends waits.
 func TestPutOffNeverShortens(t *testing.T) {
 	rules := standard()
-	far := Record{Next: start.Add(2 * time.Hour)}
-	assert.Equal(t, far.Next, rules.Fail(far, start, 0.5).Next)
+	far := Record{NextAttempt: start.Add(2 * time.Hour)}
+	assert.Equal(t, far.NextAttempt, rules.Fail(far, start, 0.5).NextAttempt)
 	assert.Equal(t, Base+Base/20, rules.Wait(1, 0.5))
 }
 
 func TestBelieved(t *testing.T) {
 	wrong := Record{
-		Failures: -1, FailingSince: start.Add(1), LastFailure: time.Unix(-1, 0), LastAttempt: start.Add(Longest), Next: time.Unix(-9, 0),
+		Failures: -1, FailingSince: start.Add(1), LastFailure: time.Unix(-1, 0), LastAttempt: start.Add(Longest), NextAttempt: time.Unix(-9, 0),
 	}
 	assert.Equal(t, Record{FailingSince: start, LastAttempt: start}, wrong.Believed(start))
 	assert.True(t, wrong.Believed(start).Untold())
-	right := Record{Failures: 3, FailingSince: start.Add(-3), LastFailure: start.Add(-2), LastAttempt: start.Add(-1), Next: start.Add(1)}
+	right := Record{Failures: 3, FailingSince: start.Add(-3), LastFailure: start.Add(-2), LastAttempt: start.Add(-1), NextAttempt: start.Add(1)}
 	assert.Equal(t, right, right.Believed(start))
 	assert.False(t, right.Untold())
 
 	rules := standard()
-	assert.Equal(t, right.LastAttempt.Add(RestartPause), rules.Restart(right, 0).Next)
+	assert.Equal(t, right.LastAttempt.Add(RestartPause), rules.Restart(right, 0).NextAttempt)
 	assert.Zero(t, rules.Restart(Record{}, 0), "what was never attempted owes no pause")
 }
 

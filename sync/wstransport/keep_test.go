@@ -31,7 +31,7 @@ func TestPromiseP15_BudgetsOfTornChunks(t *testing.T) {
 	for i := range n {
 		s.Addresses = append(s.Addresses, egress.AddressRecord{
 			Address: netip.PrefixFrom(netip.AddrFrom4([4]byte{9, 9, byte(i >> 8), byte(i)}), 32),
-			Record:  backoff.Record{Failures: 3, FailingSince: now.Add(-time.Hour), LastFailure: now, LastAttempt: now, Next: now.Add(time.Hour)},
+			Record:  backoff.Record{Failures: 3, FailingSince: now.Add(-time.Hour), LastFailure: now, LastAttempt: now, NextAttempt: now.Add(time.Hour)},
 		})
 	}
 	s.Hosts = append(s.Hosts, egress.ProvenHost{Host: "a.example", Addresses: []netip.Prefix{s.Addresses[0].Address}})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
@@ -139,7 +140,7 @@ func TestEverythingComesBack(t *testing.T) {
 		require.Len(t, first.Salt, SaltSize)
 		u, v := relay(t, 1), relay(t, 2)
 		now := time.Now().UTC().Truncate(time.Millisecond)
-		record := health.Record{Failures: 3, LastAttempt: now, LastError: "x"}
+		record := health.Record{Record: backoff.Record{Failures: 3, LastAttempt: now}, LastError: "x"}
 		var facts relaylimits.Facts
 		facts.Learn(relaylimits.MaxFilters, 7, now.Add(time.Hour))
 		m.Health(of(u, record), OfHost("h.example", func(string) (health.Record, bool) { return record, true }))
@@ -253,7 +254,7 @@ func TestOldThingsGo(t *testing.T) {
 		m, _, stop := running(t, store, usual())
 		var f relaylimits.Facts
 		f.Learn(relaylimits.NoNegentropy, 1, time.Now().Add(4*time.Hour))
-		m.Health(of(relay(t, 1), health.Record{LastAttempt: time.Now()}))
+		m.Health(of(relay(t, 1), health.Record{Record: backoff.Record{LastAttempt: time.Now()}}))
 		m.Learned(relay(t, 1), relaylimits.Learned{Facts: f})
 		m.Kept(Kept{Relay: relay(t, 1), Mark: time.Now(), Items: []uint64{1}})
 		require.NoError(t, m.Flush(t.Context()))
@@ -274,7 +275,7 @@ func FuzzLoad(f *testing.F) {
 	now := time.Now()
 	var facts relaylimits.Facts
 	facts.Learn(relaylimits.PageSize, 500, now.Add(time.Hour))
-	for _, v := range []any{health.Record{Failures: 1, LastAttempt: now}, relaylimits.Learned{Facts: facts, SetAside: []relaylimits.Aside{{Value: relaylimits.Value{Tag: "e", Text: "x"}, Until: now.Add(time.Hour)}}}} {
+	for _, v := range []any{health.Record{Record: backoff.Record{Failures: 1, LastAttempt: now}}, relaylimits.Learned{Facts: facts, SetAside: []relaylimits.Aside{{Value: relaylimits.Value{Tag: "e", Text: "x"}, Until: now.Add(time.Hour)}}}} {
 		b, _ := encode(v)
 		f.Add("wss://a.example", b)
 	}
