@@ -37,7 +37,7 @@ func TestOddMessages(t *testing.T) {
 		`["REQ"`:        `["NOTICE","invalid: not JSON: unexpected end of JSON input"]`,
 		`[1,2]`:         `["NOTICE","invalid: a message begins with its label"]`,
 		`["HELLO","x"]`: `["NOTICE","invalid: unknown label of a message"]`,
-		`["EVENT",[]]`:  `["NOTICE","invalid: no array or object where one is needed"]`,
+		`["EVENT",[]]`:  `["NOTICE","invalid: expected {"]`,
 		`["REQ",1,{}]`:  `["NOTICE","invalid: a subscription has a name, and no long one"]`,
 		`["REQ","",{}]`: `["NOTICE","invalid: a subscription has a name, and no long one"]`,
 		`["REQ","x"]`:   `["CLOSED","x","invalid: not as many filters as there must be"]`,

@@ -1,163 +1,124 @@
 package wire
 
 import (
+	"bytes"
+	"cmp"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
 )
 
-// Ranges of the numbers of an event. Programs that store times as floating-point numbers read times
-// beyond 2^53 differently.
 const (
-	maxKind      = 65535
+	// maxEvent is the maximum size of an event with the end of its message, in bytes of JSON. A ref
+	// of a state takes about 75 bytes.
+	maxEvent = 512<<10 + 1
+	maxKind  = 65535
+	// maxCreatedAt is a time beyond which programs differ that store times as floating-point
+	// numbers.
 	maxCreatedAt = 1 << 53
 )
 
-// The fields of an event, as indexes of fieldNames.
-const (
-	fieldID = iota
-	fieldPubKey
-	fieldCreatedAt
-	fieldKind
-	fieldTags
-	fieldContent
-	fieldSig
-	fields
-)
+var fieldNames = [...]string{"id", "pubkey", "created_at", "kind", "tags", "content", "sig"}
 
-var fieldNames = [fields]string{"id", "pubkey", "created_at", "kind", "tags", "content", "sig"}
+// paired matches JSON whose escaped surrogates are all pairs.
+var paired = regexp.MustCompile(`^(?:[^\\]|\\[^u]|\\u(?:[^dD]|[dD][0-7])|\\u[dD][89abAB]..\\u[dD][c-fC-F])*$`)
 
-// eventParser collects the fields of an event. Strings are collected in buf, and become parts of
-// one string when their length is known.
-type eventParser struct {
-	buf             []byte
-	ends            []int // end of each tag value in buf
-	counts          []int // number of values of each tag
-	seen            [fields]bool
-	start, end      [fields]int // parts of buf
-	createdAt, kind int64
-	isKnown         bool
-}
-
-// ParseEvent reads an event of a client like [Parse]. The error wraps [ErrMalformed] and names the
-// invalid field.
-func ParseEvent(data []byte) (graspsync.Event, error) {
-	p := &parser{scanner: scanner{data: data}}
-	ev, err := p.event()
-	if err == nil && p.pos != len(data) {
-		return graspsync.Event{}, malformed("bytes after the event")
+func (p *parser) event() {
+	p.l.IsDelim('{') // moves past white space
+	raw := p.l.Data[max(p.l.GetPos()-1, 0):]
+	if len(raw) > maxEvent {
+		p.fail("event too large")
 	}
-	return ev, err
-}
-
-func (p *parser) event() (graspsync.Event, error) {
-	start := p.pos
-	p.buf = make([]byte, 0, min(len(p.data)-start, maxEvent)) // no text is longer
-	if err := p.object(1, p.field); err != nil {
-		return graspsync.Event{}, err
-	}
-	for i, name := range fieldNames {
-		if !p.seen[i] {
-			return graspsync.Event{}, malformed("event lacks " + name)
+	var ev nostr.Event
+	missing := fieldNames
+	for p.l.Delim('{'); !p.l.IsDelim('}'); p.l.WantComma() {
+		key := p.l.UnsafeString()
+		p.l.WantColon()
+		i := slices.Index(fieldNames[:], key)
+		switch {
+		case i < 0:
+			p.l.SkipRecursive()
+			continue
+		case missing[i] == "":
+			p.fail("event has " + key + " twice")
+		}
+		missing[i], p.field = "", fieldNames[i]
+		if p.value(&ev); p.l.Ok() {
+			p.field = ""
 		}
 	}
-	if p.pos-start > maxEvent {
-		return graspsync.Event{}, malformed("event too large")
+	p.l.Delim('}')
+	if !p.l.Ok() {
+		return
 	}
-	return p.build()
+	if (bytes.Contains(raw, []byte(`\ud`)) || bytes.Contains(raw, []byte(`\uD`))) && !paired.Match(raw) {
+		p.fail("tags or content: lone surrogate")
+	}
+	if lacks := cmp.Or(missing[:]...); lacks != "" {
+		p.fail("event lacks " + lacks)
+	}
+	if !p.m.Known && (len(ev.Sig) != 128 || strings.Trim(ev.Sig, "0123456789abcdef") != "") {
+		p.fail("sig: not 128 lower-case hex digits")
+	}
+	var err error
+	if p.m.Event, err = graspsync.ParseEvent(&ev); err != nil {
+		p.fail("id or pubkey: not 64 lower-case hex digits, or zero")
+	}
 }
 
-func (p *parser) field() error {
-	field := slices.Index(fieldNames[:], string(p.key))
-	switch {
-	case field < 0:
-		return p.skip(2)
-	case p.seen[field]:
-		// JSON parsers differ in which of two equal keys they use.
-		return malformed("event has " + fieldNames[field] + " twice")
+// value reads the value of p.field.
+func (p *parser) value(ev *nostr.Event) {
+	switch p.field {
+	case "id":
+		ev.ID = p.str()
+		if id, err := graspsync.ParseEventID(ev.ID); err == nil && p.known != nil {
+			p.m.Known = p.known(id)
+		}
+		return
+	case "pubkey":
+		ev.PubKey = p.str()
+		return
+	case "created_at":
+		ev.CreatedAt = nostr.Timestamp(p.integer(maxCreatedAt))
+		return
+	case "kind":
+		ev.Kind = int(p.integer(maxKind))
+		return
 	}
-	p.seen[field] = true
-	p.start[field] = len(p.buf)
-	err := p.value(field)
-	p.end[field] = len(p.buf)
-	if m, is := err.(malformed); is { //nolint:errorlint // nothing wraps it here
-		return malformed(fieldNames[field]) + ": " + m
-	}
-	return err
-}
-
-func (p *parser) value(field int) (err error) {
 	switch {
-	case field == fieldCreatedAt:
-		p.createdAt, err = p.integer(maxCreatedAt)
-	case field == fieldKind:
-		p.kind, err = p.integer(maxKind)
-	case p.isKnown && field >= fieldTags:
-		return p.skip(2)
-	case field == fieldTags:
-		return p.array(2, p.tag)
+	case p.m.Known:
+		p.l.SkipRecursive()
+	case p.field == "content":
+		ev.Content = p.str()
+	case p.field == "sig":
+		ev.Sig = p.str()
 	default:
-		p.buf, err = p.str(p.buf)
+		ev.Tags = p.tags()
 	}
-	if field == fieldID && p.known != nil && err == nil {
-		id, no := graspsync.ParseEventID(string(p.buf[p.start[fieldID]:]))
-		p.isKnown = no == nil && p.known(id)
-	}
-	return err
 }
 
-func (p *parser) tag() error {
-	if len(p.counts) == MaxTags {
-		return malformed("event has too many tags")
+// integer reads a whole number from 0 to most, without fraction or exponent.
+func (p *parser) integer(most int64) int64 {
+	n := p.l.Int64()
+	if n < 0 || n > most {
+		p.fail("number out of range")
 	}
-	before := len(p.ends)
-	err := p.array(3, p.tagValue)
-	p.counts = append(p.counts, len(p.ends)-before)
-	return err
+	return n
 }
 
-func (p *parser) tagValue() (err error) {
-	p.buf, err = p.str(p.buf)
-	p.ends = append(p.ends, len(p.buf))
-	return err
-}
-
-func (p *parser) build() (graspsync.Event, error) {
-	s := string(p.buf)
-	part := func(field int) string { return s[p.start[field]:p.end[field]] }
-	var tags nostr.Tags
-	if !p.isKnown {
-		sig := part(fieldSig)
-		_, first := graspsync.ParseEventID(sig[:len(sig)/2])
-		_, second := graspsync.ParseEventID(sig[len(sig)/2:])
-		if first != nil || second != nil {
-			return graspsync.Event{}, malformed("sig: not 128 lower-case hex digits")
+func (p *parser) tags() nostr.Tags {
+	tags := nostr.Tags{}
+	p.list(func() {
+		if len(tags) == MaxTags {
+			p.fail("too many tags")
 		}
-		tags = p.buildTags(s)
-	}
-	ev, err := graspsync.ParseEvent(&nostr.Event{
-		ID: part(fieldID), PubKey: part(fieldPubKey), Sig: part(fieldSig), Content: part(fieldContent),
-		CreatedAt: nostr.Timestamp(p.createdAt), Kind: int(p.kind), Tags: tags,
+		tag := make(nostr.Tag, 0, 4) // most tags have no more
+		p.list(func() { tag = append(tag, p.str()) })
+		tags = append(tags, tag)
 	})
-	if err != nil {
-		return graspsync.Event{}, malformed("id or pubkey: not 64 lower-case hex digits, or zero")
-	}
-	return ev, nil
-}
-
-func (p *parser) buildTags(s string) nostr.Tags {
-	values := make([]string, len(p.ends))
-	start := p.start[fieldTags]
-	for i, end := range p.ends {
-		values[i] = s[start:end]
-		start = end
-	}
-	tags := make(nostr.Tags, len(p.counts))
-	for i, n := range p.counts {
-		// The capacity ends with the tag, so that appending to a tag does not overwrite the next.
-		tags[i], values = values[:n:n], values[n:]
-	}
 	return tags
 }

@@ -3,6 +3,7 @@ package wire_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -80,6 +81,20 @@ func TestParseEventLimits(t *testing.T) {
 	assert.NoError(t, err)
 	_, err = parseWith("tags", tags(10_001))
 	assert.ErrorIs(t, err, wire.ErrMalformed)
+}
+
+// A program in JavaScript computes the id of an event with a lone surrogate from the escape itself. An honest
+// relay may have such events, so they are dropped before the id is compared.
+func TestParseLoneSurrogates(t *testing.T) {
+	for text, ok := range map[string]bool{
+		`\ud83d\ude00`: true, `\uD83D\uDE00`: true, `\\ud800`: true, `\ufffd\ud7ff`: true, `\ud83d\ude00é\n\ud83d\ude00`: true,
+		`\ud800`: false, `\udc00`: false, `\uD800x`: false, `\ud83d\ud83d\ude00`: false, `\ud83d\\ude00`: false, `\\\ud800`: false,
+	} {
+		for name, value := range map[string]string{"content": `"` + text + `"`, "tags": `[["` + text + `"]]`} {
+			_, err := parseWith(name, value)
+			assert.Equal(t, !ok, errors.Is(err, wire.ErrMalformed), "%s: %v", value, err)
+		}
+	}
 }
 
 // A message owns its memory: the read buffer is used again for the next one.
@@ -241,7 +256,7 @@ func spell(r *rand.Rand, ev *nostr.Event, unknown bool) string {
 		`"tags":[` + strings.Join(tags, ",") + "]", `"content":` + space() + spellString(r, ev.Content), `"sig":` + spellString(r, ev.Sig),
 	}
 	if unknown {
-		members = append(members, `"ots":{"a":[1.5e-3,true,null,"\ud800"]}`, `"":""`)
+		members = append(members, `"ots":{"a":[1.5e-3,true,null]}`, `"":""`)
 	}
 	r.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 	return space() + "{" + space() + strings.Join(members, space()+","+space()) + space() + "}" + space()

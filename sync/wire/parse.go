@@ -2,10 +2,15 @@ package wire
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/mailru/easyjson/jlexer"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
@@ -28,212 +33,192 @@ const MaxSub = 64
 const MaxTags = 10_000
 
 const (
-	// maxEvent is the maximum size of an event, in bytes of JSON. A ref of a state takes about 75
-	// bytes.
-	maxEvent = 512 << 10
-	// maxDepth is the maximum nesting of arrays and objects. A plain event needs 4.
-	maxDepth = 8
+	// maxHint is the maximum size of the hints of an EOSE that are read, in bytes.
+	maxHint = 1 << 10
+	// maxFault is the maximum length of the cause in an error, in bytes.
+	maxFault = 100
 )
 
 // Parse reads one message of a relay. The error wraps [ErrMalformed] or [ErrUnknown]. Parse neither
 // keeps nor changes data.
 //
-// An EVENT is read strictly, because its id is the hash of its characters: valid UTF-8 without lone
-// surrogates or repeated keys, at most 512 KiB, 10,000 tags, and arrays 8 deep. Unknown keys and
-// extra elements are skipped. The text of NOTICE, CLOSED, OK and NEG-ERR may be invalid, because
-// losing such a message is worse.
+// An event must be UTF-8 without lone surrogates or repeated keys, because programs compute different
+// ids of others. It has at most 512 KiB and 10,000 tags. Unknown keys and extra elements are skipped.
+// The text of NOTICE, CLOSED, OK and NEG-ERR may be invalid, because losing such a message is worse.
 func Parse(data []byte) (Message, error) { return ParseNew(data, nil) }
 
 // ParseNew is like Parse, but reads only the fields of [Message.Known] from an event whose id is
 // known, because many relays send the same events.
 func ParseNew(data []byte, known func(graspsync.EventID) bool) (Message, error) {
-	p := &parser{scanner: scanner{data: data}, known: known}
-	if err := p.message(); err != nil {
-		return Message{}, fmt.Errorf("%w, at byte %d of %d", err, p.pos, len(data))
+	p := &parser{l: jlexer.Lexer{Data: data}, known: known}
+	p.message()
+	if err := p.err(); err != nil {
+		return Message{}, fmt.Errorf("%w, at byte %d of %d", err, p.l.GetPos(), len(data))
 	}
 	p.m.Size = len(data)
 	return p.m, nil
 }
 
+// ParseEvent reads an event of a client like [Parse]. The error wraps [ErrMalformed] and names the
+// invalid field.
+func ParseEvent(data []byte) (graspsync.Event, error) {
+	p := &parser{l: jlexer.Lexer{Data: data}}
+	p.event()
+	p.l.Consumed()
+	return p.m.Event, p.err()
+}
+
+// parser reads a message. The lexer keeps the first error, after which it reads nothing.
 type parser struct {
-	scanner
-	eventParser
-	known    func(graspsync.EventID) bool // nil if all ids are new
-	m        Message
-	form     form
-	elements int // of the message, read so far
+	l     jlexer.Lexer
+	known func(graspsync.EventID) bool // nil if all ids are new
+	m     Message
+	field string // of the event, while it is read
+}
+
+func (p *parser) fail(fault string) { p.l.AddError(errors.New(fault)) }
+
+func (p *parser) err() error {
+	err := p.l.Error()
+	if err == nil || errors.Is(err, ErrUnknown) {
+		return err
+	}
+	var syntax *jlexer.LexerError
+	if errors.As(err, &syntax) {
+		err = errors.New(graspsync.PrintableAtMost(syntax.Reason, maxFault)) // it may quote the message
+	}
+	if p.field != "" {
+		return fmt.Errorf("%w: %s: %w", ErrMalformed, p.field, err)
+	}
+	return fmt.Errorf("%w: %w", ErrMalformed, err)
 }
 
 type form struct {
 	of       Type
 	required int // number of elements after the label; more may be missing
-	elements []func(*parser) error
+	elements []func(*parser)
 }
 
 var forms = map[string]form{
-	"EVENT":     {TypeEvent, 2, []func(*parser) error{(*parser).sub, (*parser).eventElement}},
-	"EOSE":      {TypeEOSE, 1, []func(*parser) error{(*parser).sub, (*parser).hint}},
-	"CLOSED":    {TypeClosed, 1, []func(*parser) error{(*parser).sub, (*parser).reason}},
-	"NOTICE":    {TypeNotice, 0, []func(*parser) error{(*parser).reason}},
-	"OK":        {TypeOK, 2, []func(*parser) error{(*parser).id, (*parser).accepted, (*parser).reason}},
-	"AUTH":      {TypeAuth, 1, []func(*parser) error{(*parser).challenge}},
-	"NEG-MSG":   {TypeNegMsg, 2, []func(*parser) error{(*parser).sub, (*parser).payload}},
-	"NEG-ERR":   {TypeNegErr, 1, []func(*parser) error{(*parser).sub, (*parser).reason, (*parser).maximum}},
-	"NEG-ERROR": {TypeNegErr, 1, []func(*parser) error{(*parser).sub, (*parser).reason, (*parser).maximum}},
+	"EVENT":     {TypeEvent, 2, []func(*parser){(*parser).sub, (*parser).event}},
+	"EOSE":      {TypeEOSE, 1, []func(*parser){(*parser).sub, (*parser).hint}},
+	"CLOSED":    {TypeClosed, 1, []func(*parser){(*parser).sub, (*parser).reason}},
+	"NOTICE":    {TypeNotice, 0, []func(*parser){(*parser).reason}},
+	"OK":        {TypeOK, 2, []func(*parser){(*parser).id, (*parser).accepted, (*parser).reason}},
+	"AUTH":      {TypeAuth, 1, []func(*parser){(*parser).challenge}},
+	"NEG-MSG":   {TypeNegMsg, 2, []func(*parser){(*parser).sub, (*parser).payload}},
+	"NEG-ERR":   {TypeNegErr, 1, []func(*parser){(*parser).sub, (*parser).reason, (*parser).maximum}},
+	"NEG-ERROR": {TypeNegErr, 1, []func(*parser){(*parser).sub, (*parser).reason, (*parser).maximum}},
 }
 
-func (p *parser) message() error {
-	p.space()
-	if err := p.array(0, p.element); err != nil {
-		return err
+func (p *parser) message() {
+	var form form
+	n := -1 // the label comes before the elements of the form
+	p.list(func() {
+		switch {
+		case n < 0:
+			label, ok := p.str(), false
+			if form, ok = forms[label]; !ok && p.l.Ok() {
+				p.l.AddError(fmt.Errorf("%w: label %q", ErrUnknown, graspsync.Clip(label, MaxSub)))
+			}
+		case n < len(form.elements):
+			form.elements[n](p)
+		default:
+			p.l.SkipRecursive()
+		}
+		n++
+	})
+	p.l.Consumed()
+	if p.m.Type = form.of; n < max(form.required, 0) {
+		p.fail("an element is missing")
 	}
-	p.space()
-	switch {
-	case p.pos != len(p.data):
-		return malformed("bytes after the message")
-	case p.elements <= p.form.required:
-		return malformed("an element is missing")
-	}
-	return nil
 }
 
-func (p *parser) element() error {
-	n := p.elements
-	p.elements++
-	switch {
-	case n == 0:
-		return p.label()
-	case n <= len(p.form.elements):
-		return p.form.elements[n-1](p)
+// list reads an array, and calls element at each value.
+func (p *parser) list(element func()) {
+	for p.l.Delim('['); !p.l.IsDelim(']'); p.l.WantComma() {
+		element()
 	}
-	return p.skip(1)
+	p.l.Delim(']')
 }
 
-func (p *parser) label() error {
-	label, err := p.string()
-	if err != nil {
-		return err
+func (p *parser) str() string {
+	s := p.l.String()
+	if !utf8.ValidString(s) {
+		p.fail("string is not UTF-8")
 	}
-	var ok bool
-	if p.form, ok = forms[label]; !ok {
-		return fmt.Errorf("%w: label %q", ErrUnknown, graspsync.Clip(label, MaxSub))
-	}
-	p.m.Type = p.form.of
-	return nil
+	return s
 }
 
-func (p *parser) string() (string, error) {
-	b, err := p.str(nil)
-	return string(b), err
-}
-
-func (p *parser) sub() (err error) {
-	if p.m.Sub, err = p.string(); err == nil && len(p.m.Sub) > MaxSub {
-		err = malformed("subscription id too long")
+func (p *parser) sub() {
+	if p.m.Sub = p.str(); len(p.m.Sub) > MaxSub {
+		p.fail("subscription id too long")
 	}
-	return err
-}
-
-func (p *parser) eventElement() (err error) {
-	p.m.Event, err = p.event()
-	p.m.Known = p.isKnown
-	return err
 }
 
 // hint reads the array of NIP-67. "more" wins, because an extra page costs less than lost events.
-func (p *parser) hint() error {
-	if p.peek() != '[' {
-		return p.skip(1)
+func (p *parser) hint() {
+	var hints []any
+	if raw := p.l.Raw(); len(raw) <= maxHint {
+		_ = json.Unmarshal(raw, &hints) // other values have no meaning
 	}
-	return p.array(1, func() error {
-		if p.peek() != '"' {
-			return p.skip(2)
-		}
-		s, err := p.text(len("finish") + 1)
-		switch {
-		case s == "more":
-			p.m.Hint = HintMore
-		case s == "finish" && p.m.Hint == HintNone:
-			p.m.Hint = HintFinish
-		}
-		return err
-	})
+	switch {
+	case slices.Contains(hints, any("more")):
+		p.m.Hint = HintMore
+	case slices.Contains(hints, any("finish")):
+		p.m.Hint = HintFinish
+	}
 }
 
-// reason reads a text. A value that is not a string is returned as JSON.
-func (p *parser) reason() (err error) {
-	if p.peek() == '"' {
-		p.m.Text, err = p.text(graspsync.MaxText)
-		return err
+// reason reads a text. An invalid string is returned as written, with U+FFFD in place of invalid
+// UTF-8, and another value as JSON.
+func (p *parser) reason() {
+	raw := string(p.l.Raw())
+	if text, ok := strings.CutPrefix(raw, `"`); ok && json.Unmarshal([]byte(raw), &raw) != nil {
+		raw = strings.TrimSuffix(text, `"`)
 	}
-	raw, err := p.raw()
 	p.m.Text = graspsync.Clip(strings.ToValidUTF8(raw, "\uFFFD"), graspsync.MaxText)
-	return err
 }
 
-func (p *parser) raw() (string, error) {
-	start := p.pos
-	err := p.skip(1)
-	return string(p.data[start:p.pos]), err
+func (p *parser) id() {
+	var err error
+	if p.m.ID, err = graspsync.ParseEventID(p.str()); err != nil {
+		p.fail("OK without an event id")
+	}
 }
 
-func (p *parser) id() error {
-	id, err := p.string()
-	if err != nil {
-		return err
-	}
-	if p.m.ID, err = graspsync.ParseEventID(id); err != nil {
-		return malformed("OK without an event id")
-	}
-	return nil
-}
-
-func (p *parser) accepted() error {
-	p.m.Accepted = p.literal("true")
-	if !p.m.Accepted && !p.literal("false") {
-		return malformed("OK without true or false")
-	}
-	return nil
-}
+func (p *parser) accepted() { p.m.Accepted = p.l.Bool() }
 
 // challenge reads the challenge of an AUTH, which is never cut.
-func (p *parser) challenge() (err error) {
-	p.m.Text, err = p.string()
-	if err == nil && (p.m.Text == "" || len(p.m.Text) > graspsync.MaxText) {
-		err = malformed("challenge empty or too long")
+func (p *parser) challenge() {
+	if p.m.Text = p.str(); p.m.Text == "" || len(p.m.Text) > graspsync.MaxText {
+		p.fail("challenge empty or too long")
 	}
-	return err
 }
 
 // payload reads the payload of a NEG-MSG. Khatru ends a reconciliation with an empty one.
-func (p *parser) payload() error {
-	digits, err := p.string()
-	if err != nil {
-		return err
+func (p *parser) payload() {
+	var err error
+	if p.m.Payload, err = hex.DecodeString(p.str()); err != nil {
+		p.fail("payload is not hex")
 	}
-	if p.m.Payload, err = hex.DecodeString(digits); err != nil {
-		return malformed("payload is not hex")
-	}
-	return nil
 }
 
 // maximum reads the maximum of a NEG-ERR, a number or one in quotes. Other values count as 0.
-func (p *parser) maximum() error {
-	raw, err := p.raw()
-	if n, no := strconv.Atoi(strings.Trim(raw, `"`)); no == nil {
+func (p *parser) maximum() {
+	if n, err := strconv.Atoi(strings.Trim(string(p.l.Raw()), `"`)); err == nil {
 		p.m.Max = max(n, 0)
 	}
-	return err
 }
 
 // CheckNegMessage returns an error if the message of a NEG-OPEN or NEG-MSG, in hex, is invalid
 // (NIP-77). Use it in front of relays whose decoder panics or allocates what a message claims.
 func CheckNegMessage(text string) error {
 	msg, err := hex.DecodeString(text)
-	if err != nil {
-		return fmt.Errorf("negentropy message: %w", err)
+	if err == nil {
+		err = negentropy.Check(msg)
 	}
-	if err := negentropy.Check(msg); err != nil {
+	if err != nil {
 		return fmt.Errorf("negentropy message: %w", err)
 	}
 	return nil
