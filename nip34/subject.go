@@ -1,12 +1,15 @@
 package nip34
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/nbd-wtf/go-nostr/nip19"
 
 	"github.com/graspsync/graspsync"
 )
@@ -72,7 +75,12 @@ var (
 	errAuthor = errors.New("a key alone: add the identifier, as in npub/identifier")
 	errHint   = errors.New("the name after the key may be a relay: ask for npub/identifier")
 	errSecret = errors.New("this is a secret key: keep it private, and replace it if it was shown")
+	errBech32 = errors.New("malformed, or mistyped: its checksum is wrong")
+	errKey    = errors.New("want a public key: npub, nprofile or 64 hex digits")
 )
+
+// code matches the beginning of a NIP-19 text, and a key in hex.
+var code = regexp.MustCompile(`(?i)^(?:note1|nevent1|naddr1|npub1|nprofile1|nsec1|[0-9a-f]{64}$)`)
 
 func parseSubject(s string) (Subject, error) {
 	if len(s) > graspsync.MaxURLLength {
@@ -98,7 +106,7 @@ func parseSubject(s string) (Subject, error) {
 		return Subject{Kind: SubjectEvent, Event: id}, nil
 	}
 	sub, err := pathSubject(s, false)
-	if host, _, _ := strings.Cut(s, "/"); err == nil || isCode(host) || isKey(host) || !strings.ContainsAny(host, ".:") {
+	if host, _, _ := strings.Cut(s, "/"); err == nil || code.MatchString(host) || !strings.ContainsAny(host, ".:") {
 		return sub, err
 	}
 	return relaySubject(s)
@@ -125,14 +133,15 @@ func addressSubject(a graspsync.Address) (Subject, error) {
 func pathSubject(path string, hint bool) (Subject, error) {
 	path, _, _ = strings.Cut(path, "?")
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
-	at := slices.IndexFunc(parts, func(p string) bool { return isCode(p) || isKey(p) })
+	at := slices.IndexFunc(parts, code.MatchString)
 	if at < 0 {
 		return Subject{}, errWant
 	}
-	code, rest := parts[at], parts[at+1:]
+	sub, err := codeSubject(parts[at])
+	rest := parts[at+1:]
 	switch {
-	case !isKey(code):
-		return codeSubject(code)
+	case err != nil || sub.Kind != "":
+		return sub, err
 	case len(rest) == 0:
 		return Subject{}, errAuthor
 	case hint:
@@ -145,79 +154,65 @@ func pathSubject(path string, hint bool) (Subject, error) {
 	if !hint && len(rest) > 1 && !strings.HasSuffix(identifier, ".git") && strings.ContainsAny(identifier, ".:") {
 		return Subject{}, errHint
 	}
-	ref := graspsync.RepoRef{Identifier: strings.TrimSuffix(identifier, ".git")}
-	var err error
-	if ref.Owner, err = ParsePubKey(code); err != nil {
-		return Subject{}, err
-	}
+	ref := graspsync.RepoRef{Owner: sub.Author, Identifier: strings.TrimSuffix(identifier, ".git")}
 	return Subject{Kind: SubjectRepo, Repo: ref}, graspsync.CheckIdentifier(ref.Identifier)
 }
 
-func isKey(s string) bool {
-	_, err := graspsync.ParsePubKey(strings.ToLower(s))
-	return err == nil || strings.HasPrefix(strings.ToLower(s), "npub1")
+// codeSubject reads a NIP-19 text, or a key in hex. A key alone is an Author without a Kind.
+func codeSubject(s string) (sub Subject, err error) {
+	lower := strings.ToLower(s)
+	if strings.HasPrefix(lower, "nsec1") {
+		return sub, errSecret
+	}
+	if sub.Author, err = graspsync.ParsePubKey(lower); err == nil {
+		return sub, nil
+	}
+	prefix, value, err := decode(s)
+	if err != nil {
+		return Subject{}, err
+	}
+	switch v := value.(type) {
+	case nostr.ProfilePointer:
+		sub.Author, err = graspsync.ParsePubKey(v.PublicKey)
+	case nostr.EventPointer:
+		sub.Kind = SubjectEvent
+		sub.Author, _ = graspsync.ParsePubKey(v.Author) // it may be missing
+		sub.Event, err = graspsync.ParseEventID(v.ID)
+	case nostr.EntityPointer:
+		author, _ := graspsync.ParsePubKey(v.PublicKey) // go-nostr encodes it
+		return addressSubject(graspsync.Address{Kind: v.Kind, Author: author, Identifier: v.Identifier})
+	case string:
+		if prefix == "note" {
+			sub.Kind = SubjectEvent
+			sub.Event, err = graspsync.ParseEventID(v)
+		} else {
+			sub.Author, err = graspsync.ParsePubKey(v)
+		}
+	}
+	return sub, err
+}
+
+// decode is [nip19.Decode], which panics if a kind is short.
+func decode(s string) (prefix string, value any, err error) {
+	defer func() {
+		if recover() != nil || err != nil {
+			err = errBech32
+		}
+	}()
+	return nip19.Decode(s)
 }
 
 // ParsePubKey reads 64 hex digits, an npub or an nprofile.
 func ParsePubKey(s string) (graspsync.PubKey, error) {
-	if k, err := graspsync.ParsePubKey(strings.ToLower(s)); err == nil {
-		return k, nil
+	sub, err := codeSubject(s)
+	if err == nil && sub.Kind != "" {
+		err = errKey
 	}
-	switch prefix, _, _ := strings.Cut(strings.ToLower(s), "1"); prefix {
-	case "nsec":
-		return graspsync.PubKey{}, errSecret
-	case "nprofile":
-		_, data, err := decodeBech32(s)
-		if key := entries(data)[tlvSpecial]; err == nil && len(key) == len(graspsync.PubKey{}) {
-			return graspsync.PubKey(key), nil
-		}
-		return graspsync.PubKey{}, errors.Join(errors.New("an nprofile without a key"), err)
-	}
-	return ParseNPub(s)
+	return sub.Author, err
 }
 
-func isCode(s string) bool {
-	prefix, _, ok := strings.Cut(strings.ToLower(s), "1")
-	return ok && slices.Contains([]string{"note", "nevent", "naddr", "npub", "nprofile", "nsec"}, prefix) && !strings.Contains(s, "/")
-}
-
-func codeSubject(s string) (Subject, error) {
-	if strings.HasPrefix(strings.ToLower(s), "nsec1") {
-		return Subject{}, errSecret
-	}
-	prefix, data, err := decodeBech32(s)
-	if err != nil {
-		return Subject{}, err
-	}
-	switch prefix {
-	case "note":
-		return idSubject(data)
-	case "nevent":
-		of := entries(data)
-		sub, err := idSubject(of[tlvSpecial])
-		if author := of[tlvAuthor]; err == nil && len(author) == len(sub.Author) {
-			sub.Author = graspsync.PubKey(author)
-		}
-		return sub, err
-	case "naddr":
-		of := entries(data)
-		if len(of[tlvKind]) != 4 || len(of[tlvAuthor]) != len(graspsync.PubKey{}) {
-			return Subject{}, errors.New("an naddr without a kind or an author")
-		}
-		kind := binary.BigEndian.Uint32(of[tlvKind])
-		if kind > 1<<16-1 {
-			return Subject{}, errors.New("an naddr of an unknown kind")
-		}
-		return addressSubject(graspsync.Address{
-			Kind: int(kind), Author: graspsync.PubKey(of[tlvAuthor]), Identifier: string(of[tlvSpecial]),
-		})
-	}
-	return Subject{}, errAuthor
-}
-
-func idSubject(data []byte) (Subject, error) {
-	if len(data) != len(graspsync.EventID{}) {
-		return Subject{}, errors.New("a note or nevent without the id of an event")
-	}
-	return Subject{Kind: SubjectEvent, Event: graspsync.EventID(data)}, nil
+// NPub returns the npub of a key (NIP-19).
+func NPub(k graspsync.PubKey) string {
+	text, _ := nip19.EncodePublicKey(k.String()) // fails for invalid hex only
+	return text
 }

@@ -130,7 +130,7 @@ func parsePath(u *url.URL) (ref graspsync.RepoRef, rest string, ok bool) {
 	if err != nil || !dotted || graspsync.CheckIdentifier(identifier) != nil {
 		return ref, "", false
 	}
-	owner, err := nip34.ParseNPub(parts[0])
+	owner, err := nip34.ParsePubKey(parts[0])
 	if err != nil || nip34.NPub(owner) != parts[0] {
 		return ref, "", false
 	}
