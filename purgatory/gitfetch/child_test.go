@@ -76,7 +76,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	require.NoError(t, err)
 	allowed := []string{
 		"index-pack", "rev-list", "rev-parse", "update-ref", "for-each-ref", "cat-file", "pack-objects",
-		"pack-refs", "reflog", "repack",
+		"pack-refs", "reflog", "repack", "prune",
 	}
 	for verb := range ran {
 		require.Contains(t, allowed, verb, "nothing else")

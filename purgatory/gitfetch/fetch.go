@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
@@ -70,7 +71,7 @@ func (f *Fetcher) Fetch(ctx context.Context, request purgatory.FetchRequest) err
 	}
 	err = q.fetch(ctx, request.From, request.Want, &meter{total: request.Received})
 	if err == nil {
-		err = q.useful(ctx, before, request.Want)
+		err = q.useful(ctx, request.Want)
 	}
 	if err != nil {
 		err = errors.Join(classified(err, request.From), q.restore(before))
@@ -239,3 +240,23 @@ func (m *meter) Came(n int) {
 }
 
 func (m *meter) End() { m.sending.Store(false) }
+
+// newSpool creates an unlinked file for a received pack, of which nothing is left after a crash.
+func newSpool(on files, path string) (*os.File, error) {
+	file, err := on.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("creating a pack file: %w", err)
+	}
+	if err := on.Remove(path); err != nil {
+		return nil, fmt.Errorf("creating a pack file: %w", errors.Join(err, file.Close()))
+	}
+	return file, nil
+}
+
+func empty(spool *os.File) error {
+	_, err := spool.Seek(0, io.SeekStart)
+	if err = errors.Join(err, spool.Truncate(0)); err != nil {
+		return fmt.Errorf("truncating a pack file: %w", err)
+	}
+	return nil
+}

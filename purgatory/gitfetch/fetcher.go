@@ -109,7 +109,7 @@ func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (m
 	for _, id := range ids {
 		kind, ok := known[id]
 		if !ok {
-			if kinds, err = f.kinds(ctx, dir, "", ids); err == nil {
+			if kinds, err = f.kinds(ctx, dir, nil, ids); err == nil {
 				f.checks.add(dir, now, ids, kinds, nil)
 			}
 			return kinds, err
@@ -121,8 +121,9 @@ func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (m
 	return kinds, nil
 }
 
-// Missing implements [gitops.Operations]. A present commit does not prove its history.
-func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+// Missing implements [gitops.Operations]. A present commit does not prove its history. It copies
+// objects that neither refs nor keep files protect.
+func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) (missing []nip34.ObjectID, err error) {
 	now, err := f.stamp(ctx, dir)
 	if err != nil {
 		return nil, fmt.Errorf("looking up objects: %w", err)
@@ -130,31 +131,21 @@ func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 	if ids = without(ids, f.checks.known(dir, now).complete); len(ids) == 0 {
 		return nil, nil
 	}
-	kept, err := f.kept(dir, idLen(ids))
-	if err != nil {
-		return nil, fmt.Errorf("looking up objects: %w", err)
-	}
-	defer kept.close()
-	found, err := f.closure(ctx, dir, "", ids, kept)
-	if err != nil {
-		return nil, err
-	}
-	if found.unheld == 0 {
-		f.checks.add(dir, now, nil, nil, without(ids, found.missing))
-		return found.missing, nil
-	}
 	q, err := f.open(dir)
 	if err != nil {
 		return nil, err
 	}
-	q.complete, q.needed = without(ids, found.missing), found.needed
-	if _, err = q.pack(ctx, nil, true); err == nil {
-		err = q.Promote(ctx)
-	}
+	defer func() { err = errors.Join(err, q.Discard()) }()
+	missing, made, err := q.find(ctx, nil, ids, "--honor-pack-keep")
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("keeping objects: %w", err), q.Discard())
+		return nil, err
 	}
-	return found.missing, nil
+	if made == "" {
+		f.checks.add(dir, now, nil, nil, q.complete)
+	} else if err := q.promotePack(made); err != nil {
+		return nil, fmt.Errorf("keeping objects: %w", err)
+	}
+	return missing, nil
 }
 
 // Quarantine implements [gitops.Operations].

@@ -162,30 +162,3 @@ func (c *capped) Write(p []byte) (int, error) {
 	c.over = c.over || n < len(p)
 	return len(p), nil
 }
-
-// maxLine is the maximum length of a line, in bytes.
-const maxLine = 4 << 10
-
-// splitter calls each for each line.
-type splitter struct {
-	each func([]byte)
-	rest []byte
-}
-
-func (s *splitter) Write(p []byte) (int, error) {
-	s.rest = append(s.rest, p...)
-	lines := s.rest
-	for {
-		line, after, ok := bytes.Cut(lines, []byte{'\n'})
-		if !ok {
-			break
-		}
-		s.each(line)
-		lines = after
-	}
-	s.rest = append(s.rest[:0], lines...)
-	if len(s.rest) > maxLine {
-		return 0, errors.New("line too long")
-	}
-	return len(p), nil
-}

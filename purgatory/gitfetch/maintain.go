@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -50,21 +48,16 @@ func (f *Fetcher) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.
 
 type maintenance struct {
 	*Fetcher
-	how   gitops.Maintenance
-	dir   string // folder of the repository at the start
-	now   time.Time
-	idLen int
-	done  gitops.Maintained
+	how  gitops.Maintenance
+	dir  string // folder of the repository at the start
+	now  time.Time
+	ids  nip34.ObjectFormat
+	done gitops.Maintained
 
-	packs  map[string]packFile // by name without extension, as last listed
-	before int64               // size of all packs at the start, in bytes
-	chosen []nip34.ObjectID    // result of how.Choose
-}
-
-type packFile struct {
-	size  int64
-	kept  bool // has a keep file
-	cruft bool // contains unreferenced objects
+	bytes  int64            // size of all packs, as last listed
+	open   int              // number of packs with neither a keep file nor unreferenced objects
+	before int64            // size of all packs at the start
+	chosen []nip34.ObjectID // result of how.Choose
 }
 
 func (m *maintenance) run(ctx context.Context) error {
@@ -81,7 +74,7 @@ func (m *maintenance) run(ctx context.Context) error {
 		return err
 	case prune:
 		return m.prune(ctx)
-	case len(m.names(func(p packFile) bool { return !p.kept && !p.cruft })) >= fewPacks:
+	case m.open >= fewPacks:
 		return m.repack(ctx, "--geometric=2", "--write-midx") // removes no object, so it needs no lock
 	}
 	return nil
@@ -110,7 +103,7 @@ func (m *maintenance) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.idLen = len(barerepo.Null(format)) / 2
+	m.ids = format
 	_, err = barerepo.RemoveOldLocks(m.disk.files, m.dir, staleAfter, staleAfter)
 	if err := errors.Join(err, sweepObjects(m.disk.files, m.dir, m.now)); err != nil {
 		return fmt.Errorf("sweeping: %w", err)
@@ -130,39 +123,43 @@ func (m *maintenance) packRefs(ctx context.Context) error {
 	return nil
 }
 
+// look lists the packs.
 func (m *maintenance) look() error {
 	entries, err := m.disk.files.ReadDir(m.path(""))
 	if err != nil {
 		return err
 	}
-	there := make(map[string]bool)
-	for _, e := range entries {
-		there[e.Name()] = true
+	ours, err := marks(m.disk.files, m.dir)
+	if err != nil {
+		return err
 	}
-	m.packs = make(map[string]packFile)
+	sizes := make(map[string]int64)
 	for _, e := range entries {
-		base, ext, _ := strings.Cut(e.Name(), ".")
-		info, err := e.Info()
-		if err != nil || !there[base+".pack"] || !there[base+".idx"] { // removed or incomplete
+		if info, err := e.Info(); err == nil { // else it was removed
+			sizes[e.Name()] = info.Size()
+		}
+	}
+	m.bytes, m.open, m.done.Packs, m.done.Unnamed = 0, 0, 0, 0
+	for name, size := range sizes {
+		base, isIndex := strings.CutSuffix(name, ".idx")
+		pack, complete := sizes[base+".pack"]
+		if !isIndex || !complete {
 			continue
 		}
-		p := m.packs[base]
-		if ext == "pack" || ext == "idx" {
-			p.size += info.Size()
+		_, kept := sizes[base+".keep"]
+		_, cruft := sizes[base+".mtimes"]
+		m.done.Packs++
+		m.bytes += size + pack
+		if !kept && !cruft {
+			m.open++
 		}
-		p.kept, p.cruft = p.kept || ext == "keep", p.cruft || ext == "mtimes"
-		m.packs[base] = p
+		if cruft || slices.Contains(ours, base) { // finding their reachable part would cost a walk
+			m.done.Unnamed += size + pack
+		}
 	}
-	m.before = cmp.Or(m.before, size(m.packs))
-	m.done.Packs, m.done.Freed = len(m.packs), m.before-size(m.packs)
+	m.before = cmp.Or(m.before, m.bytes)
+	m.done.Freed = m.before - m.bytes
 	return nil
-}
-
-func size(packs map[string]packFile) (sum int64) {
-	for _, p := range packs {
-		sum += p.size
-	}
-	return sum
 }
 
 // due reports whether unnamed objects must be searched: a pack has come or gone since the last
@@ -171,11 +168,11 @@ func (m *maintenance) due() (bool, error) {
 	if m.how.Now || m.how.Prune {
 		return true, nil
 	}
-	var last time.Time
-	data, err := m.disk.files.ReadFile(filepath.Join(m.dir, recordName))
-	if err != nil || last.UnmarshalText(data) != nil || last.After(m.now) {
-		return true, nil //nolint:nilerr // missing or invalid
+	record, err := m.disk.files.Lstat(filepath.Join(m.dir, recordName))
+	if err != nil || record.ModTime().After(m.now) {
+		return true, nil //nolint:nilerr // missing, or the clock was set back
 	}
+	last := record.ModTime()
 	if m.now.Sub(last) < pruneEvery {
 		return false, nil
 	}
@@ -183,33 +180,20 @@ func (m *maintenance) due() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if packs.ModTime().After(last) || len(m.names(func(p packFile) bool { return p.cruft })) > 0 {
+	if packs.ModTime().After(last) || m.done.Unnamed > 0 {
 		return true, nil
 	}
 	logs, err := fileBytes(filepath.Join(m.dir, "logs"))
 	return logs > 0, err
 }
 
+// searched records the time of a search.
 func (m *maintenance) searched() error {
-	text, err := time.Now().MarshalText()
-	if err != nil {
-		return err
-	}
-	return m.disk.files.WriteFile(filepath.Join(m.dir, recordName), text, 0o600)
-}
-
-func (m *maintenance) names(is func(p packFile) bool) (bases []string) {
-	for base, p := range m.packs {
-		if is(p) {
-			bases = append(bases, base)
-		}
-	}
-	slices.Sort(bases)
-	return bases
+	return m.disk.files.WriteFile(filepath.Join(m.dir, recordName), []byte(keepNote), 0o600)
 }
 
 func (m *maintenance) repack(ctx context.Context, args ...string) error {
-	if err := m.disk.check(m.dir, size(m.packs)); err != nil { // for a copy of all packs
+	if err := m.disk.check(m.dir, m.bytes); err != nil { // for a copy of all packs
 		return err
 	}
 	args = append([]string{"repack", "-d", "-n", "--quiet", "--threads=1"}, args...)
@@ -219,8 +203,9 @@ func (m *maintenance) repack(ctx context.Context, args ...string) error {
 	return m.look()
 }
 
-// prune packs all objects that refs and reflogs reach, and the rest into a cruft pack. Then it
-// removes expired cruft under the lock.
+// prune packs all objects that refs and reflogs reach, and the rest into a cruft pack without expired
+// objects. This needs no lock, because objects that get a ref or are waited for while git packs
+// are copied into new packs, which git leaves alone.
 func (m *maintenance) prune(ctx context.Context) (err error) {
 	if err := m.searched(); err != nil { // avoids a retry each time after a failure
 		return err
@@ -230,48 +215,21 @@ func (m *maintenance) prune(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	var before []byte
-	if err := m.locked(ctx, func(ctx context.Context) (err error) {
-		if err := errors.Join(m.expireLogs(ctx), m.hold(ctx)); err != nil {
-			return err
-		}
-		before, err = m.child(ctx, nil, "for-each-ref", "--format=^%(objectname)")
-		return err
-	}); err != nil {
+	if err := m.locked(ctx, func(ctx context.Context) error { return errors.Join(m.expireLogs(ctx), m.hold(ctx)) }); err != nil {
 		return err
 	}
-	if err := m.repack(ctx, "--cruft"); err != nil {
+	expired := gitTime(m.now.Add(-m.how.Grace))
+	if m.how.Now {
+		expired = "now"
+	}
+	if err := m.repack(ctx, "--cruft", "--cruft-expiration="+expired); err != nil {
 		return err
 	}
-	old := m.names(func(p packFile) bool { return p.cruft && !p.kept })
-	young, err := m.young(ctx, old)
-	if err != nil {
-		return err
+	if _, err := m.child(ctx, nil, "prune", "--expire="+expired); err != nil { // loose objects
+		return fmt.Errorf("removing loose objects: %w", err)
 	}
-	return m.locked(ctx, func(ctx context.Context) error {
-		if err := m.hold(ctx); err != nil {
-			return err
-		}
-		if err := errors.Join(m.look(), m.unnamed(ctx, before, old, young)); err != nil {
-			return err
-		}
-		if old = slices.DeleteFunc(old, func(base string) bool { return base == young || m.packs[base].kept }); len(old) > 0 {
-			if err := m.drop(old...); err != nil {
-				return err
-			}
-		}
-		ours, err := marks(m.disk.files, m.dir)
-		if err := errors.Join(err, m.look(), m.searched()); err != nil {
-			return err
-		}
-		m.done.Pruned = true
-		for base, p := range m.packs {
-			if p.cruft || slices.Contains(ours, base) { // finding their reachable part would cost a walk
-				m.done.Unnamed += p.size
-			}
-		}
-		return nil
-	})
+	m.done.Pruned = true
+	return m.searched()
 }
 
 // expireLogs expires reflogs, and deletes those of event refs, which any pusher can fill.
@@ -309,16 +267,17 @@ func (m *maintenance) hold(ctx context.Context) error {
 	wanted := make(map[string]bool)
 	for _, id := range slices.Concat(keep, m.chosen) {
 		name := heldRefs + id.String()
-		if len(id.String()) == 2*m.idLen && !held[name] && !wanted[name] {
+		if id.Format() == m.ids && !held[name] && !wanted[name] {
 			fresh = append(fresh, id)
 		}
 		wanted[name] = true
 	}
-	found := closure{}
-	if len(fresh) > 0 {
-		if found, err = m.closure(ctx, m.dir, "", fresh, &packIndexes{}); err != nil {
-			return err
-		}
+	missing, err := m.missing(ctx, m.dir, fresh)
+	if err == nil {
+		missing, err = m.missing(ctx, m.dir, missing) // git may have failed for another reason
+	}
+	if err != nil {
+		return err
 	}
 	var in bytes.Buffer
 	for name := range held {
@@ -326,7 +285,7 @@ func (m *maintenance) hold(ctx context.Context) error {
 			fmt.Fprintf(&in, "delete %s\n", name)
 		}
 	}
-	for _, id := range without(fresh, found.missing) {
+	for _, id := range without(fresh, missing) {
 		fmt.Fprintf(&in, "create %s%s %s\n", heldRefs, id, id)
 	}
 	if in.Len() == 0 {
@@ -340,87 +299,12 @@ func (m *maintenance) hold(ctx context.Context) error {
 
 const heldRefs = barerepo.HiddenRefs + "held/"
 
-// young makes a cruft pack of objects that are not expired, with all that they need. It returns its
-// name, or "".
-func (m *maintenance) young(ctx context.Context, old []string) (string, error) {
-	if m.how.Now || m.how.Grace <= 0 || len(old) == 0 {
-		return "", nil
-	}
-	var in bytes.Buffer
-	for base := range m.packs {
-		if slices.Contains(old, base) {
-			in.WriteByte('-')
-		}
-		fmt.Fprintf(&in, "%s.pack\n", base)
-	}
-	out, err := m.child(ctx, &in, "pack-objects", "--cruft", "--cruft-expiration="+gitTime(m.now.Add(-m.how.Grace)),
-		"--delta-base-offset", "--threads=1", "--quiet", "--non-empty", "objects/pack/pack")
-	if err != nil {
-		return "", fmt.Errorf("packing: %w", err)
-	}
-	name := strings.TrimSpace(string(out))
-	if name == "" {
-		return "", nil
-	}
-	return "pack-" + name, m.disk.sync(m.path(""))
-}
-
-// unnamed returns an error that wraps [purgatory.ErrInUse] if an object that only the old packs have
-// was named after the refs in before were read, or if a pack was marked while git repacked it.
-func (m *maintenance) unnamed(ctx context.Context, before []byte, old []string, young string) error {
-	ours, err := marks(m.disk.files, m.dir)
-	if err != nil || len(old) == 0 {
-		return err
-	}
-	for _, base := range ours {
-		if _, there := m.packs[base]; !there {
-			return fmt.Errorf("%w: %s was marked during maintenance", purgatory.ErrInUse, base)
-		}
-	}
-	goes, err := m.indexes(m.path(""), old, m.idLen)
-	if err != nil {
-		return err
-	}
-	defer goes.close()
-	stays, err := m.indexes(m.path(""), slices.DeleteFunc([]string{young}, func(base string) bool { return base == "" }), m.idLen)
-	if err != nil {
-		return err
-	}
-	defer stays.close()
-	var needed error
-	_, err = m.git.runNow(ctx, gitrun.Child{
-		Dir: m.dir, Stdin: bytes.NewReader(before), Args: []string{"rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--stdin"},
-		Stdout: &splitter{each: func(line []byte) {
-			if needed == nil && goes.has(line) && !stays.has(line) {
-				needed = fmt.Errorf("%w: %s was needed meanwhile", purgatory.ErrInUse, line)
-			}
-		}},
-	})
-	return errors.Join(err, needed, goes.err, stays.err)
-}
-
 // child runs git at low priority, outside of MaxChildren.
 func (m *maintenance) child(ctx context.Context, in io.Reader, args ...string) ([]byte, error) {
 	return m.git.runNow(ctx, gitrun.Child{Dir: m.dir, Stdin: in, Nice: true, Args: args})
 }
 
 func (m *maintenance) path(name string) string { return filepath.Join(m.dir, "objects", "pack", name) }
-
-// drop removes packs and multi-pack indexes. Repack would fail on a pack without an index.
-func (m *maintenance) drop(bases ...string) error {
-	names, err := filepath.Glob(m.path("multi-pack-index*"))
-	for _, ext := range []string{".pack", ".idx", ".bitmap", ".rev", ".mtimes"} {
-		for _, base := range bases {
-			names = append(names, m.path(base+ext))
-		}
-	}
-	for _, name := range names {
-		if rerr := m.disk.files.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
-			return errors.Join(err, rerr)
-		}
-	}
-	return errors.Join(err, m.disk.sync(m.path("")))
-}
 
 // leftAfter is the age after which a temporary file is abandoned.
 const leftAfter = time.Hour
@@ -488,17 +372,3 @@ func marks(on files, dir string) (bases []string, err error) {
 }
 
 const keepNote = "graspsync\n"
-
-// kept opens the indexes of packs with our keep files.
-func (f *Fetcher) kept(dir string, idLen int) (*packIndexes, error) {
-	folder := filepath.Join(dir, "objects", "pack")
-	bases, err := marks(f.disk.files, dir)
-	if err != nil {
-		return nil, err
-	}
-	bases = slices.DeleteFunc(bases, func(base string) bool {
-		_, err := f.disk.files.Lstat(filepath.Join(folder, base+".idx"))
-		return errors.Is(err, os.ErrNotExist) // a crash may leave a keep file alone
-	})
-	return f.indexes(folder, bases, idLen)
-}

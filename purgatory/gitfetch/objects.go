@@ -17,51 +17,30 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// The parameter beside of the methods below is the folder of a quarantine whose objects are
-// included, relative to the repository, or "".
+// The parameter env of the methods below is the environment of git, nil for the repository without a
+// quarantine.
 
-func inside(beside string) []string {
-	if beside == "" {
-		return nil
-	}
-	return gitrun.Beside(beside)
-}
-
-// closure is the result of walking histories.
-type closure struct {
-	missing []nip34.ObjectID // incomplete ids
-	needed  int              // objects that the other ids need and no ref reaches
-	unheld  int              // needed objects outside of the given packs
-}
-
-func (f *Fetcher) closure(ctx context.Context, dir, beside string, ids []nip34.ObjectID, packs *packIndexes) (c closure, err error) {
-	kinds, err := f.kinds(ctx, dir, beside, ids)
+// missing returns the ids that are absent or incomplete in a repository.
+func (f *Fetcher) missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	kinds, err := f.kinds(ctx, dir, nil, ids)
 	if err != nil {
-		return c, err
+		return nil, err
 	}
-	var there []nip34.ObjectID
+	there, absent := divide(ids, kinds)
+	incomplete, err := f.incomplete(ctx, dir, nil, there)
+	return append(absent, incomplete...), err
+}
+
+// divide returns the ids that have a kind, and the others.
+func divide(ids []nip34.ObjectID, kinds map[nip34.ObjectID]refplan.Kind) (there, absent []nip34.ObjectID) {
 	for _, id := range ids {
 		if kinds[id] != 0 {
 			there = append(there, id)
 		} else {
-			c.missing = append(c.missing, id)
+			absent = append(absent, id)
 		}
 	}
-	count := func(line []byte) {
-		c.needed++
-		if !packs.has(line) {
-			c.unheld++
-		}
-	}
-	incomplete, err := f.incomplete(ctx, dir, beside, there, count)
-	if err == nil && len(incomplete) > 0 { // failed walks were counted too
-		c = closure{missing: append(c.missing, incomplete...)}
-		err = f.walk(ctx, dir, beside, without(there, incomplete), count)
-	}
-	if err = errors.Join(err, packs.err); err != nil {
-		return closure{}, fmt.Errorf("walking history: %w", err)
-	}
-	return c, nil
+	return there, absent
 }
 
 // without returns ids without others, each once.
@@ -84,9 +63,12 @@ var kindNames = map[string]refplan.Kind{
 }
 
 // kinds returns the kinds of existing objects. Git may take an id of the wrong format for a ref name.
-func (f *Fetcher) kinds(ctx context.Context, dir, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error) {
+func (f *Fetcher) kinds(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
 	out, err := f.git.run(ctx, gitrun.Child{
-		Dir: dir, Env: inside(beside), Stdin: lines("", ids),
+		Dir: dir, Env: env, Stdin: lines("", ids),
 		Args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"},
 	})
 	if err != nil {
@@ -110,8 +92,8 @@ func (f *Fetcher) kinds(ctx context.Context, dir, beside string, ids []nip34.Obj
 }
 
 // incomplete returns ids whose walk fails. After a failure it walks each half.
-func (f *Fetcher) incomplete(ctx context.Context, dir, beside string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
-	err := f.walk(ctx, dir, beside, ids, each)
+func (f *Fetcher) incomplete(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	_, err := f.walk(ctx, dir, env, ids)
 	switch {
 	case err == nil, !isVerdict(err):
 		return nil, err
@@ -119,24 +101,30 @@ func (f *Fetcher) incomplete(ctx context.Context, dir, beside string, ids []nip3
 		return ids, nil
 	}
 	half := len(ids) / 2
-	first, err := f.incomplete(ctx, dir, beside, ids[:half], each)
+	first, err := f.incomplete(ctx, dir, env, ids[:half])
 	if err != nil {
 		return nil, err
 	}
-	second, err := f.incomplete(ctx, dir, beside, ids[half:], each)
+	second, err := f.incomplete(ctx, dir, env, ids[half:])
 	return append(first, second...), err
 }
 
-// walk calls each for all objects that ids reach and refs do not.
-func (f *Fetcher) walk(ctx context.Context, dir, beside string, ids []nip34.ObjectID, each func(line []byte)) error {
+// walk returns the number of objects that ids reach and refs do not.
+func (f *Fetcher) walk(ctx context.Context, dir string, env []string, ids []nip34.ObjectID) (n int, err error) {
 	if len(ids) == 0 {
-		return nil
+		return 0, nil
 	}
-	_, err := f.git.run(ctx, gitrun.Child{
-		Dir: dir, Env: inside(beside), Stdin: lines("", ids), Stdout: &splitter{each: each},
-		Args: []string{"rev-list", "--objects", "--no-object-names", "--stdin", "--not", "--exclude=" + barerepo.HiddenRefs + "*", "--all"},
+	out, err := f.git.run(ctx, gitrun.Child{
+		Dir: dir, Env: env, Stdin: lines("", ids),
+		Args: []string{"rev-list", "--objects", "--count", "--stdin", "--not", "--exclude=" + barerepo.HiddenRefs + "*", "--all"},
 	})
-	return err
+	if err == nil {
+		n, err = strconv.Atoi(strings.TrimSpace(string(out)))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("walking history: %w", err)
+	}
+	return n, nil
 }
 
 func lines(prefix string, ids []nip34.ObjectID) io.Reader {

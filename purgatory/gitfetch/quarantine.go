@@ -1,12 +1,12 @@
 package gitfetch
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -23,7 +23,7 @@ func (f *Fetcher) open(dir string) (*Quarantine, error) {
 	if err := f.sweep(dir); err != nil { // otherwise a crash loop would fill the disk
 		return nil, err
 	}
-	q := &Quarantine{f: f, dir: dir, name: fmt.Sprintf("%s%s-%d", barerepo.QuarantinePrefix, f.epoch, f.names.Add(1))}
+	q := &Quarantine{f: f, dir: dir, name: fmt.Sprintf("%s%s-%d", barerepo.QuarantinePrefix, f.epoch, f.names.Add(1)), share: maxExtra, extra: fewExtra}
 	for _, p := range []string{q.Folder(), q.packs()} {
 		if err := f.disk.files.Mkdir(p, 0o700); err != nil {
 			return nil, fmt.Errorf("making a quarantine: %w", errors.Join(err, q.Discard()))
@@ -55,11 +55,11 @@ type Quarantine struct {
 
 	// result of the last call of Missing
 	complete []nip34.ObjectID
-	needed   int    // objects that complete needs and no ref reaches
-	refs     string // of the stamp
+	tips     []nip34.ObjectID // of refs
+	refs     string           // of the stamp
 
-	// exact means that Promote imports only needed objects, because a client pushed the packs.
-	exact bool
+	// Packs with more objects than share times the needed objects plus extra are replaced by Promote.
+	share, extra int
 }
 
 // Folder implements [gitops.Quarantine].
@@ -145,21 +145,11 @@ func (q *Quarantine) indexPack(ctx context.Context, pack *os.File, options ...st
 	return err
 }
 
-// useful returns ErrUnwanted if the files that are not in before contain no wanted object, because
-// servers must not fill quarantines.
-func (q *Quarantine) useful(ctx context.Context, before []string, ids []nip34.ObjectID) error {
-	now, err := q.content()
-	if err != nil {
+// useful returns ErrUnwanted if no wanted object has come, because servers must not fill quarantines.
+func (q *Quarantine) useful(ctx context.Context, ids []nip34.ObjectID) error {
+	kinds, err := q.f.kinds(ctx, q.dir, gitrun.Only(q.name), ids)
+	if err != nil || len(kinds) > 0 {
 		return err
-	}
-	now = slices.DeleteFunc(now, func(name string) bool { return slices.Contains(before, name) })
-	came, err := q.f.indexes(q.packs(), indexed(now), idLen(ids))
-	if err != nil {
-		return fmt.Errorf("reading a quarantine: %w", err)
-	}
-	defer came.close()
-	if slices.ContainsFunc(ids, func(id nip34.ObjectID) bool { return came.has([]byte(id.String())) }) {
-		return nil
 	}
 	missing, err := q.Missing(ctx, ids)
 	if err == nil && len(missing) == len(ids) {
@@ -171,37 +161,56 @@ func (q *Quarantine) useful(ctx context.Context, before []string, ids []nip34.Ob
 // Missing implements [gitops.Quarantine]. It copies needed objects that no ref reaches, because the
 // repository may lose them.
 func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	q.complete, q.needed, q.refs = nil, 0, ""
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	before, err := q.content()
-	if err != nil {
-		return nil, err
-	}
-	packs, err := q.f.indexes(q.packs(), indexed(before), idLen(ids))
-	if err != nil {
-		return nil, err
-	}
-	defer packs.close()
 	now, err := q.f.stamp(ctx, q.dir)
 	if err != nil {
 		return nil, err
 	}
-	found, err := q.f.closure(ctx, q.dir, q.name, ids, packs)
+	names, err := q.content()
 	if err != nil {
 		return nil, err
 	}
-	q.complete, q.needed, q.refs = without(ids, found.missing), found.needed, now.refs
-	if found.unheld > 0 {
-		_, err = q.pack(ctx, before, true)
+	var received []string
+	for _, base := range indexed(names) {
+		received = append(received, "--keep-pack="+base+".pack")
 	}
-	return found.missing, err
+	q.refs = now.refs
+	missing, _, err := q.find(ctx, gitrun.Beside(q.name), ids, received...)
+	return missing, err
+}
+
+// find returns the ids that are absent or incomplete. It packs the objects that the other ids need,
+// except those of refs and, by options of pack-objects, of some packs. made is the name of the pack,
+// or "" without such objects.
+func (q *Quarantine) find(ctx context.Context, env []string, ids []nip34.ObjectID, options ...string) (missing []nip34.ObjectID, made string, err error) {
+	q.complete = nil
+	refs, err := q.f.Refs(ctx, q.dir)
+	if err != nil {
+		return nil, "", err
+	}
+	tips := slices.Collect(maps.Values(refs.At))
+	kinds, err := q.f.kinds(ctx, q.dir, env, slices.Concat(ids, tips))
+	if err != nil {
+		return nil, "", err
+	}
+	q.tips, _ = divide(tips, kinds)
+	complete, missing := divide(ids, kinds)
+	made, err = q.pack(ctx, env, complete, true, options...)
+	if isVerdict(err) {
+		var incomplete []nip34.ObjectID
+		if incomplete, err = q.f.incomplete(ctx, q.dir, env, complete); err == nil {
+			complete, missing = without(complete, incomplete), append(missing, incomplete...)
+			made, err = q.pack(ctx, env, complete, true, options...)
+		}
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	q.complete = complete
+	return missing, made, nil
 }
 
 // Promote implements [gitops.Quarantine]. It moves the packs, or makes one pack of the needed
-// objects if there are too many others. The index comes last, after a sync, because git finds packs
-// by it, and a power failure must not leave a part.
+// objects if there are too many others.
 func (q *Quarantine) Promote(ctx context.Context) error {
 	if err := q.promote(ctx); err != nil {
 		return fmt.Errorf("promoting: %w", err)
@@ -232,13 +241,14 @@ func (q *Quarantine) promote(ctx context.Context) error {
 	return err
 }
 
+// promotePack moves a pack into the repository under a new name. The index comes last, after a sync,
+// because git finds packs by it, and a power failure must not leave a part.
 func (q *Quarantine) promotePack(base string) error {
-	d, from, to := q.f.disk, filepath.Join(q.packs(), base), filepath.Join(q.dir, "objects", "pack", base)
-	folder := filepath.Dir(to)
+	folder := filepath.Join(q.dir, "objects", "pack")
+	d, from, to := q.f.disk, filepath.Join(q.packs(), base), filepath.Join(folder, barerepo.NewPackName())
 	if err := d.writeKeep(to + ".keep"); err != nil {
 		return err
 	}
-	// If the pack exists, it is moved anyway, because garbage collection may remove it now.
 	for _, ext := range []string{".pack", ".rev"} {
 		if err := d.move(from+ext, to+ext); err != nil && (ext != ".rev" || !errors.Is(err, fs.ErrNotExist)) {
 			return err
@@ -247,15 +257,11 @@ func (q *Quarantine) promotePack(base string) error {
 	if err := errors.Join(d.sync(to+".keep"), d.sync(folder)); err != nil {
 		return err
 	}
-	// An index of another git version may differ and still be valid.
-	_, err := d.files.Lstat(to + ".idx")
-	if errors.Is(err, fs.ErrNotExist) {
-		err = d.move(from+".idx", to+".idx")
-	}
-	return errors.Join(err, d.sync(folder))
+	return errors.Join(d.move(from+".idx", to+".idx"), d.sync(folder))
 }
 
-// Packs may contain maxExtra times the needed objects plus fewExtra, because servers reuse packs.
+// Received packs may contain maxExtra times the needed objects plus fewExtra, because servers reuse
+// packs.
 const (
 	maxExtra = 2
 	fewExtra = 1000
@@ -263,29 +269,23 @@ const (
 
 // trim replaces the packs by one pack of the needed objects if they contain many other objects.
 func (q *Quarantine) trim(ctx context.Context) error {
-	if len(q.complete) == 0 {
-		return nil
-	}
 	before, err := q.content()
-	if err != nil {
+	if err != nil || len(q.complete) == 0 {
 		return err
 	}
-	have, err := q.f.indexes(q.packs(), indexed(before), idLen(q.complete))
-	if err != nil {
+	have, err := q.objects(before)
+	if err != nil || have <= q.extra {
 		return err
 	}
-	have.close()
-	most := maxExtra*q.needed + fewExtra
-	if have.objects() <= q.needed || have.objects() <= most && !q.exact {
-		return nil
+	env := gitrun.Beside(q.name)
+	needed, err := q.f.walk(ctx, q.dir, env, q.complete)
+	if err != nil || have <= q.share*needed+q.extra {
+		return err
 	}
-	made := ""
-	if q.needed > 0 {
-		made, err = q.pack(ctx, before, false)
-	}
+	made, err := q.pack(ctx, env, q.complete, false)
 	var limit *LimitError
 	switch {
-	case errors.As(err, &limit) && have.objects() <= most:
+	case errors.As(err, &limit) && have <= maxExtra*needed+fewExtra:
 		return nil // the received packs are smaller and contain little else
 	case err != nil:
 		return err
@@ -300,6 +300,25 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	}
 	return nil
 }
+
+// objects returns the number of objects by the sizes of the indexes (gitformat-pack, version 2).
+// Duplicates count, because they are excess data too.
+func (q *Quarantine) objects(names []string) (n int, err error) {
+	id := int64(len(q.complete[0].String()) / 2)
+	for _, base := range indexed(names) {
+		info, err := q.f.disk.files.Lstat(filepath.Join(q.packs(), base+".idx"))
+		if err != nil {
+			return 0, err
+		}
+		n += int((info.Size() - indexHead - 2*id) / (id + indexEach))
+	}
+	return n, nil
+}
+
+const (
+	indexHead = 8 + 256*4 // bytes before the ids; two checksums follow
+	indexEach = 4 + 4     // checksum and offset of an object, beside its id
+)
 
 // Deltas against objects of refs are written in full, so a few bytes may expand to very many. A new
 // pack may be packSlack larger than the received packs, or than maxCopied times these and the
@@ -328,24 +347,22 @@ func (q *Quarantine) mostOf(names []string, copied bool) (most int64, err error)
 	return most + packSlack, nil
 }
 
-// pack creates a pack of the needed objects and returns its name. before are all files. copied reports
-// whether objects of the repository are needed.
-func (q *Quarantine) pack(ctx context.Context, before []string, copied bool) (made string, err error) {
-	if err := q.f.disk.check(q.dir, 0); err != nil {
+// pack creates a pack of the objects that ids need and no ref reaches. It returns its name, or ""
+// without such objects. copied reports whether objects of the repository may be among them.
+func (q *Quarantine) pack(ctx context.Context, env []string, ids []nip34.ObjectID, copied bool, options ...string) (made string, err error) {
+	before, err := q.content()
+	if err != nil || len(ids) == 0 {
 		return "", err
 	}
 	most, err := q.mostOf(before, copied)
 	if err != nil {
 		return "", err
 	}
-	tips, err := q.f.git.run(ctx, gitrun.Child{Dir: q.dir, Args: []string{"rev-parse", "--exclude=" + barerepo.HiddenRefs + "*", "--all"}})
-	if err != nil {
-		return "", fmt.Errorf("reading refs: %w", err)
-	}
 	out, err := q.f.git.run(ctx, gitrun.Child{
-		Dir: q.dir, Env: gitrun.Beside(q.name), Limits: gitrun.Limits{File: most},
-		Stdin: io.MultiReader(lines("", q.complete), strings.NewReader("--not\n"), bytes.NewReader(tips)),
-		Args:  []string{"pack-objects", "--revs", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack"},
+		Dir: q.dir, Env: env, Limits: gitrun.Limits{File: most}, Stdin: io.MultiReader(lines("", ids), lines("^", q.tips)),
+		Args: append([]string{
+			"pack-objects", "--revs", "--non-empty", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack",
+		}, options...),
 	})
 	var failed *gitrun.Error
 	if errors.As(err, &failed) && failed.FileTooLarge() {
@@ -354,5 +371,8 @@ func (q *Quarantine) pack(ctx context.Context, before []string, copied bool) (ma
 	if err != nil {
 		return "", fmt.Errorf("packing needed objects: %w", errors.Join(err, q.restore(before)))
 	}
-	return "pack-" + strings.TrimSpace(string(out)), nil
+	if name := strings.TrimSpace(string(out)); name != "" {
+		made = "pack-" + name
+	}
+	return made, nil
 }

@@ -15,7 +15,7 @@ import (
 // CopyObjects implements [gitops.Operations]. It creates hard links to the packs, which use no disk
 // space, unless they contain many other objects.
 func (f *Fetcher) CopyObjects(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
-	if err := f.adopt(ctx, to, filepath.Join(from, "objects", "pack"), ids, false); err != nil {
+	if err := f.adopt(ctx, to, filepath.Join(from, "objects", "pack"), ids, maxExtra); err != nil {
 		return fmt.Errorf("sharing objects: %w", err)
 	}
 	return nil
@@ -23,21 +23,21 @@ func (f *Fetcher) CopyObjects(ctx context.Context, from, to string, ids []nip34.
 
 // ImportPacks implements [gitops.Operations]. The objects were checked on arrival.
 func (f *Fetcher) ImportPacks(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
-	if err := f.adopt(ctx, dir, filepath.Join(from, "pack"), ids, true); err != nil {
+	if err := f.adopt(ctx, dir, filepath.Join(from, "pack"), ids, 1); err != nil {
 		return fmt.Errorf("taking objects: %w", err)
 	}
 	return nil
 }
 
-// adopt imports the ids that are complete in dir together with the packs in from. If exact is true,
-// all ids must be complete, and no other object is imported.
-func (f *Fetcher) adopt(ctx context.Context, dir, from string, ids []nip34.ObjectID, exact bool) (err error) {
+// adopt imports the ids that are complete in dir together with the packs in from, and at most share
+// times the needed objects. If share is 1, all ids must be complete.
+func (f *Fetcher) adopt(ctx context.Context, dir, from string, ids []nip34.ObjectID, share int) (err error) {
 	q, err := f.open(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, q.Discard()) }()
-	q.exact = exact
+	q.share, q.extra = share, 0
 	if err := errors.Join(f.disk.check(dir, 0), q.link(from)); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (f *Fetcher) adopt(ctx context.Context, dir, from string, ids []nip34.Objec
 	switch {
 	case err != nil:
 		return err
-	case exact && len(missing) > 0:
+	case share == 1 && len(missing) > 0:
 		return fmt.Errorf("%w: %d of %d", purgatory.ErrNotServed, len(missing), len(ids))
 	case len(missing) == len(ids):
 		return nil

@@ -63,7 +63,7 @@ func chores(t *testing.T) map[string]chore {
 	}
 	// An unreadable record counts as missing. A pack that may have another owner stays.
 	record := func(what string) bool {
-		return what == "read "+recordName || strings.HasSuffix(what, ".keep") || strings.HasPrefix(what, "lstat .")
+		return what == "lstat "+recordName || strings.HasSuffix(what, ".keep") || strings.HasPrefix(what, "lstat .")
 	}
 	several := func(dir string) []nip34.ObjectID {
 		main := packed(t, dir, nip34.ObjectID{}, "main")
@@ -185,7 +185,7 @@ func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 						break
 					}
 					if err == nil {
-						mended := git && strings.HasSuffix(*what, "--not --all") // missed objects are packed later
+						mended := git && strings.Contains(*what, " rev-list ") // a failed walk is repeated
 						require.True(t, mended || !git && c.untold(*what), "not told: %s", *what)
 					} else if !git && !errors.Is(err, purgatory.ErrInUse) { // it cannot see what exists
 						require.ErrorIs(t, err, syscall.EIO, "%d: %s", n, *what)

@@ -3,6 +3,8 @@ package barerepo
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -73,6 +75,14 @@ func LogRemoved(on Disk, dir string, changes []refplan.RefChange, now time.Time)
 	}
 	_, err = file.Write(b.Bytes())
 	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// NewPackName returns an unused name of a pack. The usual name is a hash of its content. A repack that
+// has listed a pack of this name would delete it even if it has come again in between.
+func NewPackName() string {
+	id := make([]byte, 32)
+	_, _ = rand.Read(id) // never fails
+	return "pack-" + hex.EncodeToString(id)
 }
 
 // maxLog is the maximum size kept of one reflog, in bytes.

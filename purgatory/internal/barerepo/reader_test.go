@@ -15,6 +15,17 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
+// whole is the file system of the machine.
+type whole struct{}
+
+func (whole) Mkdir(name string, mode fs.FileMode) error { return os.Mkdir(name, mode) }
+func (whole) ReadFile(name string) ([]byte, error)      { return os.ReadFile(name) }
+func (whole) Lstat(name string) (fs.FileInfo, error)    { return os.Lstat(name) }
+func (whole) Remove(name string) error                  { return os.Remove(name) }
+func (whole) OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error) {
+	return os.OpenFile(name, flag, mode)
+}
+
 // newRepository creates a repository with our config, a branch and a tag.
 func newRepository(t testing.TB, format nip34.ObjectFormat) string {
 	t.Helper()
