@@ -14,7 +14,6 @@ require (
 )
 
 require (
-	github.com/yuin/goldmark v1.8.7 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
 )
 

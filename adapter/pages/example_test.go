@@ -26,6 +26,6 @@ func Example() {
 	site.Repository(w, httptest.NewRequest(http.MethodGet, "/npub1x/demo.git", nil), gitserve.View{
 		ReadmeName: "README.md", Readme: []byte("# Demo\n<script>alert(1)</script>\n"),
 	})
-	fmt.Println(w.Code, strings.Contains(w.Body.String(), "<h2>Demo</h2>"), strings.Contains(w.Body.String(), "<script"))
+	fmt.Println(w.Code, strings.Contains(w.Body.String(), "<pre># Demo\n"), strings.Contains(w.Body.String(), "<script"))
 	// Output: 200 true false
 }

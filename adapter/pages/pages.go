@@ -5,7 +5,6 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"html/template"
 	"iter"
 	"log/slog"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/nbd-wtf/go-nostr/nip19"
@@ -80,7 +80,6 @@ const (
 	rowsShown  = 30
 	maxShown   = 100  // branches, tags, maintainers and web pages each
 	maxText    = 1000 // bytes of a description
-	maxCounted = 500  // events of a kind, as in the template
 	pageTime   = 10 * time.Second
 )
 
@@ -167,18 +166,16 @@ func (s *Site) missing(w http.ResponseWriter, r *http.Request, root string) {
 type repositoryData struct {
 	gitserve.View
 
-	Name, Text      string
-	Owner           graspsync.PubKey
-	Path            string // escaped identifier
-	Clone, Nostr    string
-	Naddr           string
-	Default         string
-	Branches, Tags  refs
-	Maintainers     []graspsync.PubKey
-	Web             []string
-	Issues, Patches int
-	Pulls           int
-	Readme          template.HTML
+	Name, Text     string
+	Owner          graspsync.PubKey
+	Path           string // escaped identifier
+	Clone, Nostr   string
+	Naddr          string
+	Default        string
+	Branches, Tags refs
+	Maintainers    []graspsync.PubKey
+	Web            []string
+	Readme         string
 }
 
 type refs struct {
@@ -200,7 +197,7 @@ func (s *Site) Repository(w http.ResponseWriter, r *http.Request, v gitserve.Vie
 		View: v, Name: shown(v.Ref.Identifier), Owner: v.Ref.Owner, Path: at,
 		Clone: s.origin(r) + pasted(web.OriginalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(at),
 		Default:  strings.TrimPrefix(v.HEAD, "refs/heads/"),
-		Branches: refsOf(v, "refs/heads/", strings.Compare), Readme: readme(v.ReadmeName, v.Readme),
+		Branches: refsOf(v, "refs/heads/", strings.Compare), Readme: printable(string(v.Readme)),
 		Tags: refsOf(v, "refs/tags/", func(a, b string) int { return strings.Compare(b, a) }), // the newest version first
 	}
 	d.Naddr, _ = nip19.EncodeEntity(v.Ref.Owner.String(), graspsync.KindAnnouncement, v.Ref.Identifier, nil) // only a link
@@ -228,23 +225,17 @@ func (s *Site) describe(ctx context.Context, d *repositoryData) error {
 	}
 	d.Maintainers = slices.SortedFunc(maps.Keys(members), func(a, b graspsync.PubKey) int { return strings.Compare(a.String(), b.String()) })
 	d.Maintainers = d.Maintainers[:min(len(d.Maintainers), maxShown)]
-	for kind, of := range map[int]*int{graspsync.KindIssue: &d.Issues, graspsync.KindPatch: &d.Patches, graspsync.KindPullRequest: &d.Pulls} {
-		if *of, err = s.count(ctx, kind, d.Ref); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
-// count returns at most maxCounted+1.
-func (s *Site) count(ctx context.Context, kind int, ref graspsync.RepoRef) (n int, err error) {
-	for _, err := range s.cfg.Store.Events(ctx, nostr.Filter{Kinds: []int{kind}, Tags: nostr.TagMap{"a": {ref.String()}}}) {
-		if err != nil || n > maxCounted {
-			return n, err
+// printable keeps printable characters, line feeds and tabs.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || graspsync.IsPrintable(r) && r != utf8.RuneError {
+			return r
 		}
-		n++
-	}
-	return n, nil
+		return -1
+	}, s)
 }
 
 func described(a *nip34.Announcement) string {
