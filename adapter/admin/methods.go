@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/nearest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
 )
@@ -64,8 +63,7 @@ func (h *Handler) call(ctx context.Context, owner graspsync.PubKey, body []byte)
 		return h.operator.Do(ctx, by, r.Method, r.Params...)
 	}
 	if !slices.Contains(all, r.Method) {
-		name := graspsync.Clip(r.Method, 50)
-		return nil, fmt.Errorf("%w: %q, the nearest is %q", ErrUsage, name, nearest.Of(name, all))
+		return nil, fmt.Errorf("%w: %q", ErrUsage, graspsync.Clip(r.Method, 50))
 	}
 	alias := aliases[r.Method]
 	if alias[0] == "rules" { // clients may send params

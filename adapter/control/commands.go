@@ -10,7 +10,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
-	"github.com/graspsync/graspsync/internal/nearest"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/rules"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -60,8 +59,7 @@ func Usage() (out []string) {
 
 // Unknown returns the error of an unknown command, which wraps [admin.ErrUsage].
 func Unknown(name string) error {
-	all := slices.Sorted(maps.Keys(commands))
-	return fmt.Errorf("%w: %q, the nearest is %q, commands: %s", admin.ErrUsage, graspsync.Clip(name, 50), nearest.Of(name, all), strings.Join(all, ", "))
+	return fmt.Errorf("%w: %q, commands: %s", admin.ErrUsage, graspsync.Clip(name, 50), strings.Join(slices.Sorted(maps.Keys(commands)), ", "))
 }
 
 // Join joins the words of a reason at the end of args.

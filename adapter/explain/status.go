@@ -3,7 +3,6 @@ package explain
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -76,35 +75,6 @@ func Trouble(r relaysync.RelayStatus) string {
 		return plural(r.Failures, "attempt", "attempts") + " in a row failed"
 	}
 	return ""
-}
-
-// Pace estimates when a number of missing things is 0. It is not safe for concurrent use.
-type Pace struct{ from, next count }
-
-type count struct {
-	at      time.Time
-	missing int
-}
-
-const (
-	paceWindow = 5 * time.Minute  // estimates use the numbers of one to two windows
-	paceLeast  = 30 * time.Second // time before the first estimate
-)
-
-// Left returns the remaining time at the pace of the last minutes, or 0 if unknown.
-func (p *Pace) Left(now time.Time, missing int) time.Duration {
-	c := count{now, missing}
-	switch {
-	case p.from.at.IsZero() || missing > p.from.missing: // there is more to do
-		p.from, p.next = c, c
-	case now.Sub(p.next.at) > paceWindow:
-		p.from, p.next = p.next, c
-	}
-	done, took := p.from.missing-missing, now.Sub(p.from.at)
-	if done == 0 || took < paceLeast {
-		return 0
-	}
-	return took / time.Duration(done) * time.Duration(missing)
 }
 
 // answers are the color, the verdict and the first sentence, with subject [1] and reason [2].

@@ -77,10 +77,10 @@ var files embed.FS
 var templates = web.Templates(files, nil)
 
 const (
-	rowsShown  = 30
-	maxShown   = 100  // branches, tags, maintainers and web pages each
-	maxText    = 1000 // bytes of a description
-	pageTime   = 10 * time.Second
+	rowsShown = 30
+	maxShown  = 100  // branches, tags, maintainers and web pages each
+	maxText   = 1000 // bytes of a description
+	pageTime  = 10 * time.Second
 )
 
 type layout struct {

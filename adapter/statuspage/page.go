@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/internal/web"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -26,7 +25,6 @@ type Page struct {
 	mu sync.Mutex
 	// guarded by mu
 	last snapshot
-	pace explain.Pace
 }
 
 // New returns a page, or an error if Config.Sync or Explain is nil.
@@ -103,7 +101,6 @@ type snapshot struct {
 	at   time.Time
 	sync relaysync.Status
 	git  *purgatory.Status // nil: none
-	left time.Duration     // until all git data is here; 0: unknown
 }
 
 func (p *Page) snapshot() snapshot {
@@ -115,7 +112,6 @@ func (p *Page) snapshot() snapshot {
 			git := p.cfg.Purgatory.Status()
 			p.last.git = &git
 		}
-		p.last.left = p.pace.Left(now, p.last.sync.Git.Missing)
 	}
 	return p.last
 }

@@ -141,30 +141,6 @@ func TestNotices(t *testing.T) {
 	require.NotContains(t, body, "△")
 }
 
-// The headline has the time that the git data takes at the pace of the last minutes.
-func TestTimeLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := large(1, 1)
-		page := newPage(t, s, nil)
-		body := func(missing int) string {
-			s.change(func(st *relaysync.Status, _ *purgatory.Status) {
-				st.Git = relaysync.GitStatus{Complete: 120 - missing, Missing: missing}
-			})
-			return get(t, page, "/").Body.String()
-		}
-		require.NotContains(t, body(85), " left</span>")
-		time.Sleep(time.Minute)
-		require.Contains(t, body(55), "Catching up: 65 of 120 repositories</span><span class=\"unit\">, about 1 min left</span>")
-		time.Sleep(10 * time.Minute)
-		require.Contains(t, body(45), "about 12 min left", "it became slower")
-		time.Sleep(10 * time.Minute)
-		require.Contains(t, body(35), "about 35 min left", "what is long ago does not count")
-		require.NotContains(t, func() string { time.Sleep(time.Minute); return body(60) }(), " left</span>", "there is more to do")
-		time.Sleep(time.Minute)
-		require.NotContains(t, body(0), " left</span>")
-	})
-}
-
 // One relay that is down leaves the rest in sync.
 func TestInSyncButForOneThatIsDown(t *testing.T) {
 	s := large(3, 1)

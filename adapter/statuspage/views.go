@@ -39,13 +39,12 @@ type overviewData struct {
 	Lasting         uint64
 	Strikes         uint64
 	State, Headline string
-	Left            time.Duration // until all git data is here; 0: unknown
-	Done            float64       // part that is complete, from 0 to 1
-	Empty           bool          // no repository lists the server
+	Done            float64 // part that is complete, from 0 to 1
+	Empty           bool    // no repository lists the server
 }
 
 func (p *Page) overview(ctx context.Context, s snapshot, _ url.Values) (any, error) {
-	d := overviewData{Name: p.cfg.Name, Status: s.sync, Git: s.git, Left: s.left}
+	d := overviewData{Name: p.cfg.Name, Status: s.sync, Git: s.git}
 	if p.cfg.Ready != nil {
 		if err := p.cfg.Ready(ctx); err != nil {
 			d.Ready = err.Error()

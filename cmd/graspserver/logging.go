@@ -84,7 +84,6 @@ const statusKey = "status"
 func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(min(every, progressEvery))
 	defer tick.Stop()
-	var pace explain.Pace
 	summary, summarized := "", time.Now()
 	for {
 		select {
@@ -100,9 +99,6 @@ func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logge
 			}
 		}
 		_, words := explain.Headline(s)
-		if left := pace.Left(now, missing); left > 0 {
-			words += fmt.Sprintf(", about %s left", left.Round(time.Second))
-		}
 		if missing > 0 && connected {
 			log.Info("catching up", "percent", 100*(all-missing)/all, "state", words)
 		}

@@ -27,7 +27,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/nearest"
 )
 
 type program struct {
@@ -95,15 +94,8 @@ func parse(p *program, args, environ []string, out io.Writer) (*kong.Context, er
 	}
 	command, err := parser.Parse(longFlags(args))
 	var invalid *kong.ParseError
-	switch {
-	case errors.As(err, &invalid) && invalid.Context.Error == nil:
+	if errors.As(err, &invalid) && invalid.Context.Error == nil {
 		err = set.explain(err)
-	case err != nil && strings.HasPrefix(err.Error(), "unexpected argument "+args[0]):
-		var names []string
-		for _, command := range parser.Model.Children {
-			names = append(names, command.Name)
-		}
-		err = fmt.Errorf("%q is an unknown command, the nearest is %s", args[0], nearest.Of(args[0], names))
 	}
 	return command, err
 }

@@ -229,24 +229,21 @@ func (s settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, 
 
 // Validate implements [kong.Resolver]. A misspelled setting is an error.
 func (s settings) Validate(app *kong.Application) error {
-	known, ofServe := []string{adminKey}, []string(nil)
+	known := []string{adminKey}
 	for _, command := range app.Children {
 		for _, f := range command.Flags {
 			known = append(known, f.Name, variable(f.Name))
-		}
-		if command.Name == "serve" {
-			ofServe = slices.Clone(known)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(s)) {
 		if slices.Contains(known, key) {
 			continue
 		}
-		near := nearest.Of(key, ofServe)
-		if strings.HasPrefix(strings.ToUpper(key), prefix) {
-			near = nearest.Of(strings.ToUpper(key), ofServe)
+		like := key
+		if upper := strings.ToUpper(key); strings.HasPrefix(upper, prefix) {
+			like = upper
 		}
-		return fmt.Errorf("%s: %.100q is an unknown setting, the nearest is %s", s[key].source, key, near)
+		return fmt.Errorf("%s: %.100q is an unknown setting, the nearest is %s", s[key].source, key, nearest.Of(like, known))
 	}
 	return nil
 }

@@ -8,12 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/graspsync/graspsync/internal/nearest"
 )
 
 // refused are the faults refused by default, by git's names ("FSCK MESSAGES" in git-fsck(1)).
@@ -59,8 +56,7 @@ func New(allow []string) (Rules, error) {
 	for _, name := range allow {
 		exact, ok := known[strings.ToLower(name)]
 		if !ok {
-			return Rules{}, fmt.Errorf("%q is not a name of a fault in git fsck: the nearest is %s",
-				name, known[nearest.Of(strings.ToLower(name), slices.Sorted(maps.Keys(known)))])
+			return Rules{}, fmt.Errorf("%q is not a name of a fault in git fsck", name)
 		}
 		delete(r.refused, exact)
 	}
