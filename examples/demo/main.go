@@ -1,17 +1,14 @@
 // Command demo shows an empty GRASP server that syncs with four faulty relays and two git servers.
 //
 //	go run ./examples/demo
-//	go run ./examples/demo -keep
 //
 // Everything except git runs in this process and uses loopback. The demo prints PASS and exits with
-// 0 only if nothing is missing, nothing is foreign, and git clones match the events. With -keep the
-// server then runs until it is interrupted.
+// 0 only if nothing is missing, nothing is foreign, and git clones match the events.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -34,7 +31,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
-	"github.com/graspsync/graspsync/adapter/statuspage"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -47,12 +43,10 @@ import (
 const stageTime = 10 * time.Minute // enough for a slow or busy machine
 
 func main() {
-	keep := flag.Bool("keep", false, "serve after the end, until interrupted")
-	flag.Parse()
 	log.SetOutput(io.Discard) // hides start messages of relay and database
 	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	w := &world{start: time.Now(), stage: "start", wanted: make(map[string]bool), ended: make(chan struct{})}
-	fmt.Printf("An empty GRASP server fetches %d repositories, with their issues and pull requests, from four relays and two\n"+
+	fmt.Printf("An empty GRASP server fetches %d repositories, with their issues and comments, from four relays and two\n"+
 		"git servers on this machine. This takes about a minute. The relays and their faults:\n", ourRepos)
 	for i, fault := range faults {
 		fmt.Printf("    %d  %s\n", i+1, fault)
@@ -62,7 +56,7 @@ func main() {
 		run  func(context.Context) string
 	}{
 		{"make the others", w.make}, {"start our server", w.run}, {"catch up", w.catchUp},
-		{"follow live", w.live}, {"clone", w.clone}, {"compare", w.compare},
+		{"clone", w.clone}, {"compare", w.compare},
 	} {
 		began := time.Now()
 		w.stage = stage.name
@@ -72,12 +66,6 @@ func main() {
 		fmt.Printf("%d %-16s %5.1f s  %s\n", i+1, stage.name, time.Since(began).Seconds(), result)
 	}
 	fmt.Printf("\nPASS in %.1f s: nothing is missing, nothing is foreign, and every repository can be cloned.\n", time.Since(w.start).Seconds())
-	if clone := "git clone http://" + w.host() + "/" + w.repos[0].path(); *keep {
-		fmt.Printf("The server runs until you press Ctrl-C. Clone a repository from it:\n\n    %s\n\nIts page for visitors: http://%s/\nIts status page:       %s\n", clone, w.host(), w.watch.URL)
-		<-ctx.Done()
-	} else {
-		fmt.Println("With -keep the server stays, to look at its pages and to clone from it.")
-	}
 	w.end()
 }
 
@@ -99,7 +87,6 @@ func (w *world) check(err error) {
 // end stops our relay and removes its files.
 func (w *world) end() {
 	if w.cancel != nil {
-		w.watch.Close()
 		w.cancel()
 		<-w.ended
 		w.server.Close()
@@ -130,32 +117,6 @@ func (w *world) catchUp(ctx context.Context) string {
 	return fmt.Sprintf("all %d events for our server, of %d, and %d git objects (%d kB) in %d fetches", len(w.wanted), w.events, git.Objects, git.Fetched/1000, git.Fetches)
 }
 
-// live publishes comments on the other relays while a client listens to our relay.
-func (w *world) live(ctx context.Context) string {
-	const comments = 40
-	client, err := nostr.RelayConnect(ctx, "ws://"+w.host())
-	w.check(err)
-	defer client.Close()
-	since := nostr.Now()
-	heard, err := client.Subscribe(ctx, nostr.Filters{{Kinds: []int{nostr.KindComment}, Since: &since}})
-	w.check(err)
-	awaited := make(map[string]bool)
-	for n, issue := range w.issues[:comments] { // of repositories that list the first two relays
-		comment := w.someone().Comment(nostr.Now(), issue, fmt.Sprint("live comment ", n))
-		awaited[comment.ID] = true
-		w.publish(comment, true, n%2)
-	}
-	for ev := range heard.Events {
-		if delete(awaited, ev.ID); len(awaited) == 0 {
-			break
-		}
-	}
-	if len(awaited) > 0 {
-		w.check(fmt.Errorf("%d comments were not heard: %w", len(awaited), context.Cause(heard.Context)))
-	}
-	return fmt.Sprintf("%d comments, each published on one relay, reached a client of our server", comments)
-}
-
 // compare compares the events of our relay with the expected ones.
 func (w *world) compare(ctx context.Context) string {
 	w.await(ctx, func() bool { return len(w.server.Purgatory().Status().Waiting) == 0 })
@@ -180,7 +141,7 @@ func (w *world) difference(ctx context.Context) (missing, foreign int) {
 const (
 	repos, ourRepos                      = 190, 160
 	alpha, bravo, charlie, delta, relays = 0, 1, 2, 3, 4
-	branch, tag, pull                    = "refs/heads/main", "refs/tags/v1", "refs/pull/1/head"
+	branch, tag                          = "refs/heads/main", "refs/tags/v1"
 )
 
 var behaviors = [relays]relaytest.Behavior{
@@ -197,13 +158,11 @@ type world struct {
 	hosts  [2]*httptest.Server // git servers
 	keys   []*relaytest.Key
 	repos  []*repo // repositories that list our relay
-	issues []*nostr.Event
 	events int
 	wanted map[string]bool  // ids that our relay must store in the end
 	front  *httptest.Server // serves our relay
 	server *grasp.Server
-	ended  chan struct{}    // closed when its Run has returned
-	watch  *httptest.Server // serves page
+	ended  chan struct{} // closed when its Run has returned
 	cancel context.CancelFunc
 }
 
@@ -212,7 +171,6 @@ type repo struct {
 	owner *relaytest.Key
 	n     int
 	refs  map[string]string
-	pull  *nostr.Event
 }
 
 func (r *repo) name() string { return fmt.Sprintf("repo-%03d", r.n) }
@@ -275,16 +233,9 @@ func (w *world) fill(r *repo) {
 	}
 	w.publish(r.owner.State(ago(90), r.name(), map[string]string{branch: r.refs[tag]}, "main"), false, some()...) // an older version must not win
 	w.publish(r.owner.Announcement(ago(300), r.name(), at, clones, r.owner), r.ours(), listed[0])
-	named := maps.Clone(r.refs)
-	delete(named, pull)
-	w.publish(r.owner.State(ago(20), r.name(), named, "main"), r.ours(), some()...)
-	r.pull = w.someone().PullRequest(ago(50), r.owner.Ref(r.name()), "pull request", r.refs[pull])
-	w.publish(r.pull, r.ours(), some()...)
+	w.publish(r.owner.State(ago(20), r.name(), r.refs, "main"), r.ours(), some()...)
 	for n := range 4 {
 		issue := w.someone().Issue(ago(50), r.owner.Ref(r.name()), fmt.Sprint("issue ", n))
-		if r.ours() && listed[0] == alpha {
-			w.issues = append(w.issues, issue)
-		}
 		w.publish(issue, r.ours(), some()...)
 		w.publish(r.owner.Status(ago(45), 1630, issue), r.ours(), some()...)
 		for c := range 3 + rand.IntN(4) {
@@ -325,30 +276,25 @@ func (w *world) run(ctx context.Context) string {
 	}()
 	w.front.Config.Handler = w.server.Handler()
 	w.front.Start()
-	page, err := statuspage.New(statuspage.Config{Name: "graspsync demo", Sync: w.server.Sync().Manager(), Purgatory: w.server.Purgatory(), Explain: w.server.Explain})
-	w.check(err)
-	w.watch = httptest.NewServer(page)
-	return "ws://" + w.host() + ", empty, which knows relay 1; watch it in a browser: " + w.watch.URL
+	return "ws://" + w.host() + ", empty, which knows relay 1"
 }
 
 // clone clones all repositories of our relay, and compares their refs with the events.
 func (w *world) clone(ctx context.Context) string {
 	for _, r := range w.repos[:ourRepos] {
-		dir, want := filepath.Join(w.dir, "clones", r.path()), maps.Clone(r.refs)
-		delete(want, pull)
-		want["refs/nostr/"+r.pull.ID] = r.refs[pull]
+		dir := filepath.Join(w.dir, "clones", r.path())
 		w.git(ctx, ".", "", "clone", "--quiet", "--mirror", "http://"+w.host()+"/"+r.path(), dir)
-		if got := w.refs(ctx, dir); !maps.Equal(got, want) {
-			w.check(fmt.Errorf("%s has %v, want %v", r.name(), got, want))
+		if got := w.refs(ctx, dir); !maps.Equal(got, r.refs) {
+			w.check(fmt.Errorf("%s has %v, want %v", r.name(), got, r.refs))
 		}
 	}
-	return fmt.Sprintf("%d repositories by git; their refs are as states and pull requests say", ourRepos)
+	return fmt.Sprintf("%d repositories by git; their refs are as the states say", ourRepos)
 }
 
-// fastImport creates a bare repository with three commits and returns its refs.
+// fastImport creates a bare repository with two commits and returns its refs.
 func (w *world) fastImport(ctx context.Context, dir, text string) map[string]string {
 	in := ""
-	for i, ref := range []string{tag, branch, pull} {
+	for i, ref := range []string{tag, branch} {
 		in += fmt.Sprintf("commit %s\nmark :%d\ncommitter A <a@example.com> 1700000000 +0000\ndata 6\ncommit\n", ref, i+1)
 		if i > 0 {
 			in += fmt.Sprintf("from :%d\n", i)

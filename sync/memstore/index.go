@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -14,108 +15,99 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// index maps a value to its entries in order of insertion.
-type index[K comparable] map[K][]*entry
+// term is a condition of a filter: one value of authors, kinds, or a tag whose name is one letter,
+// because filters can ask for these tags only (NIP-01).
+type term struct{ list, value string }
 
-func (x index[K]) add(key K, e *entry) {
-	list := x[key]
-	if len(list) > 0 && list[len(list)-1] == e {
-		return // two equal tags
-	}
-	x[key] = append(list, e)
-}
-
-// remove removes an entry. It drops empty lists and shrinks sparse ones, so that the index does not
-// outgrow the events.
-func (x index[K]) remove(key K, e *entry) {
-	list := x[key]
-	i, ok := slices.BinarySearchFunc(list, e.number, func(e *entry, number uint64) int { return cmp.Compare(e.number, number) })
-	if !ok {
-		return
-	}
-	switch list = slices.Delete(list, i, i+1); {
-	case len(list) == 0:
-		delete(x, key)
-	case len(list) < cap(list)/4:
-		x[key] = slices.Clone(list)
-	default:
-		x[key] = list
-	}
-}
-
-// candidates are entries with any of some values. An entry with two of the values is yielded twice.
-type candidates struct {
-	size int
-	once bool // no entry is yielded twice
-	all  iter.Seq[*entry]
-}
-
-// lookUp returns the entries with any of keys. single reports that an entry has one key in x.
-func lookUp[K comparable](x index[K], keys []K, single bool) candidates {
-	c := candidates{once: single || len(keys) == 1}
-	for _, k := range keys {
-		c.size += len(x[k])
-	}
-	c.all = func(yield func(*entry) bool) {
-		for _, k := range keys {
-			for _, e := range x[k] {
-				if !yield(e) {
-					return
-				}
+// terms yields the terms of an event, with repetitions.
+func terms(ev *nostr.Event) iter.Seq[term] {
+	return func(yield func(term) bool) {
+		if !yield(term{filters.ListAuthors, ev.PubKey}) || !yield(kindTerm(ev.Kind)) {
+			return
+		}
+		for _, t := range ev.Tags {
+			if len(t) >= 2 && len(t[0]) == 1 && !yield(term{t[0], t[1]}) {
+				return
 			}
 		}
 	}
-	return c
 }
 
-// narrowest returns the shortest list that contains every match. The caller holds mu for reading.
-func (s *Store) narrowest(f nostr.Filter) candidates {
-	best := candidates{len(s.events), true, maps.Values(s.events)}
-	consider := func(c candidates) {
-		if c.size < best.size {
-			best = c
+func kindTerm(kind int) term { return term{filters.ListKinds, strconv.Itoa(kind)} }
+
+// index maps a term to its entries in order of insertion.
+type index map[term][]*entry
+
+func (x index) add(e *entry) {
+	for t := range terms(e.event.Event) {
+		if list := x[t]; len(list) == 0 || list[len(list)-1] != e {
+			x[t] = append(list, e)
 		}
 	}
+}
+
+func (x index) remove(e *entry) {
+	for t := range terms(e.event.Event) {
+		i, ok := slices.BinarySearchFunc(x[t], e, inOrder)
+		if !ok {
+			continue
+		}
+		if x[t] = slices.Delete(x[t], i, i+1); len(x[t]) == 0 {
+			delete(x, t)
+		}
+	}
+}
+
+func inOrder(a, b *entry) int { return cmp.Compare(a.number, b.number) }
+
+// candidates returns the shortest list that contains every match, with repetitions. The caller holds
+// mu for reading.
+func (s *Store) candidates(f nostr.Filter) (out []*entry) {
 	if f.IDs != nil {
-		var found []*entry
-		for _, id := range distinct(f.IDs, graspsync.ParseEventID) {
-			if e := s.events[id]; e != nil {
-				found = append(found, e)
+		for _, text := range f.IDs {
+			id, err := graspsync.ParseEventID(text)
+			if e := s.events[id]; err == nil && e != nil {
+				out = append(out, e)
 			}
 		}
-		consider(candidates{len(found), true, slices.Values(found)})
+		return out
 	}
-	if f.Authors != nil {
-		consider(lookUp(s.authors, distinct(f.Authors, graspsync.ParsePubKey), true))
+	conditions := make(map[string][]term)
+	add := func(t term) { conditions[t.list] = append(conditions[t.list], t) }
+	for _, author := range f.Authors {
+		add(term{filters.ListAuthors, author})
 	}
-	if f.Kinds != nil {
-		consider(lookUp(s.kinds, distinct(f.Kinds, func(k int) (int, error) { return k, nil }), true))
+	for _, kind := range f.Kinds {
+		add(kindTerm(kind))
 	}
 	for name, values := range f.Tags {
-		if values != nil && indexed(name) {
-			consider(lookUp(s.tags, distinct(values, func(v string) (tag, error) { return tag{name, v}, nil }), false))
+		for _, v := range values {
+			if len(name) == 1 {
+				add(term{name, v})
+			}
 		}
 	}
-	return best
-}
-
-// indexed reports whether tags with this name are indexed: names of one letter, which filters can
-// ask for (NIP-01).
-func indexed(name string) bool { return len(name) == 1 }
-
-// distinct returns the different keys of a list, without invalid ones.
-func distinct[V, K comparable](list []V, parse func(V) (K, error)) []K {
-	keys := make(map[K]struct{}, len(list))
-	for _, v := range list {
-		if k, err := parse(v); err == nil {
-			keys[k] = struct{}{}
+	least, best := len(s.events), []term(nil)
+	for _, list := range conditions {
+		n := 0
+		for _, t := range list {
+			n += len(s.index[t])
+		}
+		if n < least || best == nil {
+			least, best = n, list
 		}
 	}
-	return slices.Collect(maps.Keys(keys))
+	if best == nil {
+		return slices.Collect(maps.Values(s.events))
+	}
+	for _, t := range best {
+		out = append(out, s.index[t]...)
+	}
+	return out
 }
 
-// read yields a part of each matching event, or an error as the last pair. It does not hold the lock
-// while it yields.
+// read yields a part of each matching event in order of insertion, or an error as the last pair. It
+// does not hold the lock while it yields.
 func read[T any](ctx context.Context, s *Store, f nostr.Filter, part func(*entry) T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -133,23 +125,11 @@ func read[T any](ctx context.Context, s *Store, f nostr.Filter, part func(*entry
 	}
 }
 
-func (s *Store) collect(f nostr.Filter) (found []*entry) {
+func (s *Store) collect(f nostr.Filter) []*entry {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	wanted := filters.Compile([]nostr.Filter{f})
-	source := s.narrowest(f)
-	seen := make(map[*entry]struct{})
-	for e := range source.all {
-		if !wanted.Match(e.event.Event) {
-			continue
-		}
-		if !source.once {
-			if _, ok := seen[e]; ok {
-				continue
-			}
-			seen[e] = struct{}{}
-		}
-		found = append(found, e)
-	}
-	return found
+	found := slices.DeleteFunc(s.candidates(f), func(e *entry) bool { return !wanted.Match(e.event.Event) })
+	slices.SortFunc(found, inOrder)
+	return slices.Compact(found)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -29,9 +30,7 @@ type Store struct {
 	// guarded by mu
 	events    map[graspsync.EventID]*entry
 	addresses map[graspsync.Address]*entry // newest version
-	authors   index[graspsync.PubKey]
-	kinds     index[int]
-	tags      index[tag]
+	index     index
 	tombs     *nip34.Tombstones
 	inserted  uint64
 }
@@ -43,9 +42,6 @@ type entry struct {
 	stamp  graspsync.EventKey
 	number uint64 // order of insertion
 }
-
-// tag is a tag name and its first value.
-type tag struct{ name, value string }
 
 // Option configures a [Store].
 type Option func(*Store)
@@ -61,9 +57,7 @@ func New(options ...Option) *Store {
 	s := &Store{
 		events:    make(map[graspsync.EventID]*entry),
 		addresses: make(map[graspsync.Address]*entry),
-		authors:   make(index[graspsync.PubKey]),
-		kinds:     make(index[int]),
-		tags:      make(index[tag]),
+		index:     make(index),
 	}
 	for _, set := range options {
 		set(s)
@@ -135,7 +129,7 @@ func newEntry(event graspsync.Event) (*entry, error) {
 func (s *Store) execute(event graspsync.Event) {
 	s.tombs.Add(event)
 	if s.us.Vanishes(event.Event) {
-		s.vanish(event.PubKey)
+		s.vanish(event.Event.PubKey)
 	}
 	ids, at := nip34.Deletes(event)
 	for _, id := range ids {
@@ -164,8 +158,8 @@ func (s *Store) removeVersions(deleted graspsync.Event) {
 }
 
 // vanish removes the covered events of an author. The caller holds mu.
-func (s *Store) vanish(author graspsync.PubKey) {
-	for _, e := range slices.Clone(s.authors[author]) {
+func (s *Store) vanish(author string) {
+	for _, e := range slices.Clone(s.index[term{filters.ListAuthors, author}]) {
 		if s.tombs.Cover(e.event) {
 			s.remove(e)
 		}
@@ -177,7 +171,7 @@ func (s *Store) vanish(author graspsync.PubKey) {
 func (s *Store) bury() {
 	s.tombs.Lift()
 	for _, kind := range []int{graspsync.KindDeletion, graspsync.KindVanish} {
-		for _, e := range s.kinds[kind] {
+		for _, e := range s.index[kindTerm(kind)] {
 			s.tombs.Add(e.event)
 		}
 	}
@@ -191,11 +185,7 @@ func (s *Store) insert(e *entry) {
 	if addr, ok := e.event.Address(); ok {
 		s.addresses[addr] = e
 	}
-	s.authors.add(e.event.PubKey, e)
-	s.kinds.add(e.event.Kind, e)
-	for t := range e.tags() {
-		s.tags.add(t, e)
-	}
+	s.index.add(e)
 }
 
 // remove removes an entry. The caller holds mu.
@@ -204,22 +194,7 @@ func (s *Store) remove(e *entry) {
 	if addr, ok := e.event.Address(); ok && s.addresses[addr] == e {
 		delete(s.addresses, addr)
 	}
-	s.authors.remove(e.event.PubKey, e)
-	s.kinds.remove(e.event.Kind, e)
-	for t := range e.tags() {
-		s.tags.remove(t, e)
-	}
-}
-
-// tags yields the indexed tags.
-func (e *entry) tags() iter.Seq[tag] {
-	return func(yield func(tag) bool) {
-		for _, t := range e.event.Tags {
-			if len(t) >= 2 && indexed(t[0]) && !yield(tag{t[0], t[1]}) {
-				return
-			}
-		}
-	}
+	s.index.remove(e)
 }
 
 // Remove implements [relaysync.Store]. It leaves no tombstone. A removed deletion no longer covers

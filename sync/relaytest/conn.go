@@ -224,20 +224,20 @@ func (c *Conn) abandon(ctx context.Context, what string) error {
 }
 
 // live queues a new event and reports whether any subscription matches. The caller holds relay.mu.
-func (c *Conn) live(rec *record) bool {
+func (c *Conn) live(ev graspsync.Event) bool {
 	hit := false
-	if most := c.relay.behavior.MaxLive; most > 0 && c.waiting >= most && c.follows(rec) {
+	if most := c.relay.behavior.MaxLive; most > 0 && c.waiting >= most && c.follows(ev) {
 		c.overflow()
 		return true
 	}
 	for _, id := range sortedKeys(c.subs) {
 		s := c.subs[id]
-		if !s.follows || !s.match(rec.ev) {
+		if !s.follows || !s.match(ev.Event) {
 			continue
 		}
 		c.push(&answer{
 			sub:    id,
-			frames: c.relay.serve(id, rec),
+			frames: c.relay.serve(id, ev),
 			due:    time.Now().Add(c.relay.behavior.Latency),
 			live:   true,
 			first:  !hit,
@@ -247,9 +247,9 @@ func (c *Conn) live(rec *record) bool {
 	return hit
 }
 
-func (c *Conn) follows(rec *record) bool {
+func (c *Conn) follows(ev graspsync.Event) bool {
 	for _, s := range c.subs {
-		if s.follows && s.match(rec.ev) {
+		if s.follows && s.match(ev.Event) {
 			return true
 		}
 	}
@@ -567,15 +567,15 @@ func (c *Conn) subscribe(req wire.Request, size int) {
 	r, b := c.relay, c.relay.behavior
 	c.drop(req.Sub, 0) // a REQ with the same id replaces the subscription (NIP-01)
 	s := c.follow(req.Sub, req.Filters, size)
-	records, complete := r.stored(req.Filters)
-	s.passes = b.Software == SoftwareRustNostr && s.asksIDs == len(records)
+	events, complete := r.stored(req.Filters)
+	s.passes = b.Software == SoftwareRustNostr && s.asksIDs == len(events)
 	a := &answer{sub: req.Sub, due: c.soon(), gap: b.Drip}
 	made, eose := 0, false
 	a.more = func() []frame { // the stored events and then EOSE
-		if len(records) > 0 {
-			rec := records[0]
-			records = records[1:]
-			return r.serve(s.id, rec)
+		if len(events) > 0 {
+			ev := events[0]
+			events = events[1:]
+			return r.serve(s.id, ev)
 		}
 		if b.EndlessEvents > 0 && len(s.filters) > 0 {
 			a.gap = b.EndlessEvents

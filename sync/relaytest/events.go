@@ -9,6 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 const (
@@ -117,8 +118,8 @@ func (k *Key) Status(at nostr.Timestamp, kind int, root *nostr.Event) *nostr.Eve
 func (k *Key) Deletion(at nostr.Timestamp, targets ...*nostr.Event) *nostr.Event {
 	var tags nostr.Tags
 	for _, ev := range targets {
-		if addr := address(ev); addr != "" {
-			tags = append(tags, nostr.Tag{"a", addr})
+		if addr, ok := eventtest.Of(ev).Address(); ok {
+			tags = append(tags, nostr.Tag{"a", addr.String()})
 		} else {
 			tags = append(tags, nostr.Tag{"e", ev.ID})
 		}

@@ -6,17 +6,18 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-func (r *Relay) serve(sub string, rec *record) []frame {
+func (r *Relay) serve(sub string, ev graspsync.Event) []frame {
 	b := &r.behavior
-	genuine := frame{msg: wire.Message{Type: wire.TypeEvent, Sub: sub, Event: rec.parsed}, eventSize: rec.size}
+	genuine := frame{msg: wire.Message{Type: wire.TypeEvent, Sub: sub, Event: ev}}
 	if b.Forge == ForgeNone {
 		return []frame{genuine}
 	}
-	forged := frame{msg: eventMessage(sub, forge(rec, b.Forge))}
+	forged := frame{msg: eventMessage(sub, forge(ev.Event, b.Forge))}
 	if b.ForgeFirst {
 		return []frame{forged, genuine}
 	}
@@ -27,8 +28,8 @@ func eventMessage(sub string, ev *nostr.Event) wire.Message {
 	return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: eventtest.Of(ev)}
 }
 
-func forge(rec *record, how Forgery) *nostr.Event {
-	ev := clone(rec.ev)
+func forge(genuine *nostr.Event, how Forgery) *nostr.Event {
+	ev := clone(genuine)
 	switch how {
 	case ForgeSignature:
 		// A well-formed signature that is invalid.
@@ -39,10 +40,10 @@ func forge(rec *record, how Forgery) *nostr.Event {
 		ev.Content += " (forged)"
 	case ForgeID:
 		key := NewKey("forger")
-		key.cheap = cheap(rec.ev)
+		key.cheap = cheap(genuine)
 		ev.Content += " (forged)"
 		key.Sign(ev)
-		ev.ID = rec.ev.ID
+		ev.ID = genuine.ID
 	}
 	return ev
 }

@@ -11,8 +11,7 @@ import (
 const maxUnread = 256
 
 type frame struct {
-	msg       wire.Message
-	eventSize int // bytes of the event's JSON, 0 if unknown
+	msg wire.Message
 	// raw, if set, is sent over a real socket instead of msg. Receive drops it, as it drops
 	// malformed messages.
 	raw []byte

@@ -1,6 +1,8 @@
 package relaytest
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -13,8 +15,10 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
+	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -29,7 +33,7 @@ type Relay struct {
 	mu         sync.Mutex
 	behavior   Behavior
 	program    program // of behavior.Software
-	store      *archive
+	store      *memstore.Store
 	conns      map[*Conn]struct{}
 	lastConn   int
 	cuts       int // number of cuts by CutAfter
@@ -52,7 +56,7 @@ func New(url string, b Behavior) *Relay {
 		url:      u,
 		behavior: b,
 		program:  programOf(b.Software),
-		store:    newArchive(),
+		store:    memstore.New(),
 		conns:    make(map[*Conn]struct{}),
 	}
 }
@@ -130,12 +134,18 @@ func (r *Relay) Publish(events ...*nostr.Event) (n int) {
 
 // publish stores an event, or returns the reason why not. The caller holds mu.
 func (r *Relay) publish(ev *nostr.Event) (ok bool, reason string) {
-	rec, reason := r.store.add(ev)
-	if rec == nil {
-		return false, reason
+	parsed := eventtest.Of(ev)
+	outcomes, _ := r.store.Save(context.Background(), []graspsync.Incoming{{Event: parsed}}) // fails only with its context
+	switch outcomes[0].Result {
+	case graspsync.Duplicate:
+		return false, "duplicate: already have this event"
+	case graspsync.Deleted:
+		return false, "blocked: this event was deleted"
+	case graspsync.Superseded:
+		return false, "duplicate: have a newer event"
 	}
-	for _, c := range r.connected() {
-		if c.live(rec) {
+	for _, c := range r.connected() { // also if it is ephemeral, and refused by the store
+		if c.live(parsed) {
 			c.stir()
 		}
 	}
@@ -147,8 +157,8 @@ func (r *Relay) Remove(ids ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range ids {
-		if rec := r.store.byID[id]; rec != nil {
-			r.store.drop(rec)
+		if id, err := graspsync.ParseEventID(id); err == nil {
+			_ = r.store.Remove(context.Background(), graspsync.Event{ID: id}) // fails only with its context
 		}
 	}
 }
@@ -159,14 +169,25 @@ func (r *Relay) Events() []*nostr.Event { return r.Query(nostr.Filter{}) }
 // Query returns the stored events that match f, in the order of [Relay.Events]. It ignores the
 // limit.
 func (r *Relay) Query(f nostr.Filter) []*nostr.Event {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	found := r.store.query(f)
+	found := r.query(f)
 	events := make([]*nostr.Event, len(found))
-	for i, rec := range found {
-		events[i] = rec.ev
+	for i, ev := range found {
+		events[i] = ev.Event
 	}
 	return events
+}
+
+func (r *Relay) query(f nostr.Filter) (found []graspsync.Event) {
+	for ev := range r.store.Events(context.Background(), f) { // fails only with its context
+		found = append(found, ev)
+	}
+	slices.SortFunc(found, order)
+	return found
+}
+
+// order compares by time, newest first, then by id (NIP-01).
+func order(a, b graspsync.Event) int {
+	return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), bytes.Compare(a.ID[:], b.ID[:]))
 }
 
 // Dial opens a connection like [Network.Dial].
@@ -281,13 +302,10 @@ func (r *Relay) Violations() []Violation {
 	return slices.Clone(r.violations)
 }
 
-func (r *Relay) items(f nostr.Filter) []negentropy.Item {
-	found := r.store.query(f)
-	items := make([]negentropy.Item, 0, len(found))
-	for _, rec := range found {
-		id, err := graspsync.ParseEventID(rec.ev.ID)
-		if err == nil && rec.ev.CreatedAt >= 0 {
-			items = append(items, negentropy.Item{CreatedAt: uint64(rec.ev.CreatedAt), ID: id})
+func (r *Relay) items(f nostr.Filter) (items []negentropy.Item) {
+	for _, ev := range r.query(f) {
+		if ev.CreatedAt >= 0 {
+			items = append(items, negentropy.Item{CreatedAt: uint64(ev.CreatedAt), ID: ev.ID})
 		}
 	}
 	return items
@@ -310,10 +328,10 @@ func (r *Relay) lies(f nostr.Filter) []negentropy.Item {
 }
 
 // stored returns the events of each filter in turn, each once, and whether no limit applied.
-func (r *Relay) stored(fs []nostr.Filter) (records []*record, complete bool) {
+func (r *Relay) stored(fs []nostr.Filter) (events []graspsync.Event, complete bool) {
 	b := &r.behavior
 	complete = true
-	seen := make(map[*record]struct{})
+	seen := make(map[graspsync.EventID]struct{})
 	for _, f := range fs {
 		limit := f.Limit
 		if f.LimitZero && !b.LimitZeroReturnsStored {
@@ -331,22 +349,22 @@ func (r *Relay) stored(fs []nostr.Filter) (records []*record, complete bool) {
 		if b.IgnoreUntil {
 			f.Until = nil
 		}
-		found := r.store.query(f)
+		found := r.query(f)
 		if limit > 0 && len(found) > limit {
 			found, complete = found[:limit], false
 		}
 		if b.WrongOrder {
 			slices.Reverse(found)
 		}
-		for _, rec := range found {
-			if _, ok := seen[rec]; !ok {
-				seen[rec] = struct{}{}
-				records = append(records, rec)
+		for _, ev := range found {
+			if _, ok := seen[ev.ID]; !ok {
+				seen[ev.ID] = struct{}{}
+				events = append(events, ev)
 			}
 		}
 	}
 	if b.Software == SoftwareRustNostr {
-		slices.SortFunc(records, orderRecords)
+		slices.SortFunc(events, order)
 	}
-	return records, complete
+	return events, complete
 }

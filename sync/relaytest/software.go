@@ -160,7 +160,7 @@ func (c *Conn) refuseNegOpen(req wire.Request) *refusal {
 		}
 	}
 	no := &refusal{text: orText(b.NegText, p.records), max: b.NegMax}
-	n := len(c.relay.store.query(req.Filters[0]))
+	n := len(c.relay.query(req.Filters[0]))
 	if b.Software == SoftwareRustNostr { // which adds the other sessions
 		no.max = 0
 		for id, s := range c.negs {

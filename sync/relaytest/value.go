@@ -48,11 +48,7 @@ func (f *frame) size() int {
 	}
 	m := &f.msg
 	if m.Type == wire.TypeEvent {
-		n := f.eventSize
-		if n == 0 {
-			n = len(m.Event.String())
-		}
-		return len(`["EVENT",,]`) + len(toJSON(m.Sub)) + n
+		return len(`["EVENT",,]`) + len(toJSON(m.Sub)) + len(m.Event.String())
 	}
 	return len(encode(*f))
 }
