@@ -43,6 +43,7 @@ type RejectedIndex struct {
 	// unsaved is the number of events that could not be saved, unsavedBytes the size of the whole ones.
 	unsaved      int
 	unsavedBytes int64
+	inTurn       int // number of whole events that had no room or could not be saved
 }
 
 // entry is the data of one id. It is small because there are many.
@@ -193,6 +194,9 @@ func (r *RejectedIndex) hold(w *PendingEvent, d *Dropped) {
 	if w.entry.unsaved {
 		r.unsavedBytes += w.Size
 	}
+	if w.entry.tries > 0 {
+		r.inTurn++
+	}
 	gone, ok := r.events.Put(w.ID, host(w.entry.relay), w.Size, w)
 	if !ok {
 		gone = append(gone, limit.Entry[graspsync.EventID, *PendingEvent]{Value: w})
@@ -256,6 +260,9 @@ func (r *RejectedIndex) unhold(e *entry) *PendingEvent {
 func (r *RejectedIndex) gone(w *PendingEvent) {
 	if w.entry.event = nil; w.entry.unsaved {
 		r.unsavedBytes -= w.Size
+	}
+	if w.entry.tries > 0 {
+		r.inTurn--
 	}
 }
 
@@ -390,6 +397,9 @@ func (r *RejectedIndex) Wanted() (ask map[graspsync.RelayURL][]graspsync.EventID
 func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*PendingEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.inTurn == 0 {
+		return nil
+	}
 	byHost := make(map[string][]*PendingEvent) // due
 	for _, w := range r.events.All() {
 		if w.entry.tries == 0 {
@@ -548,15 +558,10 @@ func (r *RejectedIndex) Anything() (whole []*PendingEvent) {
 }
 
 // Waiting returns the number of whole events that wait for a dependency.
-func (r *RejectedIndex) Waiting() (n int) {
+func (r *RejectedIndex) Waiting() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, w := range r.events.All() {
-		if w.entry.tries == 0 {
-			n++
-		}
-	}
-	return n
+	return r.events.Len() - r.inTurn
 }
 
 // Len returns the number of ids.
