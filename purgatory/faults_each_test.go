@@ -92,13 +92,6 @@ type faultyState struct {
 	f *faults
 }
 
-func (s faultyState) Get(ctx context.Context, key string) ([]byte, error) {
-	if err := s.f.step("get " + kindOf(key)); err != nil {
-		return nil, err
-	}
-	return s.Store.Get(ctx, key)
-}
-
 func (s faultyState) Put(ctx context.Context, records ...state.Record) error {
 	if err := s.f.step("set " + kindOf(records[0].Key)); err != nil {
 		return err

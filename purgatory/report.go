@@ -20,7 +20,6 @@ import (
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
-	"github.com/graspsync/graspsync/state"
 )
 
 // Components whose panics are contained. See [Status].
@@ -97,7 +96,7 @@ func (s *report) note(whose string, failed error) {
 // answersOfDependencies are errors about one request, which are no failure of the dependency.
 var answersOfDependencies = []error{
 	ErrRefused, ErrIncomplete, ErrFull, ErrNoRepository, ErrInUse, ErrNotServed, ErrServerUnusable, ErrLimit, ErrSlow, ErrBusy, gitops.ErrInvalidRefs,
-	gitops.ErrChanged, gitops.ErrBusy, state.ErrNotFound,
+	gitops.ErrChanged, gitops.ErrBusy,
 }
 
 // panicked is called during the panic, so that the log has the stack.

@@ -66,7 +66,6 @@ type Stats struct {
 	File  int64 // size of the file
 
 	// Since Open:
-	Writes   uint64 // stored or deleted records
 	Failures uint64 // failed transactions
 	Refused  uint64 // batches refused because the store is full
 
@@ -147,7 +146,10 @@ func (d *DB) open(dir string) error {
 		d.stats.SetAside++
 	}
 	if err == nil {
-		err = d.begin()
+		err = d.bolt.Update(func(tx *bbolt.Tx) error {
+			_, err := tx.CreateBucketIfNotExists(bucket)
+			return err
+		})
 	}
 	if err == nil {
 		err = syncFolder(dir)
@@ -206,17 +208,6 @@ func (d *DB) count(tx *bbolt.Tx) error {
 	})
 }
 
-func (d *DB) begin() error {
-	err := d.bolt.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists(bucket)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("making the file: %w", err)
-	}
-	return d.bolt.View(d.count)
-}
-
 func syncFolder(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -254,27 +245,6 @@ func decode(k, v []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: record %q", ErrDamaged, k)
 	}
 	return v[sumSize:], nil
-}
-
-// Get implements [Store]. It does not wait for writes.
-func (d *DB) Get(ctx context.Context, key string) ([]byte, error) {
-	var value []byte
-	err := check(ctx, []string{key}, nil)
-	if err == nil {
-		err = d.view(func(b *bbolt.Bucket) error {
-			v := b.Get([]byte(key))
-			if v == nil {
-				return ErrNotFound
-			}
-			v, err := decode([]byte(key), v)
-			value = append([]byte{}, v...)
-			return err
-		})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading a record: %w", err)
-	}
-	return value, nil
 }
 
 func (d *DB) view(f func(*bbolt.Bucket) error) error {
@@ -438,7 +408,6 @@ func (c change) apply(b *bbolt.Bucket, stats *Stats) error {
 			return err
 		}
 	}
-	stats.Writes += uint64(len(c.puts) + len(c.deletes))
 	return nil
 }
 

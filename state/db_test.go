@@ -89,14 +89,22 @@ func TestDBSurvivesARestart(t *testing.T) {
 		require.NoError(t, d.Delete(t.Context(), fmt.Sprint(round, "/9")))
 		require.NoError(t, d.Close())
 		require.NoError(t, d.Close())
-		_, err := d.Get(t.Context(), "0/0")
-		require.ErrorIs(t, err, state.ErrClosed)
 		require.ErrorIs(t, d.Put(t.Context(), state.Record{Key: "x"}), state.ErrClosed)
 		require.ErrorIs(t, d.Delete(t.Context(), "x"), state.ErrClosed)
 		for _, err := range d.Each(t.Context(), "") {
 			require.ErrorIs(t, err, state.ErrClosed)
 		}
 	}
+}
+
+// get returns the value of a key, or nil.
+func get(ctx context.Context, s state.Store, key string) ([]byte, error) {
+	for r, err := range s.Each(ctx, key) {
+		if err != nil || r.Key == key {
+			return r.Value, err
+		}
+	}
+	return nil, nil
 }
 
 func TestDBIsOpenOnce(t *testing.T) {
@@ -210,7 +218,7 @@ func TestDBFileIsCut(t *testing.T) {
 	require.NoError(t, os.Truncate(path, 8192))
 	failed := 0
 	for i := range 300 {
-		if _, err := d.Get(t.Context(), fmt.Sprintf("key %03d", i)); err != nil {
+		if _, err := get(t.Context(), d, fmt.Sprintf("key %03d", i)); err != nil {
 			require.ErrorIs(t, err, state.ErrDamaged)
 			failed++
 		}
@@ -240,10 +248,7 @@ ngit_state_refused_total 0
 # HELP ngit_state_damaged_files Number of damaged files that were set aside at the start.
 # TYPE ngit_state_damaged_files gauge
 ngit_state_damaged_files 0
-# HELP ngit_state_writes_total Total records stored or deleted.
-# TYPE ngit_state_writes_total counter
-ngit_state_writes_total 1
-`), "ngit_state_bytes", "ngit_state_failures_total", "ngit_state_keys", "ngit_state_refused_total", "ngit_state_damaged_files", "ngit_state_writes_total"))
+`), "ngit_state_bytes", "ngit_state_failures_total", "ngit_state_keys", "ngit_state_refused_total", "ngit_state_damaged_files"))
 	problems, err := testutil.CollectAndLint(d.Collector("ngit"))
 	require.NoError(t, err)
 	require.Empty(t, problems)

@@ -1,10 +1,9 @@
 // Package state stores records that survive a restart, such as the health of relays, checkpoints,
 // waiting events, and rules.
 //
-// [Store] is a key-value store with four methods:
+// [Store] is a key-value store with three methods:
 //
 //	err := store.Put(ctx, state.Record{Key: "example/a", Value: a}, state.Record{Key: "example/b", Value: b})
-//	value, err := store.Get(ctx, "example/a") // wraps state.ErrNotFound if there is none
 //	for record, err := range store.Each(ctx, "example/") {
 //		...
 //	}

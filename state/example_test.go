@@ -2,7 +2,6 @@ package state_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -24,11 +23,9 @@ func Example() {
 			fmt.Println(err)
 			return
 		}
-		value, err := store.Get(ctx, "example/started")
-		if err != nil && !errors.Is(err, state.ErrNotFound) {
-			fmt.Println(err)
+		for record, err := range store.Each(ctx, "example/") {
+			fmt.Printf("%s %q %v\n", record.Key, record.Value, err)
 		}
-		fmt.Printf("%q\n", value)
 		if err := store.Put(ctx, state.Record{Key: "example/started", Value: []byte("before")}); err != nil {
 			fmt.Println(err)
 		}
@@ -37,6 +34,5 @@ func Example() {
 		}
 	}
 	// Output:
-	// ""
-	// "before"
+	// example/started "before" <nil>
 }

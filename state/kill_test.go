@@ -32,7 +32,7 @@ func child(dir string) {
 	for w := range 4 {
 		wg.Go(func() {
 			key := fmt.Sprint("key", w)
-			value, _ := s.Get(ctx, key)
+			value, _ := get(ctx, s, key)
 			n, _ := strconv.Atoi(strings.TrimLeft(string(value), " "))
 			for {
 				n++
@@ -79,9 +79,9 @@ func TestKill(t *testing.T) {
 		s := open(t, dir, state.Config{})
 		require.Zero(t, s.Stats().SetAside)
 		for key, n := range acked {
-			value, err := s.Get(t.Context(), key)
+			value, err := get(t.Context(), s, key)
 			require.NoError(t, err)
-			twin, err := s.Get(t.Context(), "twin of "+key)
+			twin, err := get(t.Context(), s, "twin of "+key)
 			require.NoError(t, err)
 			require.Equal(t, value, twin, "a batch is atomic")
 			got, err := strconv.Atoi(strings.TrimLeft(string(value), " "))

@@ -6,45 +6,21 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 )
 
-// Memory is a [Store] in memory, made by [NewMemory]. It is safe for concurrent use, and refuses
-// records beyond 256 MiB with [ErrFull].
+// Memory is an unbounded [Store] in memory, made by [NewMemory]. It is safe for concurrent use.
 type Memory struct {
-	maxBytes int // set by NewMemory, read-only
-
-	mu sync.Mutex
-	// guarded by mu; values are replaced, never modified
-	values map[string][]byte
-	bytes  int // of keys and values
+	mu     sync.Mutex
+	values map[string][]byte // guarded by mu; values are replaced, never modified
 }
 
 var _ Store = (*Memory)(nil)
 
 // NewMemory returns an empty Memory.
-func NewMemory() *Memory { return newMemory(256 << 20) }
-
-func newMemory(maxBytes int) *Memory {
-	return &Memory{maxBytes: maxBytes, values: make(map[string][]byte)}
-}
-
-// Get implements [Store].
-func (m *Memory) Get(ctx context.Context, key string) ([]byte, error) {
-	if err := check(ctx, []string{key}, nil); err != nil {
-		return nil, fmt.Errorf("reading a record: %w", err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	value, ok := m.values[key]
-	if !ok {
-		return nil, fmt.Errorf("reading a record: %w", ErrNotFound)
-	}
-	return bytes.Clone(value), nil
-}
+func NewMemory() *Memory { return &Memory{values: make(map[string][]byte)} }
 
 // Put implements [Store].
 func (m *Memory) Put(ctx context.Context, records ...Record) error {
@@ -53,28 +29,10 @@ func (m *Memory) Put(ctx context.Context, records ...Record) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	after := make(map[string][]byte, len(records))
 	for _, r := range records {
-		after[r.Key] = append([]byte{}, r.Value...)
+		m.values[r.Key] = bytes.Clone(r.Value)
 	}
-	size := m.bytes
-	for key, value := range after {
-		size += len(key) + len(value) - m.size(key)
-	}
-	if size > max(m.maxBytes, m.bytes) {
-		return fmt.Errorf("writing records: %w: %d bytes", ErrFull, size)
-	}
-	maps.Copy(m.values, after)
-	m.bytes = size
 	return nil
-}
-
-func (m *Memory) size(key string) int {
-	value, ok := m.values[key]
-	if !ok {
-		return 0
-	}
-	return len(key) + len(value)
 }
 
 // Delete implements [Store].
@@ -85,7 +43,6 @@ func (m *Memory) Delete(ctx context.Context, keys ...string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, key := range keys {
-		m.bytes -= m.size(key)
 		delete(m.values, key)
 	}
 	return nil

@@ -9,8 +9,6 @@ import (
 
 // Errors of a [Store].
 var (
-	// ErrNotFound is returned by Get for a key without a record.
-	ErrNotFound = errors.New("no record with this key")
 	// ErrFull is returned by Put if the records exceed the limits of the Store. Nothing was
 	// changed.
 	ErrFull = errors.New("the store is full")
@@ -36,8 +34,6 @@ type Record struct {
 // If the context has ended, a method changes nothing and wraps its error. The program that opened a
 // Store closes it. Later calls return an error.
 type Store interface {
-	// Get returns the value of a key. The error wraps ErrNotFound if the key has no record.
-	Get(ctx context.Context, key string) ([]byte, error)
 	// Put stores or replaces records, all or none. If two have the same key, the last is stored.
 	Put(ctx context.Context, records ...Record) error
 	// Delete deletes the records of keys, all or none. Keys without a record are ignored.
