@@ -45,9 +45,9 @@ type BudgetConfig struct {
 }
 
 type budgetConstants struct {
-	// MaxAddresses and MaxHosts bound the remembered addresses and proven hosts. The least recently
-	// used record that does not wait is dropped. Default to 50,000 and 50,000.
-	MaxAddresses, MaxHosts int
+	// MaxRecords bounds the remembered addresses, and the proven hosts at an address. The least
+	// recently used record that does not wait is dropped. Defaults to 50,000.
+	MaxRecords int
 	// Rand returns a random number in [0, 1). Defaults to [math/rand/v2.Float64].
 	Rand func() float64
 }
@@ -56,7 +56,6 @@ const (
 	// perAddress is the maximum number of connections of unproven hosts to one address, one of them
 	// for second connections of a connected host, such as a NIP-11 request.
 	perAddress = 4
-	mostProofs = 16
 	// sharedBackoff is the maximum wait at an address where a host was proven, because invented
 	// names behind a shared front end must not delay new hosts for days.
 	sharedBackoff = time.Minute
@@ -64,8 +63,7 @@ const (
 
 func (c BudgetConfig) withDefaults() BudgetConfig {
 	c.PerMinute = cmp.Or(c.PerMinute, 600)
-	c.fixed.MaxAddresses = cmp.Or(c.fixed.MaxAddresses, 50_000)
-	c.fixed.MaxHosts = cmp.Or(c.fixed.MaxHosts, 50_000)
+	c.fixed.MaxRecords = cmp.Or(c.fixed.MaxRecords, 50_000)
 	if c.fixed.Rand == nil {
 		c.fixed.Rand = rand.Float64
 	}
@@ -74,8 +72,8 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 
 // Budget limits the connections to one IPv4 address, or one IPv6 /48, over all host names and
 // ports, so that strangers cannot use this server to attack a third party. After n connections of
-// unproven hosts ended without proof, the address gets none for 5 s * 2^(n-1), at most 1 h, or one
-// day after a day of failures.
+// unproven hosts without proof, the address gets none for 5 s * 2^(n-1), at most 1 h, or one day
+// after a day of failures.
 //
 // A host is exempt at the addresses where [Budget.Proven] was called for it. At others it is
 // unproven, because its name may point to a victim.
@@ -87,22 +85,19 @@ type Budget struct {
 	mu sync.Mutex
 	// guarded by mu
 	accounts *limit.Table[netip.Prefix, *account]
-	hosts    *limit.Table[string, *[]netip.Prefix] // where a host was proven, the latest last
-	open     map[string][]*ticket                  // by host; bounded by the number of connections
-	pace     *rate.Limiter                         // of new connections
+	hosts    *limit.Table[ProvenHost, struct{}]
+	open     map[string][]*ticket // by host; bounded by the number of connections
+	pace     *rate.Limiter        // of new connections
 }
 
 type account struct {
-	backoff.Record
-	open   int  // connections that are being made or open, and unproven
-	shared bool // a host was proven at this address
+	AddressRecord
+	open int // connections that are being made or open, and unproven
 }
 
 type ticket struct {
-	host   string
-	to     netip.Prefix
-	second bool // the host has another one at this address; count one failure
-	fine   bool // its end is not a failure
+	ProvenHost      // if it proves one
+	second     bool // the host has another one at this address; count one failure
 }
 
 // NewBudget returns an empty Budget. The error names every invalid field of c.
@@ -116,8 +111,8 @@ func NewBudget(c BudgetConfig) (*Budget, error) {
 func newBudget(c BudgetConfig) *Budget {
 	return &Budget{
 		cfg:      c,
-		accounts: limit.NewTable[netip.Prefix, *account](c.fixed.MaxAddresses, 0),
-		hosts:    limit.NewTable[string, *[]netip.Prefix](c.fixed.MaxHosts, 0),
+		accounts: limit.NewTable[netip.Prefix, *account](c.fixed.MaxRecords, 0),
+		hosts:    limit.NewTable[ProvenHost, struct{}](c.fixed.MaxRecords, 0),
 		open:     make(map[string][]*ticket),
 		pace:     rate.NewLimiter(rate.Limit(float64(c.PerMinute)/60), max(1, c.PerMinute/10)),
 	}
@@ -129,11 +124,11 @@ func (b *Budget) Proven(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range slices.Clone(b.open[host]) {
-		if b.leave(t) {
-			b.account(t.to).shared = true
-			b.accounts.Touch(t.to)
-		}
-		b.proveAt(host, t.to)
+		b.excuse(t)
+		a := b.account(t.Address)
+		a.Shared, a.NextAttempt = true, time.Time{}
+		b.accounts.Touch(t.Address)
+		b.hosts.Put(t.ProvenHost, limit.Stranger{}, 0, struct{}{})
 	}
 }
 
@@ -142,11 +137,8 @@ func (b *Budget) Proven(host string) {
 func (b *Budget) Answered(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, t := range b.open[host] {
-		t.fine = true
-		if a := b.account(t.to); a.Failures == 0 {
-			a.LastAttempt = time.Time{}
-		}
+	for _, t := range slices.Clone(b.open[host]) {
+		b.excuse(t)
 	}
 }
 
@@ -155,20 +147,24 @@ func (b *Budget) Answered(host string) {
 func (b *Budget) begin(host string, to netip.Prefix) (*ticket, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.exempt(host, to) {
-		b.hosts.Touch(host)
+	t := &ticket{ProvenHost: ProvenHost{host, to}}
+	if b.hosts.Touch(t.ProvenHost) {
 		return nil, nil
 	}
 	now := time.Now()
-	t := &ticket{host: host, to: to}
-	t.second = slices.ContainsFunc(b.open[host], func(o *ticket) bool { return o.to == to })
+	t.second = slices.ContainsFunc(b.open[host], func(o *ticket) bool { return o.Address == to })
 	a := b.account(to)
 	if wait := b.wait(a, t, now); wait > 0 {
 		return nil, &BudgetError{Address: to, Wait: wait}
 	}
-	a.Record = rulesOf(a).Begin(a.Record, now)
 	a.open++
-	if !b.put(to, a) {
+	if !t.second {
+		// A failure until it is excused, because it may crash the process. The wait begins at its end.
+		r := rulesOf(a).Begin(a.Record, now)
+		a.Record = rulesOf(a).Fail(r, now, 0)
+		a.NextAttempt = r.NextAttempt
+	}
+	if !b.put(a) {
 		return nil, &BudgetError{Address: to, Wait: backoff.Base}
 	}
 	b.pace.AllowN(now, 1)
@@ -176,15 +172,10 @@ func (b *Budget) begin(host string, to netip.Prefix) (*ticket, error) {
 	return t, nil
 }
 
-func (b *Budget) exempt(host string, to netip.Prefix) bool {
-	proven, known := b.hosts.Get(host)
-	return known && slices.Contains(*proven, to)
-}
-
 // put stores an account. It returns false if the table is full and every account waits.
-func (b *Budget) put(to netip.Prefix, a *account) bool {
+func (b *Budget) put(a *account) bool {
 	now := time.Now()
-	_, ok := b.accounts.PutKeeping(to, limit.Stranger{}, 0, a, func(k netip.Prefix) bool {
+	_, ok := b.accounts.PutKeeping(a.Address, limit.Stranger{}, 0, a, func(k netip.Prefix) bool {
 		known := b.account(k)
 		return known.open > 0 || now.Before(known.NextAttempt)
 	})
@@ -195,7 +186,7 @@ func (b *Budget) account(to netip.Prefix) *account {
 	if a, ok := b.accounts.Get(to); ok {
 		return a
 	}
-	return &account{}
+	return &account{AddressRecord: AddressRecord{Address: to}}
 }
 
 func (b *Budget) wait(a *account, t *ticket, now time.Time) time.Duration {
@@ -212,45 +203,51 @@ func (b *Budget) wait(a *account, t *ticket, now time.Time) time.Duration {
 	return time.Duration(max(0, 1-b.pace.TokensAt(now)) * float64(time.Minute) / float64(b.cfg.PerMinute))
 }
 
-// end ends a connection. Without proof it is a failure, unless no packet was sent.
-func (b *Budget) end(t *ticket, sent bool) {
+// end ends a connection. failed is false if no packet was sent.
+func (b *Budget) end(t *ticket, failed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.leave(t) || t.second || t.fine || !sent {
-		return
+	if !failed {
+		b.excuse(t)
+	} else if b.leave(t) && !t.second {
+		b.putOff(b.account(t.Address), time.Now())
 	}
-	a := b.account(t.to)
-	b.fail(a)
-	b.put(t.to, a)
 }
 
 func (b *Budget) leave(t *ticket) bool {
-	list := b.open[t.host]
+	list := b.open[t.Host]
 	i := slices.Index(list, t)
 	if i < 0 {
 		return false
 	}
-	b.open[t.host] = slices.Delete(list, i, i+1)
+	b.open[t.Host] = slices.Delete(list, i, i+1)
 	if len(list) == 1 {
-		delete(b.open, t.host)
+		delete(b.open, t.Host)
 	}
-	b.account(t.to).open--
+	b.account(t.Address).open--
 	return true
 }
 
-func (b *Budget) fail(a *account) {
-	rules := rulesOf(a)
-	if a.shared {
-		rules.Max = sharedBackoff
+func (b *Budget) putOff(a *account, from time.Time) {
+	a.Record = rulesOf(a).PutOff(a.Record, a.Failures, from, b.cfg.fixed.Rand())
+}
+
+// excuse ends a connection that is no failure.
+func (b *Budget) excuse(t *ticket) {
+	if !b.leave(t) || t.second {
+		return
 	}
-	a.Record = rules.Fail(a.Record, time.Now(), b.cfg.fixed.Rand())
+	a := b.account(t.Address)
+	if a.Failures--; a.Failures <= 0 {
+		a.Record = backoff.Record{}
+	}
 }
 
 // rulesOf returns the backoff rules of an address. A shared address is never dead.
 func rulesOf(a *account) backoff.Rules {
 	rules := backoff.Default()
-	if a.shared {
-		rules.DeadAfter = 0
+	if a.Shared {
+		rules.DeadAfter, rules.Max = 0, sharedBackoff
 	}
 	return rules
 }
@@ -260,7 +257,8 @@ func (b *Budget) order(host string, addrs []netip.Addr) []netip.Addr {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	tried := func(addr netip.Addr) (last time.Time) {
-		if to := budgetPrefix(addr); !b.exempt(host, to) {
+		to := budgetPrefix(addr)
+		if _, proven := b.hosts.Get(ProvenHost{host, to}); !proven {
 			last = b.account(to).LastAttempt
 		}
 		return last

@@ -2,10 +2,8 @@ package egress
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/limit"
 )
@@ -23,35 +21,22 @@ type AddressRecord struct {
 	Shared bool `json:"shared,omitempty"` // a host was proven at this address
 }
 
-// ProvenHost is a proven host with its addresses.
+// ProvenHost is a host that is proven at an address.
 type ProvenHost struct {
-	Host      string         `json:"host"`
-	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	Host    string       `json:"host"`
+	Address netip.Prefix `json:"address"`
 }
 
-// Export returns the records that must survive a restart. Current connections count as failed, because
-// they may crash the process.
+// Export returns the records that must survive a restart.
 func (b *Budget) Export() BudgetState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var s BudgetState
-	underWay := make(map[netip.Prefix]int)
-	for _, tickets := range b.open {
-		for _, t := range tickets {
-			if !t.second && !t.fine {
-				underWay[t.to]++
-			}
-		}
+	for _, a := range b.accounts.All() {
+		s.Addresses = append(s.Addresses, a.AddressRecord)
 	}
-	for to, known := range b.accounts.All() {
-		a := *known
-		for range underWay[to] {
-			b.fail(&a)
-		}
-		s.Addresses = append(s.Addresses, AddressRecord{Address: to, Record: a.Record, Shared: a.shared})
-	}
-	for host, proven := range b.hosts.All() {
-		s.Hosts = append(s.Hosts, ProvenHost{Host: host, Addresses: slices.Clone(*proven)})
+	for h := range b.hosts.All() {
+		s.Hosts = append(s.Hosts, h)
 	}
 	return s
 }
@@ -62,38 +47,25 @@ func (b *Budget) Import(s BudgetState) {
 	defer b.mu.Unlock()
 	for _, r := range s.Addresses {
 		if r.Address == budgetPrefix(r.Address.Addr()) && r.Address.IsValid() {
-			b.put(r.Address, b.imported(r, time.Now()))
+			b.put(b.imported(r, time.Now()))
 		}
 	}
 	for _, h := range s.Hosts {
-		if canonical, err := (graspsync.HostPort{Host: h.Host}).Canonical(); err != nil || canonical.Host != h.Host {
-			continue
-		}
-		for _, at := range h.Addresses {
-			b.proveAt(h.Host, at)
-		}
+		b.hosts.Put(h, limit.Stranger{}, 0, struct{}{})
 	}
 }
 
 func (b *Budget) imported(s AddressRecord, now time.Time) *account {
-	a := &account{shared: s.Shared, Record: s.Believed(now)}
-	if a.Failures > 0 && a.Untold() {
-		a.FailingSince, a.LastFailure = now, now
-		a.NextAttempt = backoff.Later(a.NextAttempt, now.Add(backoff.Max))
+	a := &account{AddressRecord: s}
+	a.Record = s.Believed(now)
+	if a.Failures > 0 {
+		if a.Untold() {
+			a.FailingSince, a.LastFailure = now, now
+		}
+		b.putOff(a, a.LastFailure)
 	}
 	rules := rulesOf(a)
 	a.Record = rules.Restart(a.Record, b.cfg.fixed.Rand())
 	a.NextAttempt = backoff.Earlier(a.NextAttempt, now.Add(rules.LongestWait(a.Record)))
 	return a
-}
-
-func (b *Budget) proveAt(host string, at netip.Prefix) {
-	proven, ok := b.hosts.Get(host)
-	if !ok {
-		proven = new([]netip.Prefix)
-	}
-	if !slices.Contains(*proven, at) {
-		*proven = append((*proven)[max(0, len(*proven)-mostProofs+1):], at)
-	}
-	b.hosts.Put(host, limit.Stranger{}, 0, proven)
 }

@@ -69,6 +69,12 @@ type constants struct {
 // withDefaults returns a copy that shares nothing that the caller may change.
 func (c Config) withDefaults() Config {
 	c.Allow, c.Own, c.OwnNames = slices.Clone(c.Allow), slices.Clone(c.Own), slices.Clone(c.OwnNames)
+	for i, o := range c.Own {
+		c.Own[i] = netip.AddrPortFrom(o.Addr().Unmap().WithZone(""), o.Port())
+	}
+	for i, n := range c.OwnNames {
+		c.OwnNames[i], _ = n.Canonical() // valid
+	}
 	if c.Budget == nil {
 		c.Budget = newBudget(BudgetConfig{}.withDefaults())
 	}

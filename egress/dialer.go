@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -28,6 +27,8 @@ var (
 	ErrRedirect = errors.New("redirect not allowed")
 )
 
+var errNoAddress = errors.New("the name has no address")
+
 const (
 	// dialTimeout limits one dial, including the DNS lookup and all attempts.
 	dialTimeout  = 10 * time.Second
@@ -37,8 +38,7 @@ const (
 // Dialer opens TCP connections that its [Config] permits. [NewDialer] makes it. It may be called
 // concurrently.
 type Dialer struct {
-	cfg   Config // set by NewDialer, read-only
-	judge judge
+	cfg Config // set by NewDialer, read-only
 	// socket is openSocket, except in tests.
 	socket func(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error)
 }
@@ -48,8 +48,7 @@ func NewDialer(c Config) (*Dialer, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("egress config: %w", err)
 	}
-	c = c.withDefaults()
-	return &Dialer{cfg: c, judge: newJudge(c), socket: openSocket}, nil
+	return &Dialer{cfg: c.withDefaults(), socket: openSocket}, nil
 }
 
 // Check checks a URL without DNS. The error wraps [graspsync.ErrURL] (u is zero), [ErrPlaintext] or
@@ -62,11 +61,11 @@ func (d *Dialer) Check(u graspsync.URL) error {
 	if u.Plaintext() && !d.cfg.AllowPlaintext {
 		return fmt.Errorf("%w: %s", ErrPlaintext, u.Scheme)
 	}
-	_, _, err := d.judge.hostPort(u.HostPort)
+	_, _, err := d.checkHostPort(u.HostPort)
 	return err
 }
 
-// DialContext connects to a host and decimal port over network "tcp", "tcp4" or "tcp6", within 10 s.
+// DialContext connects to a host and decimal port over network "tcp", within 10 s.
 // If any address of a name must not be dialed, none is. Up to four addresses are tried in turn; for
 // an unproven host (see [Budget]) one per dial. The errors are those of [Dialer.Check], of the
 // resolver and of the network, or wrap [ErrBudget].
@@ -79,7 +78,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 }
 
 func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	if network != "tcp" && network != "tcp4" && network != "tcp6" {
+	if network != "tcp" {
 		return nil, fmt.Errorf("%w: network %q", ErrAddress, graspsync.Clip(network, 100))
 	}
 	target, err := graspsync.ParseHostPort(addr)
@@ -92,19 +91,18 @@ func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	addrs = attempts(addrs, network)
 	if len(addrs) == 0 {
-		return nil, fmt.Errorf("no address for network %s", network)
+		return nil, errNoAddress
 	}
-	addrs = d.cfg.Budget.order(target.Host, addrs)
-	return inOrder(ctx, addrs, func(ctx context.Context, a netip.Addr) (net.Conn, error) {
+	addrs = d.cfg.Budget.order(target.Host, attempts(addrs))
+	return inOrder(ctx, addrs, func(ctx context.Context, a netip.Addr) (conn net.Conn, last bool, err error) {
 		return d.connect(ctx, target.Host, netip.AddrPortFrom(a, target.Port))
 	})
 }
 
 // resolve returns the addresses of a target. All of them are permitted.
 func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]netip.Addr, error) {
-	literal, isLiteral, err := d.judge.hostPort(target)
+	literal, isLiteral, err := d.checkHostPort(target)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +116,7 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 	if err != nil {
 		return nil, err //nolint:wrapcheck // a DNSError names the lookup
 	}
-	host, err := d.judge.ours()
+	host, err := d.ours()
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +125,7 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 		if a = a.Unmap(); slices.Contains(addrs, a) {
 			continue
 		}
-		if err := d.judge.address(netip.AddrPortFrom(a, target.Port), host); err != nil {
+		if err := d.checkAddress(netip.AddrPortFrom(a, target.Port), host); err != nil {
 			return nil, err
 		}
 		addrs = append(addrs, a)
@@ -136,33 +134,34 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 }
 
 // attempts selects the addresses to try. The families alternate, because one may have no route.
-func attempts(addrs []netip.Addr, network string) []netip.Addr {
-	var first, second []netip.Addr
+func attempts(addrs []netip.Addr) (picked []netip.Addr) {
+	var families [2][]netip.Addr
 	for _, a := range addrs {
-		switch {
-		case network == "tcp4" && !a.Is4(), network == "tcp6" && !a.Is6():
-		case a.Is4() == addrs[0].Is4():
-			first = append(first, a)
-		default:
-			second = append(second, a)
+		i := 0
+		if a.Is4() != addrs[0].Is4() {
+			i = 1
 		}
+		families[i] = append(families[i], a)
 	}
-	var picked []netip.Addr
-	for i := range max(len(first), len(second)) {
-		picked = append(picked, first[min(i, len(first)):min(i+1, len(first))]...)
-		picked = append(picked, second[min(i, len(second)):min(i+1, len(second))]...)
+	for i := range addrs {
+		for _, f := range families {
+			if i < len(f) {
+				picked = append(picked, f[i])
+			}
+		}
 	}
 	return picked[:min(len(picked), mostAttempts)]
 }
 
+// inOrder tries addresses in turn until a connection or the last attempt.
 func inOrder(ctx context.Context, addrs []netip.Addr,
-	try func(context.Context, netip.Addr) (net.Conn, error),
+	try func(context.Context, netip.Addr) (conn net.Conn, last bool, err error),
 ) (net.Conn, error) {
 	var errs, refused []error
 	end, _ := ctx.Deadline()
 	for i, a := range addrs {
 		share, cancel := context.WithTimeout(ctx, time.Until(end)/time.Duration(len(addrs)-i))
-		conn, err := try(share, a)
+		conn, last, err := try(share, a)
 		cancel()
 		if err == nil {
 			return conn, nil
@@ -172,7 +171,7 @@ func inOrder(ctx context.Context, addrs []netip.Addr,
 		} else {
 			errs = append(errs, err)
 		}
-		if _, spent := errors.AsType[*spentError](err); spent || errors.Is(err, ErrAddress) || ctx.Err() != nil {
+		if last || errors.Is(err, ErrAddress) || ctx.Err() != nil {
 			break
 		}
 	}
@@ -188,10 +187,11 @@ func (d *Dialer) Proven(host string) { d.cfg.Budget.Proven(host) }
 // Budget returns the Budget of the Dialer.
 func (d *Dialer) Budget() *Budget { return d.cfg.Budget }
 
-func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (net.Conn, error) {
+// connect makes one attempt, the last if an unproven host used its only attempt per dial.
+func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (conn net.Conn, last bool, err error) {
 	var t *ticket
-	conn, err := d.socket(ctx, to, func(address string) (err error) {
-		if err := d.judge.socket(address); err != nil {
+	conn, err = d.socket(ctx, to, func(address string) (err error) {
+		if err := d.checkSocket(address); err != nil {
 			return err
 		}
 		if at := d.charged(to.Addr()); t == nil && at.IsValid() { // the resolver calls twice for one connection
@@ -200,23 +200,15 @@ func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (n
 		return err
 	})
 	if t == nil {
-		return conn, err
+		return conn, false, err
 	}
 	if err == nil {
-		return &budgetedConn{Conn: conn, end: sync.OnceFunc(func() { d.cfg.Budget.end(t, true) })}, nil
+		return &budgetedConn{Conn: conn, end: func() { d.cfg.Budget.end(t, true) }}, true, nil
 	}
 	routed := !errors.Is(err, syscall.ENETUNREACH) && !errors.Is(err, syscall.EAFNOSUPPORT) && !errors.Is(err, syscall.EADDRNOTAVAIL)
 	d.cfg.Budget.end(t, routed)
-	if routed {
-		err = &spentError{err}
-	}
-	return nil, err
+	return nil, routed, err
 }
-
-// spentError marks the error of the only attempt that an unproven host has per dial.
-type spentError struct{ error }
-
-func (e *spentError) Unwrap() error { return e.error }
 
 // charged returns the address whose budget a connection uses, if any. It is zero for addresses that
 // the operator allowed.

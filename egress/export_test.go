@@ -8,15 +8,10 @@ import (
 	"net/url"
 )
 
-// What the external tests need of the inside.
-var (
-	Attempts = attempts
-	InOrder  = inOrder
-)
-
 // Connect is the last step of a dial alone, after all earlier judgements.
 func Connect(ctx context.Context, d *Dialer, to netip.AddrPort) (net.Conn, error) {
-	return d.connect(ctx, to.Addr().String(), to)
+	conn, _, err := d.connect(ctx, to.Addr().String(), to)
+	return conn, err
 }
 
 // SetSocket replaces the socket beneath a Dialer.
@@ -25,7 +20,7 @@ func SetSocket(d *Dialer, socket func(ctx context.Context, to netip.AddrPort, ju
 }
 
 // JudgeSocket is the judgement of the control hook.
-func JudgeSocket(d *Dialer, address string) error { return d.judge.socket(address) }
+func JudgeSocket(d *Dialer, address string) error { return d.checkSocket(address) }
 
 // NextHop is the URL that a 302 leads to, if it is followed.
 func NextHop(d *Dialer, from, location string) (*url.URL, error) {

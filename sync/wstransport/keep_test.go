@@ -34,7 +34,7 @@ func TestPromiseP15_BudgetsOfTornChunks(t *testing.T) {
 			Record:  backoff.Record{Failures: 3, FailingSince: now.Add(-time.Hour), LastFailure: now, LastAttempt: now, NextAttempt: now.Add(time.Hour)},
 		})
 	}
-	s.Hosts = append(s.Hosts, egress.ProvenHost{Host: "a.example", Addresses: []netip.Prefix{s.Addresses[0].Address}})
+	s.Hosts = append(s.Hosts, egress.ProvenHost{Host: "a.example", Address: s.Addresses[0].Address})
 	chunks := chunksOf(s)
 	require.Greater(t, len(chunks), 2)
 

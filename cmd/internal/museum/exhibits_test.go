@@ -123,7 +123,7 @@ var exhibits = []exhibit{
 	// Forbidden addresses.
 	{
 		"addresses are judged by their name only", "egress/judge.go",
-		"return j.address(to, host)\n}\n\nfunc (j *judge) ours", "_, _ = to, host\n\treturn nil\n}\n\nfunc (j *judge) ours", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
+		"return d.checkAddress(to, host)\n}\n\nfunc (d *Dialer) ours", "_, _ = to, host\n\treturn nil\n}\n\nfunc (d *Dialer) ours", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
 	},
 	{
 		"addresses within addresses are not looked at", "egress/judge.go",
