@@ -145,7 +145,7 @@ func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 	} else if err := q.promotePack(made); err != nil {
 		return nil, fmt.Errorf("keeping objects: %w", err)
 	}
-	return missing, nil
+	return missing, q.Discard()
 }
 
 // Quarantine implements [gitops.Operations].

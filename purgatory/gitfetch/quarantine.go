@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -110,27 +109,13 @@ func (q *Quarantine) Discard() error {
 
 // index indexes a pack by the rules of package fsck. The caller holds a slot for a child.
 func (q *Quarantine) index(ctx context.Context, pack *os.File) error {
-	return q.f.receiver.faults.Index(fsck.Git{
-		Index: func(options ...string) (stderr string, err error) {
-			err = q.indexPack(ctx, pack, options...)
-			var failed *gitrun.Error
-			if isVerdict(err) && !errors.Is(err, ErrIncomplete) && !errors.As(err, new(*LimitError)) && errors.As(err, &failed) {
-				stderr = failed.Stderr
-			}
-			return stderr, err
-		},
-		Run: func(stdout, stderr io.Writer, args ...string) error {
-			_, err := q.f.git.runNow(ctx, gitrun.Child{Dir: q.dir, Env: gitrun.Only(q.name), Stdout: stdout, Stderr: stderr, Args: args})
-			return err
-		},
-	})
-}
-
-func (q *Quarantine) indexPack(ctx context.Context, pack *os.File, options ...string) error {
 	memory, most := q.f.git.Memory.Part, q.f.receiver.cfg.MaxPackBytes
-	_, err := q.f.git.runNow(ctx, gitrun.Child{
-		Dir: q.dir, Env: gitrun.Beside(q.name), Stdin: io.NewSectionReader(pack, 0, math.MaxInt64), Limits: gitrun.Limits{Memory: memory},
-		Args: append([]string{"index-pack", "--stdin", "--fix-thin", "--threads=1", fmt.Sprintf("--max-input-size=%d", most)}, options...),
+	_, err := q.f.receiver.faults.Index(pack, 0, most, q.name, func(c gitrun.Child) error {
+		if c.Dir = q.dir; c.Args[0] == fsck.Command {
+			c.Limits.Memory = memory
+		}
+		_, err := q.f.git.runNow(ctx, c)
+		return err
 	})
 	var failed *gitrun.Error
 	switch {

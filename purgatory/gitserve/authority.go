@@ -99,16 +99,16 @@ func otherwise(state *nip34.State, c *command) string {
 
 // ration refuses refs of events that the Authority does not admit. now has the current refs. bytes
 // is unknown if the push also changes branches or tags.
-func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string, commands []*command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (refused bool, err error) {
+func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string, commands []*command, now map[string]nip34.ObjectID, bytes int64) (refused bool, err error) {
 	makes := make(map[graspsync.EventID]*command)
 	var ids []graspsync.EventID
 	for _, c := range commands {
 		id, of := eventOf(c.ref)
 		switch {
-		case !of && now[c.ref] != c.new:
+		case !of && now[c.ref.String()] != c.new:
 			bytes = 0
 		case !of:
-		case now[c.ref].IsZero():
+		case now[c.ref.String()].IsZero():
 			ids = append(ids, id)
 			makes[id] = c
 		}

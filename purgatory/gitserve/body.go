@@ -143,19 +143,19 @@ func (b *body) close() {
 	b.held = nil
 }
 
-// patient writes to a client. It implements [http.ResponseWriter].
-type patient struct {
+// clientWriter writes to a client in pieces, whose times tell how fast the client reads. It implements [http.ResponseWriter].
+type clientWriter struct {
 	http.ResponseWriter
 	c    *http.ResponseController
 	sent stream
 }
 
-func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (p *clientWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // piece is the size of one write in bytes. Larger writes would hide the progress of the client.
 const piece = 4 << 10
 
-func (p *patient) Write(b []byte) (done int, err error) {
+func (p *clientWriter) Write(b []byte) (done int, err error) {
 	for err == nil && done < len(b) {
 		var n int
 		n, err = p.sent.move(func() (int, error) {
@@ -167,7 +167,7 @@ func (p *patient) Write(b []byte) (done int, err error) {
 }
 
 // FlushError supports [http.ResponseController].
-func (p *patient) FlushError() error {
+func (p *clientWriter) FlushError() error {
 	_, err := p.sent.move(func() (int, error) { return 0, p.c.Flush() })
 	return err
 }

@@ -172,7 +172,7 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "wrong method", http.StatusMethodNotAllowed)
 		return
 	}
-	h.limited(w, r, of, func(ctx context.Context, w *patient, t *transfer) {
+	h.limited(w, r, of, func(ctx context.Context, w *clientWriter, t *transfer) {
 		dir, err := h.use(ctx, ref)
 		if err != nil && !(isPage && errors.Is(err, purgatory.ErrNoRepository)) {
 			h.fail(w, ref, err)
@@ -182,7 +182,7 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (h *Handler) limited(w http.ResponseWriter, r *http.Request, of *requests, do func(ctx context.Context, w *patient, t *transfer)) {
+func (h *Handler) limited(w http.ResponseWriter, r *http.Request, of *requests, do func(ctx context.Context, w *clientWriter, t *transfer)) {
 	ctx, leave, ok := h.tasks.begin(r.Context())
 	if !ok {
 		http.Error(w, "closing", http.StatusServiceUnavailable)
@@ -204,7 +204,7 @@ func (h *Handler) limited(w http.ResponseWriter, r *http.Request, of *requests, 
 	defer end()
 	c := http.NewResponseController(w)
 	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request of the connection sets its own deadline
-	do(ctx, &patient{w, c, stream{transfer: t, setDeadline: c.SetWriteDeadline, idle: writeWindows * n.RateWindow}}, t)
+	do(ctx, &clientWriter{w, c, stream{transfer: t, setDeadline: c.SetWriteDeadline, idle: writeWindows * n.RateWindow}}, t)
 }
 
 const answerTimeouts = 8
@@ -264,7 +264,7 @@ func protocolOf(r *http.Request) string {
 	return ""
 }
 
-func (h *Handler) listRefs(ctx context.Context, w *patient, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
+func (h *Handler) listRefs(ctx context.Context, w *clientWriter, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
 	service := r.URL.Query().Get("service")
 	c := call{
 		dir: dir, args: []string{strings.TrimPrefix(service, "git-"), "--http-backend-info-refs"},
@@ -300,7 +300,7 @@ func (h *Handler) advertise(w http.ResponseWriter, dir string) error {
 	return nil
 }
 
-func (h *Handler) fetch(ctx context.Context, w *patient, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
+func (h *Handler) fetch(ctx context.Context, w *clientWriter, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
 	body, err := h.open(w, r, t, h.cfg.fixed.MaxAsk, time.Now().Add(h.cfg.fixed.Timeout))
 	if err == nil {
 		defer body.close()
@@ -323,7 +323,7 @@ func (h *Handler) fetch(ctx context.Context, w *patient, r *http.Request, t *tra
 const listsRefs = "0014command=ls-refs"
 
 // answer runs git, which blocks while the client is slow to read.
-func (h *Handler) answer(ctx context.Context, w *patient, t *transfer, ref graspsync.RepoRef, of *requests, c call) {
+func (h *Handler) answer(ctx context.Context, w *clientWriter, t *transfer, ref graspsync.RepoRef, of *requests, c call) {
 	process, err := of.processes.acquire(ctx, t.who, 1)
 	if err != nil {
 		busy(w)
@@ -333,7 +333,7 @@ func (h *Handler) answer(ctx context.Context, w *patient, t *transfer, ref grasp
 	if c.args[0] == "receive-pack" && h.advertise(w, filepath.FromSlash(h.repos.at(ref))) == nil {
 		return
 	}
-	c.limits = gitrun.Limits{Memory: gitrun.AskMemory - besides/2, CPU: h.cfg.fixed.Timeout} // git has read only the request of the client
+	c.limits = gitrun.Limits{Memory: gitrun.AskMemory - helperMemory/2, CPU: h.cfg.fixed.Timeout} // git has read only the request of the client
 	if of == h.fetches {
 		var all int64
 		all, c.limits.Memory = fetchMemory(h.git.Memory, c.dir, c.body.size)
@@ -362,7 +362,7 @@ func (h *Handler) answer(ctx context.Context, w *patient, t *transfer, ref grasp
 
 // push reads a push, judges it, applies the allowed commands, and reports the result of each ref.
 // Errors are reports too, because git shows no text of an HTTP error.
-func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
+func (h *Handler) push(ctx context.Context, w *clientWriter, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
 	p := &push{ref: ref, dir: dir, transfer: t}
 	var err error
 	if p.body, err = h.open(w, r, p.transfer, h.cfg.MaxPush, time.Now().Add(commandTime)); err != nil {
@@ -404,7 +404,7 @@ func beginReport(w http.ResponseWriter) {
 
 // report sends the result of each ref. err is the reason for commands without a reason. It first
 // reads the rest of the body, because clients read only after they sent everything.
-func (h *Handler) report(ctx context.Context, w *patient, p *push, err error) {
+func (h *Handler) report(ctx context.Context, w *clientWriter, p *push, err error) {
 	status, problem := http.StatusForbidden, ""
 	if err != nil {
 		if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) { // the request was ended, or timed out

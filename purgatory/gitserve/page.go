@@ -72,14 +72,14 @@ func (r rendered) WriteHeader(status int) {
 // page of the server.
 func (h *Handler) Page(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.limited(w, r, h.pages, func(ctx context.Context, w *patient, t *transfer) {
+		h.limited(w, r, h.pages, func(ctx context.Context, w *clientWriter, t *transfer) {
 			h.page(ctx, w, t, func(w http.ResponseWriter) { next.ServeHTTP(w, r) })
 		})
 	})
 }
 
 // page calls render in a slot of pages, because rendering takes as much time as git.
-func (h *Handler) page(ctx context.Context, w *patient, t *transfer, render func(http.ResponseWriter)) {
+func (h *Handler) page(ctx context.Context, w *clientWriter, t *transfer, render func(http.ResponseWriter)) {
 	process, err := h.pages.processes.acquire(ctx, t.who, 1)
 	if err != nil {
 		busy(w)
@@ -90,7 +90,7 @@ func (h *Handler) page(ctx context.Context, w *patient, t *transfer, render func
 }
 
 // repositoryPage serves the page of a repository. dir is "" if there is none.
-func (h *Handler) repositoryPage(ctx context.Context, w *patient, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
+func (h *Handler) repositoryPage(ctx context.Context, w *clientWriter, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
 	h.page(ctx, w, t, func(w http.ResponseWriter) {
 		v := View{Ref: ref}
 		var err error
@@ -125,7 +125,7 @@ func (h *Handler) read(ctx context.Context, t *transfer, dir, tip string, v *Vie
 		var out strings.Builder
 		err := h.git.Run(ctx, gitrun.Child{
 			Dir: dir, Args: args, Stdin: strings.NewReader(stdin), Stdout: &out, Nice: true,
-			Limits: gitrun.Limits{Memory: bytes - besides/2, CPU: viewTime, File: 1},
+			Limits: gitrun.Limits{Memory: bytes - helperMemory/2, CPU: viewTime, File: 1},
 		})
 		return out.String(), err
 	}

@@ -74,7 +74,7 @@ func TestPlainNames(t *testing.T) {
 		require.NotContains(t, owned(t, r), name)
 		about, err := r.About(owner.Ref(name))
 		require.NoError(t, err)
-		require.NotZero(t, about.Departed, name)
+		require.NotZero(t, about.Until, name)
 		require.NoError(t, r.Create(t.Context(), owner.Ref(name), nip34.SHA1))
 	}
 	require.FileExists(t, filepath.Join(theirs, "refs", "heads", "main"), "it is back")

@@ -46,8 +46,8 @@ type call struct {
 // bytes per object, upload-pack may need the same, and both read the request.
 func fetchMemory(m *gitrun.Memory, dir string, request int64) (all, each int64) {
 	objects, unpacked := gitrun.Packs(dir)
-	each = min(16<<20+max(8<<20, 320*objects)+unpacked+4*request, m.Part/2-besides/2)
-	return 2*each + besides, each
+	each = min(16<<20+max(8<<20, 320*objects)+unpacked+4*request, m.Part/2-helperMemory/2)
+	return 2*each + helperMemory, each
 }
 
 // pushMemory returns the memory of a git run for a push of size bytes in total, and per process.
@@ -55,16 +55,16 @@ func fetchMemory(m *gitrun.Memory, dir string, request int64) (all, each int64) 
 func pushMemory(m *gitrun.Memory, dir string, size int64) (all, each int64) {
 	_, unpacked := gitrun.Packs(dir)
 	all = min(256<<20+2*size+unpacked, m.Part)
-	return all, all - besides
+	return all, all - helperMemory
 }
 
-// besides is the memory of the programs that a git run starts beside the large ones, in bytes.
-const besides = 16 << 20
+// helperMemory is the memory of the programs that a git run starts beside the large ones, in bytes.
+const helperMemory = 16 << 20
 
 // serve runs git to answer a request. Git is killed if ctx ends or the client stops reading. begun
 // reports whether a part of the answer was written. If git refused the request, the error is a
 // refusal with status 403.
-func (h *Handler) serve(ctx context.Context, w *patient, c call) (begun bool, err error) {
+func (h *Handler) serve(ctx context.Context, w *clientWriter, c call) (begun bool, err error) {
 	var in io.Reader
 	if c.body != nil {
 		in = c.body.file

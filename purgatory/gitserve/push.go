@@ -13,7 +13,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -131,35 +130,15 @@ func (h *Handler) index(ctx context.Context, p *push, offset int64) error {
 }
 
 func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
-	var name bytes.Buffer // "pack", a tab and the hash
-	err := h.repos.faults.Index(fsck.Git{
-		Index: func(options ...string) (stderr string, err error) {
-			if _, err := p.body.file.Seek(offset, io.SeekStart); err != nil {
-				return "", fmt.Errorf("saving a request: %w", err)
+	hash, err := h.repos.faults.Index(p.body.file, offset, h.cfg.MaxPush, p.objects(), func(c gitrun.Child) error {
+		if c.Args[0] == fsck.Command {
+			c.Limits.File = 2 * h.cfg.MaxPush // --max-input-size does not count bases of a thin pack
+			if len(p.req.left(true)) == 0 {   // nothing of this folder is kept
+				c.Settings = []string{"-c", "core.fsync=none"}
 			}
-			name.Reset()
-			var settings []string
-			if len(p.req.left(true)) == 0 { // nothing of this folder is kept
-				settings = []string{"-c", "core.fsync=none"}
-			}
-			err = h.aside(ctx, p, gitrun.Child{
-				Settings: settings, Stdin: p.body.file, Stdout: &name,
-				Limits: gitrun.Limits{File: 2 * h.cfg.MaxPush}, // --max-input-size does not count bases of a thin pack
-				Args: append([]string{
-					"index-pack", "--stdin", "--fix-thin", "--threads=1", "--max-input-size=" + strconv.FormatInt(h.cfg.MaxPush, 10),
-				}, options...),
-			})
-			if failed := (*gitrun.Error)(nil); isFault(err) && errors.As(err, &failed) {
-				stderr = failed.Stderr
-			}
-			return stderr, err
-		},
-		Run: func(stdout, stderr io.Writer, args ...string) error {
-			return h.among(ctx, p, gitrun.Only, gitrun.Child{Stdout: stdout, Stderr: stderr, Args: args})
-		},
+		}
+		return h.aside(ctx, p, c)
 	})
-	_, hash, _ := strings.Cut(name.String(), "\t")
-	hash, _, _ = strings.Cut(hash, "\n")
 	p.pack = path.Join(p.folder, "pack", "pack-"+hash)
 	var fault *fsck.Fault
 	switch {
@@ -192,12 +171,12 @@ func (h *Handler) change(ctx context.Context, p *push) (told bool, err error) {
 		return false, err
 	}
 	at := filepath.FromSlash(h.repos.at(p.ref))
-	now, err := barerepo.Refs(h.repos.root, at, names(p.req.left(false)))
+	now, err := barerepo.AllRefs(h.repos.root, at)
 	if err != nil {
 		return false, fmt.Errorf("reading refs: %w", err)
 	}
 	for _, c := range p.req.left(false) {
-		if now[c.ref] != c.new && now[c.ref] != c.old {
+		if now[c.ref.String()] != c.new && now[c.ref.String()] != c.old {
 			c.reason = refusedStale
 		}
 	}
@@ -226,24 +205,24 @@ func (h *Handler) change(ctx context.Context, p *push) (told bool, err error) {
 	return true, err
 }
 
-func (p *push) moves(now map[nip34.RefName]nip34.ObjectID) []*command {
+func (p *push) moves(now map[string]nip34.ObjectID) []*command {
 	if p.req.over() {
 		return nil
 	}
-	return slices.DeleteFunc(p.req.left(false), func(c *command) bool { return now[c.ref] == c.new })
+	return slices.DeleteFunc(p.req.left(false), func(c *command) bool { return now[c.ref.String()] == c.new })
 }
 
 // choose returns the pack of the objects that the commands need, without commands whose objects are
 // missing or that the Authority does not admit. It refuses all if there is no room.
-func (h *Handler) choose(ctx context.Context, p *push, now map[nip34.RefName]nip34.ObjectID) (pack string, err error) {
+func (h *Handler) choose(ctx context.Context, p *push, now map[string]nip34.ObjectID) (pack string, err error) {
 	for again := true; again; {
 		some := p.moves(now)
 		if len(some) == 0 {
 			return "", nil
 		}
-		if pack, err = h.pack(ctx, p, some); isFault(err) {
+		if pack, err = h.pack(ctx, p, some, now); isFault(err) {
 			if err = p.each(some, func(some []*command) error {
-				_, err := h.pack(ctx, p, some)
+				_, err := h.pack(ctx, p, some, now)
 				return err
 			}); err != nil {
 				return "", err
@@ -291,9 +270,9 @@ func (p *push) each(some []*command, do func([]*command) error) error {
 	return p.each(some[half:], do)
 }
 
-// pack makes a pack of the objects that commands need and no ref reaches. It returns its path
+// pack makes a pack of the objects that commands need and no ref in now reaches. It returns its path
 // prefix below the root, or "" without such objects.
-func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, error) {
+func (h *Handler) pack(ctx context.Context, p *push, some []*command, now map[string]nip34.ObjectID) (string, error) {
 	var in bytes.Buffer
 	for _, c := range some {
 		if !c.new.IsZero() {
@@ -303,17 +282,13 @@ func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, e
 	if in.Len() == 0 {
 		return "", nil
 	}
-	refs, err := barerepo.AllRefs(h.repos.root, filepath.FromSlash(h.repos.at(p.ref)))
-	if err != nil && !errors.Is(err, barerepo.ErrAskGit) { // otherwise the pack contains the whole history
-		return "", fmt.Errorf("reading refs: %w", err)
-	}
-	for _, id := range refs {
+	for _, id := range now {
 		fmt.Fprintf(&in, "^%s\n", id)
 	}
 	var name bytes.Buffer
 	to := path.Join(p.folder, "needed")
-	err = h.aside(ctx, p, gitrun.Child{
-		Stdin: &in, Stdout: &name, Limits: gitrun.Limits{File: h.cfg.MaxPush}, // deltas against stored objects are written in full
+	err := h.aside(ctx, p, gitrun.Child{
+		Env: gitrun.Beside(p.objects()), Stdin: &in, Stdout: &name, Limits: gitrun.Limits{File: h.cfg.MaxPush}, // deltas against stored objects are written in full
 		Args: []string{
 			"pack-objects", "--revs", "--non-empty", "--quiet", "--delta-base-offset", "--window=0", "--threads=1",
 			filepath.Join(h.repos.dir, filepath.FromSlash(to)),
@@ -330,7 +305,7 @@ func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, e
 
 // move imports a pack and moves refs, even if the client disconnects. If no ref moved, it removes
 // the pack.
-func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*command, now map[nip34.RefName]nip34.ObjectID) error {
+func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*command, now map[string]nip34.ObjectID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.fixed.Timeout)
 	defer cancel()
 	defer context.AfterFunc(h.tasks.ctx, func() { time.AfterFunc(finishTime, cancel) })()
@@ -371,23 +346,18 @@ const finishTime = 5 * time.Second
 
 var committer = []string{"GIT_COMMITTER_NAME=anonymous", "GIT_COMMITTER_EMAIL=anonymous@http.0.0.0.0"}
 
-// aside runs git in a repository, with the folder of the push as object directory.
-func (h *Handler) aside(ctx context.Context, p *push, c gitrun.Child) error {
-	return h.among(ctx, p, gitrun.Beside, c)
-}
+// objects returns the folder of the push, relative to the repository.
+func (p *push) objects() string { return path.Join("../..", p.folder) }
 
-func (h *Handler) among(ctx context.Context, p *push, objects func(folder string) []string, c gitrun.Child) error {
-	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(p.folder)))
-	if err != nil {
-		return fmt.Errorf("running git: %w", err)
-	}
+// aside runs git for a push.
+func (h *Handler) aside(ctx context.Context, p *push, c gitrun.Child) error {
 	all, each := pushMemory(h.git.Memory, p.dir, p.body.size)
 	memory, err := h.takeMemory(ctx, p.who, all)
 	if err != nil {
 		return err
 	}
 	defer memory.Release()
-	c.Dir, c.Env, c.Limits.Memory = p.dir, objects(at), each
+	c.Dir, c.Limits.Memory = p.dir, each
 	ctx, stop := h.watch(ctx, p)
 	defer stop()
 	return h.within(ctx, c)
@@ -483,10 +453,10 @@ func (h *Handler) keep(p *push) error {
 	return nil
 }
 
-func changes(commands []*command, now map[nip34.RefName]nip34.ObjectID) []refplan.RefChange {
+func changes(commands []*command, now map[string]nip34.ObjectID) []refplan.RefChange {
 	out := make([]refplan.RefChange, len(commands))
 	for i, c := range commands {
-		out[i] = refplan.RefChange{Name: c.ref, Old: now[c.ref], New: c.new}
+		out[i] = refplan.RefChange{Name: c.ref, Old: now[c.ref.String()], New: c.new}
 	}
 	return out
 }
@@ -510,23 +480,17 @@ func (r *Repositories) weigh(pack string) (n int64, err error) {
 	return n, nil
 }
 
-// promote moves a synced pack into a repository, durably. remove deletes a new pack again.
+// promote moves a synced pack into a repository, durably. remove deletes it again.
 func (r *Repositories) promote(pack, at string) (remove func() error, err error) {
-	remove = func() error { return nil }
+	to := path.Join(at, "objects/pack", barerepo.NewPackName())
+	remove = func() (err error) {
+		for _, ext := range slices.Backward(packFiles) {
+			err = errors.Join(err, ifExists(r.root.Remove(to+ext)))
+		}
+		return err
+	}
 	if pack == "" {
 		return remove, nil
-	}
-	_, hash, _ := strings.Cut(path.Base(pack), "-")
-	to := path.Join(at, "objects/pack", "pack-"+hash)
-	if _, err := r.root.Stat(to + ".idx"); errors.Is(err, fs.ErrNotExist) {
-		remove = func() (err error) {
-			for _, ext := range slices.Backward(packFiles) {
-				err = errors.Join(err, ifExists(r.root.Remove(to+ext)))
-			}
-			return err
-		}
-	} else if err != nil {
-		return remove, fmt.Errorf("looking up a pack: %w", err)
 	}
 	for _, ext := range packFiles {
 		if err := r.root.Rename(pack+ext, to+ext); err != nil && (ext != ".rev" || !errors.Is(err, fs.ErrNotExist)) {

@@ -49,8 +49,8 @@ type Repositories struct {
 var _ purgatory.Repositories = (*Repositories)(nil)
 
 const (
-	departed = "departed"
-	since    = "departed"
+	departed  = "departed"
+	keptUntil = "departed" // file with the end of the time of a retired repository
 )
 
 // Open opens or creates a folder of repositories, and removes incomplete data of a crash. It waits
@@ -263,7 +263,7 @@ func (r *Repositories) takeBack(at string) error {
 	if err := r.place(aside, at); err != nil {
 		return fmt.Errorf("restoring a repository: %w", err)
 	}
-	return errors.Join(r.sync(path.Dir(aside)), r.dropOwner(path.Dir(aside)), ifExists(r.root.Remove(path.Join(at, since))))
+	return errors.Join(r.sync(path.Dir(aside)), r.dropOwner(path.Dir(aside)), ifExists(r.root.Remove(path.Join(at, keptUntil))))
 }
 
 // ifExists returns err unless a file is missing, or is a folder or the reverse.
@@ -388,9 +388,9 @@ func (r *Repositories) depart(at string, keep time.Duration) error {
 	if err := r.away(aside); err != nil { // from an earlier retirement
 		return err
 	}
-	err := ifExists(r.root.Remove(path.Join(at, since)))
+	err := ifExists(r.root.Remove(path.Join(at, keptUntil)))
 	if err == nil {
-		err = r.noteRetired(at, keep)
+		err = r.write(path.Join(at, keptUntil), time.Now().Add(keep).UTC().Format(time.RFC3339))
 	}
 	if err == nil {
 		err = r.place(at, aside)
@@ -401,21 +401,13 @@ func (r *Repositories) depart(at string, keep time.Duration) error {
 	return errors.Join(r.sync(departed), r.sync(path.Dir(at)), r.dropOwner(path.Dir(at)))
 }
 
-func (r *Repositories) noteRetired(at string, keep time.Duration) error {
-	now := time.Now().UTC()
-	return r.write(path.Join(at, since), now.Format(time.RFC3339)+" "+now.Add(keep).Format(time.RFC3339)+"\n")
-}
-
-func (r *Repositories) retiredAt(at string) (retired, until time.Time, err error) {
-	text, err := r.root.ReadFile(path.Join(at, since))
-	if err != nil {
-		return retired, until, err
+// retiredUntil returns the time until which a retired repository is kept.
+func (r *Repositories) retiredUntil(at string) (until time.Time, err error) {
+	text, err := r.root.ReadFile(path.Join(at, keptUntil))
+	if err == nil {
+		err = until.UnmarshalText(text)
 	}
-	from, to, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-	if retired, err = time.Parse(time.RFC3339, from); err == nil {
-		until, err = time.Parse(time.RFC3339, to)
-	}
-	return retired, until, err
+	return until, err
 }
 
 const (
@@ -448,7 +440,7 @@ func (r *Repositories) deleteRetired(ctx context.Context, now time.Time) error {
 			continue
 		}
 		if err == nil {
-			_, until, err = r.retiredAt(at)
+			until, err = r.retiredUntil(at)
 		}
 		if err == nil && now.After(until) {
 			err = errors.Join(r.away(at), r.dropOwner(path.Dir(at)))
@@ -589,8 +581,8 @@ type About struct {
 	Branches int    `json:"branches"`
 	Tags     int    `json:"tags"`
 	HEAD     string `json:"head,omitempty"`
-	// Departed is the time of retirement, or zero.
-	Departed time.Time `json:"departed,omitzero"`
+	// Until is the time until which a retired repository is kept, or zero.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // About returns a summary of a repository. It reads refs without git.
@@ -599,7 +591,7 @@ func (r *Repositories) About(ref graspsync.RepoRef) (a About, err error) {
 	refs, head, err := r.shown(a.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		a.Dir = path.Join(departed, a.Dir)
-		if a.Departed, _, err = r.retiredAt(a.Dir); errors.Is(err, fs.ErrNotExist) {
+		if a.Until, err = r.retiredUntil(a.Dir); errors.Is(err, fs.ErrNotExist) {
 			return About{}, nil
 		}
 	} else {

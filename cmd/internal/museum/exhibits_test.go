@@ -342,11 +342,11 @@ var exhibits = []exhibit{
 	},
 	{
 		"a push of what is there already is refused", "purgatory/gitserve/push.go",
-		"if now[c.ref] != c.new && now[c.ref] != c.old {", "if now[c.ref] != c.old {", "./purgatory/gitserve", "TestPushOfWhatIsThereAlready", nil, "it has changed meanwhile",
+		"if now[c.ref.String()] != c.new && now[c.ref.String()] != c.old {", "if now[c.ref.String()] != c.old {", "./purgatory/gitserve", "TestPushOfWhatIsThereAlready", nil, "it has changed meanwhile",
 	},
 	{
 		"a push that moves nothing brings its objects", "purgatory/gitserve/push.go",
-		"return now[c.ref] == c.new })", "return false })", "./purgatory/gitserve", "TestPushThatMovesNothingBringsNothing", nil, "Should be empty",
+		"return now[c.ref.String()] == c.new })", "return false })", "./purgatory/gitserve", "TestPushThatMovesNothingBringsNothing", nil, "Should be empty",
 	},
 	{
 		"a server that is asked too much does not say so to us", "purgatory/gitfetch/errors.go",

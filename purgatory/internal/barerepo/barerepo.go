@@ -142,35 +142,6 @@ func SyncRefs(dir string, names []nip34.RefName, sync func(folder string) error)
 	return errors.Join(errs...)
 }
 
-// Refs returns the values of the named refs that exist. Refs must not change concurrently.
-func Refs(on Disk, dir string, names []nip34.RefName) (map[nip34.RefName]nip34.ObjectID, error) {
-	at := make(map[nip34.RefName]nip34.ObjectID, len(names))
-	var packed map[string]nip34.ObjectID
-	for _, name := range names {
-		text, err := on.ReadFile(filepath.Join(dir, filepath.FromSlash(name.String())))
-		switch {
-		case err == nil:
-			id, err := nip34.ParseObjectID(strings.TrimSuffix(string(text), "\n"))
-			if err != nil {
-				return nil, fmt.Errorf("reading %s: %w", name, err)
-			}
-			at[name] = id
-			continue
-		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.EISDIR):
-			return nil, err
-		}
-		if packed == nil {
-			if packed, err = packedRefs(on, dir); err != nil {
-				return nil, err
-			}
-		}
-		if id, ok := packed[name.String()]; ok {
-			at[name] = id
-		}
-	}
-	return at, nil
-}
-
 func packedRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
 	at := make(map[string]nip34.ObjectID)
 	text, err := on.ReadFile(filepath.Join(dir, "packed-refs"))

@@ -44,42 +44,6 @@ func disk(t *testing.T, dir string) Disk {
 	return root
 }
 
-// A ref is a file, or a line in packed-refs. The file has precedence.
-func TestRefs(t *testing.T) {
-	dir := t.TempDir()
-	names := []nip34.RefName{
-		ref(t, "refs/heads/loose"), ref(t, "refs/heads/packed"), ref(t, "refs/heads/both"), ref(t, "refs/heads/none"),
-		ref(t, "refs/heads/both/below"), ref(t, "refs/heads/folder"), ref(t, "refs/tags/v1"),
-	}
-	got, err := Refs(disk(t, dir), ".", names)
-	require.NoError(t, err)
-	require.Empty(t, got)
-	write(t, dir, "refs/heads/loose", id(t, "1").String()+"\n")
-	write(t, dir, "refs/heads/both", id(t, "2").String()+"\n")
-	write(t, dir, "refs/heads/folder/x", id(t, "3").String()+"\n")
-	write(t, dir, "packed-refs", "# pack-refs with: peeled fully-peeled sorted \n"+
-		id(t, "9").String()+" refs/heads/both\n"+id(t, "4").String()+" refs/heads/packed\n"+
-		id(t, "5").String()+" refs/tags/v1\n^"+id(t, "6").String()+"\n")
-	got, err = Refs(disk(t, dir), ".", names)
-	require.NoError(t, err)
-	require.Equal(t, map[nip34.RefName]nip34.ObjectID{
-		names[0]: id(t, "1"), names[1]: id(t, "4"), names[2]: id(t, "2"), names[6]: id(t, "5"),
-	}, got)
-
-	write(t, dir, "packed-refs", "x refs/heads/packed\n")
-	_, err = Refs(disk(t, dir), ".", names[:2])
-	require.Error(t, err)
-	_, err = Refs(disk(t, dir), ".", names[:1])
-	require.NoError(t, err, "it is not needed")
-	write(t, dir, "refs/heads/loose", "x\n")
-	_, err = Refs(disk(t, dir), ".", names[:1])
-	require.Error(t, err)
-	require.NoError(t, os.Remove(filepath.Join(dir, "packed-refs")))
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "packed-refs"), 0o700))
-	_, err = Refs(disk(t, dir), ".", names[1:2])
-	require.Error(t, err)
-}
-
 // After a deletion, the reflog of HEAD contains the value of the ref and its complete reflog lines.
 func TestLogRemoved(t *testing.T) {
 	dir := t.TempDir()

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 // refused are the faults refused by default, by git's names ("FSCK MESSAGES" in git-fsck(1)).
@@ -68,46 +71,52 @@ type Fault struct{ Object, Reason string }
 
 func (f *Fault) Error() string { return "object " + f.Object + ": " + f.Reason }
 
-// Git runs git in the repository that receives a pack.
-type Git struct {
-	// Index runs git index-pack with options. stderr is git's output if git refused the pack.
-	Index func(options ...string) (stderr string, err error)
-	// Run runs a git command that sees only the objects of the pack.
-	Run func(stdout, stderr io.Writer, args ...string) error
-}
-
-// Index indexes a pack. It returns a [Fault] if an object has a refused fault, or if a commit or
-// tag is too large.
-func (r Rules) Index(git Git) error {
-	found := &report{rules: r}
-	stderr, err := git.Index(r.strict())
-	if strings.Contains(stderr, "fsck error") || strings.Contains(stderr, "appears twice in the pack") {
-		if _, _ = io.WriteString(found, stderr+"\n"); found.fault != nil {
-			return found.fault
+// Index indexes a pack, which begins at an offset of a file, into a folder that is relative to the
+// repository. run runs git in the repository. Index returns a [Fault] if an object has a refused
+// fault, or if a commit or tag is too large. hash is part of the name of the indexed pack.
+func (r Rules) Index(pack *os.File, offset, maxBytes int64, folder string, run func(gitrun.Child) error) (hash string, err error) {
+	var name bytes.Buffer // "pack", a tab and the hash
+	index := func(options ...string) error {
+		if _, err := pack.Seek(offset, io.SeekStart); err != nil {
+			return fmt.Errorf("reading a pack: %w", err)
+		}
+		name.Reset()
+		return run(gitrun.Child{Env: gitrun.Beside(folder), Stdin: pack, Stdout: &name, Args: append([]string{
+			Command, "--stdin", "--fix-thin", "--threads=1", "--max-input-size=" + strconv.FormatInt(maxBytes, 10),
+		}, options...)})
+	}
+	found, only := &report{rules: r}, gitrun.Only(folder)
+	err = index(r.strict())
+	var failed *gitrun.Error
+	if errors.As(err, &failed) && (strings.Contains(failed.Stderr, "fsck error") || strings.Contains(failed.Stderr, "appears twice in the pack")) {
+		if _, _ = io.WriteString(found, failed.Stderr+"\n"); found.fault != nil {
+			return "", found.fault
 		}
 		// Git also refuses faults that it cannot ignore: the two faults above, faults of later
 		// versions, and duplicate objects in a pack.
-		if _, err = git.Index(); err == nil {
+		if err = index(); err == nil {
 			// Only the objects of the pack are checked. A .gitmodules file of the repository counts as missing. An object name as
 			// argument keeps git from checking refs.
-			err = git.Run(io.Discard, found, "fsck", "--no-dangling", "--no-reflogs", "--progress", "0")
-			var exit interface {
-				error
-				ExitCode() int
-			}
-			if errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() < died { // git reports each fault
+			err = run(gitrun.Child{Env: only, Stderr: found, Args: []string{"fsck", "--no-dangling", "--no-reflogs", "--progress", "0"}})
+			if errors.As(err, &failed) && failed.Code() > 0 && failed.Code() < died { // git reports each fault
 				err = nil
 			}
 		}
 	}
 	if err == nil {
-		err = git.Run(found, io.Discard, "cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectname) %(objectsize)")
+		err = run(gitrun.Child{Env: only, Stdout: found, Args: []string{
+			"cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectname) %(objectsize)",
+		}})
 	}
 	if found.fault != nil {
-		return found.fault
+		return "", found.fault
 	}
-	return err
+	_, hash, _ = strings.Cut(strings.TrimSpace(name.String()), "\t")
+	return hash, err
 }
+
+// Command is the git command that indexes a pack, which needs more memory than the others.
+const Command = "index-pack"
 
 // died is above the exit status of git fsck for faults. Fatal errors of git have a higher status.
 const died = 64
