@@ -48,7 +48,6 @@ type pendingEvents struct {
 	events    *limit.Table[graspsync.EventID, *pendingEvent]
 	byName    map[string]map[graspsync.EventID]*pendingEvent
 	announced map[graspsync.RepoRef]*pendingEvent
-	known     *nip34.AuthorIndex
 	lists     map[string]*nameList // by identifier; absent after a change
 	next      time.Time            // earliest time at which an event may be due; zero if unknown
 	expired   *limit.Table[graspsync.EventID, EventState]
@@ -78,7 +77,7 @@ func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTabl
 		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
 		events: limit.NewTable[graspsync.EventID, *pendingEvent](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
 		byName: make(map[string]map[graspsync.EventID]*pendingEvent), announced: make(map[graspsync.RepoRef]*pendingEvent),
-		known: nip34.NewAuthorIndex(), lists: make(map[string]*nameList),
+		lists:   make(map[string]*nameList),
 		expired: limit.NewTable[graspsync.EventID, EventState](cfg.fixed.MaxRemembered, 0),
 		inUse:   make(map[graspsync.EventID]int),
 	}
@@ -196,12 +195,6 @@ func (p *pendingEvents) held(filter nostr.Filter) (out []graspsync.EventKey) {
 	return out
 }
 
-func (p *pendingEvents) knows(identifier string, who graspsync.PubKey) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.known.Has(identifier, who)
-}
-
 // noteServed records a stored pull request, and returns the repositories that have its ref.
 func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
 	p.mu.Lock()
@@ -248,7 +241,6 @@ func (p *pendingEvents) index(h *pendingEvent) {
 	}
 	if h.IsAnnouncement() {
 		p.announced[h.Repos[0]] = h
-		p.known.Add(h.Announces)
 		delete(p.lists, h.Repos[0].Identifier)
 	}
 	p.expect(h)
@@ -263,7 +255,6 @@ func (p *pendingEvents) remove(h *pendingEvent) {
 	}
 	if h.IsAnnouncement() {
 		delete(p.announced, h.Repos[0])
-		p.known.Remove(h.Announces)
 		delete(p.lists, h.Repos[0].Identifier)
 	}
 }

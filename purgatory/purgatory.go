@@ -159,12 +159,6 @@ func (p *Purgatory) Revision(identifier string) any {
 	return nil
 }
 
-// Knows reports whether a key is the author of a held announcement with an identifier, or is listed
-// in one. It may return true for other keys.
-func (p *Purgatory) Knows(identifier string, who graspsync.PubKey) bool {
-	return p.pending.knows(identifier, who)
-}
-
 // PullRequest returns the held pull request or update with an id, or nil.
 func (p *Purgatory) PullRequest(id graspsync.EventID) *nip34.PullRequest {
 	e, _ := p.pending.get(id)

@@ -197,14 +197,12 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 		return accept()
 	}
 	v := unlisted(p.identity, a)
-	if view.Knows(a.Ref.Identifier, a.Ref.Owner) {
-		k := p.authors(a.Ref.Identifier, view).compute()
-		if _, is := k.wanted[a.Ref.Owner]; is {
-			return accept()
-		}
-		if k.full && k.family.Knows(a.Ref.Owner) {
-			v.Reason, v.Detail = reasonCrowded, ""
-		}
+	k := p.authors(a.Ref.Identifier, view).compute()
+	if _, is := k.wanted[a.Ref.Owner]; is {
+		return accept()
+	}
+	if k.full && k.family.Knows(a.Ref.Owner) {
+		v.Reason, v.Detail = reasonCrowded, ""
 	}
 	return v
 }
@@ -461,9 +459,5 @@ func belongsTo(ev graspsync.Event) []graspsync.RepoRef {
 
 // isMember reports whether an author is a member of a hosted repository with the identifier.
 func (p *GRASPPolicy) isMember(who graspsync.RepoRef, view View) bool {
-	if !view.Knows(who.Identifier, who.Owner) {
-		return false
-	}
-	k := p.authors(who.Identifier, view)
-	return k.family.Knows(who.Owner) && k.compute().roles[who.Owner]
+	return p.authors(who.Identifier, view).compute().roles[who.Owner]
 }

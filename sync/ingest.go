@@ -162,7 +162,7 @@ func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool)
 		return v, false
 	}
 	a, err := nip34.ParseAnnouncement(ev)
-	if err != nil || g.view.Knows(a.Ref.Identifier, a.Ref.Owner) {
+	if err != nil || g.view.Announced(a.Ref) || g.view.Left(a.Ref) {
 		return v, false
 	}
 	defer func() {

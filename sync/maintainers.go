@@ -113,7 +113,7 @@ func (p *GRASPPolicy) authors(identifier string, view View) *recognizedAuthors {
 		family: p.Membership.Family(identifier, all), waiting: waiting,
 		owners: ownersAmong(all, view.Announcements(identifier), waiting, p.Lists),
 	}
-	if key.revision != nil {
+	if key.revision != nil && len(all) > 0 {
 		listings := len(all)
 		for _, a := range all {
 			listings += len(a.Maintainers)

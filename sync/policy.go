@@ -67,9 +67,6 @@ type View interface {
 	// Announcements for this identifier changes, such as a pointer that is allocated at each change.
 	// It is nil for a View that cannot tell versions apart.
 	Revision(identifier string) any
-	// Knows reports whether who is the author of an announcement in Family, or is listed in one. It
-	// is cheap, and may report true for some other keys.
-	Knows(identifier string, who graspsync.PubKey) bool
 	// Root reports whether id is an accepted patch, pull request or issue of a hosted repository.
 	Root(id graspsync.EventID) bool
 	// Announcements returns the accepted announcements with this identifier, of all owners, in any

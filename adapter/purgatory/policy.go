@@ -285,10 +285,6 @@ func (v *waitingView) Revision(identifier string) any {
 	return [2]any{stored, waiting}
 }
 
-func (v *waitingView) Knows(identifier string, who graspsync.PubKey) bool {
-	return v.where.Knows(identifier, who) || v.View.Knows(identifier, who)
-}
-
 type heldView struct{ waitingView }
 
 func (v *heldView) Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error) {

@@ -78,13 +78,6 @@ func (x *Index) Revision(identifier string) any {
 	return 0
 }
 
-// Knows reports whether who is the author of an announcement in Family, or is listed in one.
-func (x *Index) Knows(identifier string, who graspsync.PubKey) bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.tables.known.Has(identifier, who)
-}
-
 // Root reports whether id is a root event of a hosted repository.
 func (x *Index) Root(id graspsync.EventID) bool {
 	x.mu.RLock()

@@ -81,7 +81,6 @@ func (c *Change) setDescendant(of filters.Descendant, refs []graspsync.RepoRef) 
 type tables struct {
 	repos   map[graspsync.RepoRef]*repoEntry // that are announced, or tagged by a root event
 	family  map[string][]*nip34.Announcement // by identifier; each change makes a new slice
-	known   *nip34.AuthorIndex               // the people in family
 	byID    map[graspsync.EventID]*repoEntry // by the id of the newest announcement
 	roots   map[graspsync.EventID]*rootEntry
 	threads *threads
@@ -165,7 +164,6 @@ func newTables() *tables {
 	return &tables{
 		repos:    make(map[graspsync.RepoRef]*repoEntry),
 		family:   make(map[string][]*nip34.Announcement),
-		known:    nip34.NewAuthorIndex(),
 		byID:     make(map[graspsync.EventID]*repoEntry),
 		roots:    roots,
 		wrote:    make(map[unique.Handle[graspsync.PubKey]]map[*repoEntry]int),
@@ -221,8 +219,6 @@ func (t *tables) set(r *repoEntry, stored *nip34.Announcement, ours bool, c *Cha
 		a = nil
 	}
 	t.replaceInFamily(r.ref.Identifier, r.stored, stored)
-	t.known.Remove(r.stored)
-	t.known.Add(stored)
 	c.SetName(r.ref.Identifier)
 	r.stored, r.seen = stored, t.scan
 	owner := unique.Make(r.ref.Owner)
