@@ -38,8 +38,7 @@ type checked struct {
 	complete []nip34.ObjectID                // objects with all objects that they need, the latest last
 }
 
-// stamp is a hash of the refs, where walks end, and of the object files. refs is "" if only git can
-// read them. Then the stamp equals no other.
+// stamp is a hash of the refs, where walks end, and of the object files.
 type stamp struct{ refs, objects string }
 
 func newChecks() *checks {
@@ -50,7 +49,7 @@ func newChecks() *checks {
 func (c *checks) known(dir string, now stamp) checked {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if of, ok := c.of.Get(dir); ok && now.refs != "" && of.at == now {
+	if of, ok := c.of.Get(dir); ok && of.at == now {
 		return of
 	}
 	return checked{at: now}
@@ -58,9 +57,6 @@ func (c *checks) known(dir string, now stamp) checked {
 
 // add records the kinds of ids and complete objects. Of two concurrent calls one may be lost.
 func (c *checks) add(dir string, now stamp, ids []nip34.ObjectID, kinds map[nip34.ObjectID]refplan.Kind, complete []nip34.ObjectID) {
-	if now.refs == "" {
-		return
-	}
 	of := c.known(dir, now)
 	if len(ids) > 0 {
 		all := make(map[nip34.ObjectID]refplan.Kind, len(of.kinds)+len(ids))
@@ -81,9 +77,6 @@ func (f *Fetcher) stamp(ctx context.Context, dir string) (s stamp, err error) {
 		return s, context.Cause(ctx)
 	}
 	refs, err := barerepo.AllRefs(f.disk.files, dir)
-	if errors.Is(err, barerepo.ErrAskGit) {
-		return s, nil
-	}
 	if err != nil {
 		return s, fmt.Errorf("reading refs: %w", err)
 	}

@@ -75,7 +75,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	_, err = f.Stat(t.Context(), theirs, []nip34.ObjectID{tip})
 	require.NoError(t, err)
 	allowed := []string{
-		"index-pack", "rev-list", "rev-parse", "update-ref", "for-each-ref", "cat-file", "pack-objects",
+		"index-pack", "rev-list", "update-ref", "for-each-ref", "cat-file", "pack-objects",
 		"pack-refs", "reflog", "repack", "prune",
 	}
 	for verb := range ran {

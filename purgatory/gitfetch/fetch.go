@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 )
 
@@ -82,7 +83,7 @@ func (f *Fetcher) Fetch(ctx context.Context, request purgatory.FetchRequest) err
 // fetch fetches a pack into a file, and then indexes it into the quarantine, so that a slow server
 // does not occupy a git child.
 func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants []nip34.ObjectID, m *meter) error {
-	format, err := q.f.format(ctx, q.dir)
+	format, err := barerepo.Format(q.f.disk.files, q.dir)
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ func (f *Fetcher) Quarantine(_ context.Context, dir string) (gitops.Quarantine, 
 
 // Cleanup implements [gitops.Operations]. An operator may hold younger locks.
 func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
-	_, err := barerepo.RemoveOldLocks(f.disk.files, dir, staleAfter, staleAfter)
+	err := barerepo.RemoveOldLocks(f.disk.files, dir, staleAfter, staleAfter)
 	if err := errors.Join(err, f.sweep(dir), sweepObjects(f.disk.files, dir, time.Now()), unmark(f.disk.files, dir, time.Time{})); err != nil {
 		return fmt.Errorf("cleaning up a repository: %w", err)
 	}

@@ -99,12 +99,12 @@ var errLong = errors.New("the lock was held too long")
 
 // begin removes abandoned files, packs refs, and lists the packs.
 func (m *maintenance) begin(ctx context.Context) error {
-	format, err := m.format(ctx, m.dir)
+	format, err := barerepo.Format(m.disk.files, m.dir)
 	if err != nil {
 		return err
 	}
 	m.ids = format
-	_, err = barerepo.RemoveOldLocks(m.disk.files, m.dir, staleAfter, staleAfter)
+	err = barerepo.RemoveOldLocks(m.disk.files, m.dir, staleAfter, staleAfter)
 	if err := errors.Join(err, sweepObjects(m.disk.files, m.dir, m.now)); err != nil {
 		return fmt.Errorf("sweeping: %w", err)
 	}

@@ -3,7 +3,6 @@ package gitfetch
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -165,24 +164,6 @@ func (f *Fetcher) haves(ctx context.Context, dir string) ([]nip34.ObjectID, erro
 	complete := f.checks.known(dir, now).complete
 	parts := without(complete[max(0, len(complete)-maxParts):], haves)
 	return append(haves[:min(maxHaves, len(haves))], parts...), err
-}
-
-func (f *Fetcher) format(ctx context.Context, dir string) (nip34.ObjectFormat, error) {
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
-	}
-	format, err := barerepo.Format(f.disk.files, dir)
-	if !errors.Is(err, barerepo.ErrAskGit) {
-		return format, err
-	}
-	out, err := f.git.run(ctx, gitrun.Child{Dir: dir, Args: []string{"rev-parse", "--show-object-format"}})
-	if err != nil {
-		return 0, fmt.Errorf("reading the object format: %w", err)
-	}
-	if strings.TrimSpace(string(out)) == nip34.SHA256.String() {
-		return nip34.SHA256, nil
-	}
-	return nip34.SHA1, nil
 }
 
 // DiskUsage implements [gitops.Operations]. Git counts deltas as stored, without indexes.

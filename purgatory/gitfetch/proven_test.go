@@ -50,7 +50,7 @@ func TestPromiseP14_ServersProveTheirHost(t *testing.T) {
 			hosts := budget.Export().Hosts
 			require.Len(t, hosts, 1)
 			require.Equal(t, "127.0.0.1", hosts[0].Host)
-			require.Len(t, hosts[0].Addresses, 1)
+			require.True(t, hosts[0].Address.IsValid())
 		})
 	}
 	for name, none := range map[string]http.HandlerFunc{

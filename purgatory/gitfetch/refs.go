@@ -19,15 +19,15 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Refs implements [gitops.Operations]. It runs git only if necessary.
+// Refs implements [gitops.Operations], without git.
 func (f *Fetcher) Refs(ctx context.Context, dir string) (refs refplan.Refs, err error) {
-	if refs.Format, err = f.format(ctx, dir); err != nil {
-		return refs, err
+	if ctx.Err() != nil {
+		return refs, context.Cause(ctx)
+	}
+	if refs.Format, err = barerepo.Format(f.disk.files, dir); err != nil {
+		return refs, fmt.Errorf("reading the object format: %w", err)
 	}
 	all, err := barerepo.AllRefs(f.disk.files, dir)
-	if errors.Is(err, barerepo.ErrAskGit) {
-		all, err = f.gitRefs(ctx, dir)
-	}
 	if err != nil {
 		return refs, fmt.Errorf("reading refs: %w", err)
 	}
@@ -44,18 +44,6 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (refs refplan.Refs, err 
 	target, _ := strings.CutPrefix(strings.TrimSpace(string(data)), "ref: ")
 	refs.Head, _ = refName(target)
 	return refs, nil
-}
-
-func (f *Fetcher) gitRefs(ctx context.Context, dir string) (map[string]nip34.ObjectID, error) {
-	out, err := f.git.run(ctx, gitrun.Child{Dir: dir, Args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
-	all := make(map[string]nip34.ObjectID)
-	for line := range strings.Lines(string(out)) {
-		text, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		if id, err := nip34.ParseObjectID(text); err == nil {
-			all[name] = id
-		}
-	}
-	return all, err
 }
 
 func refName(name string) (nip34.RefName, bool) {

@@ -265,13 +265,18 @@ func protocolOf(r *http.Request) string {
 }
 
 func (h *Handler) listRefs(ctx context.Context, w *clientWriter, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
-	service := r.URL.Query().Get("service")
+	if r.URL.Query().Get("service") == receivePack {
+		if err := h.advertise(w, filepath.FromSlash(h.repos.at(ref))); err != nil {
+			h.fail(w, ref, err)
+		}
+		return
+	}
 	c := call{
-		dir: dir, args: []string{strings.TrimPrefix(service, "git-"), "--http-backend-info-refs"},
-		kind: "application/x-" + service + "-advertisement", protocol: protocolOf(r),
+		dir: dir, args: []string{"upload-pack", "--http-backend-info-refs"},
+		kind: "application/x-git-upload-pack-advertisement", protocol: protocolOf(r),
 	}
 	if c.protocol != "version=2" {
-		c.prefix = pktline.Line("# service="+service+"\n") + pktline.FlushPacket
+		c.prefix = pktline.Line("# service="+uploadPack+"\n") + pktline.FlushPacket
 	}
 	h.answer(ctx, w, t, ref, h.asks, c)
 }
@@ -281,7 +286,7 @@ func (h *Handler) advertise(w http.ResponseWriter, dir string) error {
 	format, err := barerepo.Format(h.repos.root, dir)
 	refs, rerr := barerepo.AllRefs(h.repos.root, dir)
 	if err := errors.Join(err, rerr); err != nil {
-		return err
+		return fmt.Errorf("reading refs: %w", err)
 	}
 	setNoCache(w.Header(), "application/x-git-receive-pack-advertisement")
 	out := bufio.NewWriter(w)
@@ -330,9 +335,6 @@ func (h *Handler) answer(ctx context.Context, w *clientWriter, t *transfer, ref 
 		return
 	}
 	defer t.hold(process)()
-	if c.args[0] == "receive-pack" && h.advertise(w, filepath.FromSlash(h.repos.at(ref))) == nil {
-		return
-	}
 	c.limits = gitrun.Limits{Memory: gitrun.AskMemory - helperMemory/2, CPU: h.cfg.fixed.Timeout} // git has read only the request of the client
 	if of == h.fetches {
 		var all int64

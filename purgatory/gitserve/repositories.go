@@ -362,7 +362,7 @@ func (r *Repositories) Retire(ctx context.Context, ref graspsync.RepoRef, keep t
 	switch {
 	case err == nil:
 		defer unlock()
-		if kept, err = r.hasRefs(at); err != nil {
+		if kept, err = barerepo.HasRefs(r.root, filepath.FromSlash(at)); err != nil {
 			break
 		}
 		if kept = kept && keep > 0; kept {
@@ -488,15 +488,7 @@ func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) 
 	if err == nil && string(config) == barerepo.Config(format) {
 		return true, nil
 	}
-	return r.hasRefs(at)
-}
-
-func (r *Repositories) hasRefs(at string) (bool, error) {
-	refs, err := barerepo.AllRefs(r.root, filepath.FromSlash(at))
-	if errors.Is(err, barerepo.ErrAskGit) {
-		return true, nil
-	}
-	return len(refs) > 0, err
+	return barerepo.HasRefs(r.root, filepath.FromSlash(at))
 }
 
 func (r *Repositories) discard(at string) error {
@@ -555,9 +547,6 @@ func (r *Repositories) shown(at string) (refs map[string]nip34.ObjectID, head st
 	text, err := r.root.ReadFile(path.Join(at, "HEAD"))
 	if err == nil {
 		refs, err = barerepo.AllRefs(r.root, filepath.FromSlash(at))
-	}
-	if errors.Is(err, barerepo.ErrAskGit) {
-		err = nil
 	}
 	head, _ = strings.CutPrefix(strings.TrimSpace(string(text)), "ref: ")
 	if _, ok := refs[head]; !ok {

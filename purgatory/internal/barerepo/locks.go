@@ -27,13 +27,12 @@ func RemoveLocks(ctx context.Context, on Disk, dir string) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, err = RemoveOldLocks(on, dir, 0, PackingMost)
-	return err
+	return RemoveOldLocks(on, dir, 0, PackingMost)
 }
 
 // RemoveOldLocks removes ref locks of at least the given age, packed for packed-refs.lock. The
 // caller holds the lock of the repository.
-func RemoveOldLocks(on Disk, dir string, age, packed time.Duration) (removed int, err error) {
+func RemoveOldLocks(on Disk, dir string, age, packed time.Duration) error {
 	var errs []error
 	remove := func(path string, age time.Duration) {
 		info, err := on.Lstat(path)
@@ -43,9 +42,7 @@ func RemoveOldLocks(on Disk, dir string, age, packed time.Duration) (removed int
 		if err == nil {
 			err = on.Remove(path)
 		}
-		if err == nil {
-			removed++
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
@@ -67,15 +64,12 @@ func RemoveOldLocks(on Disk, dir string, age, packed time.Duration) (removed int
 			}
 		}))
 	}
-	return removed, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // files calls do for each regular file below a folder. Folders may be removed concurrently.
 func files(on Disk, folder string, do func(path string)) error {
 	entries, err := list(on, folder)
-	if errors.Is(err, syscall.ENOTDIR) {
-		return nil
-	}
 	errs := []error{err}
 	for _, e := range entries {
 		switch path := filepath.Join(folder, e.Name()); {
@@ -88,18 +82,17 @@ func files(on Disk, folder string, do func(path string)) error {
 	return errors.Join(errs...)
 }
 
-// list returns the entries of a folder, none if it does not exist.
+// list returns the entries of a folder, none if it does not exist, or was removed or replaced
+// concurrently.
 func list(on Disk, folder string) ([]fs.DirEntry, error) {
 	file, err := on.OpenFile(folder, os.O_RDONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) {
+	var entries []fs.DirEntry
+	if err == nil {
+		entries, err = file.ReadDir(-1)
+		err = errors.Join(err, file.Close())
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	entries, err := file.ReadDir(-1)
-	if errors.Is(err, fs.ErrNotExist) { // removed concurrently
-		entries, err = nil, nil
-	}
-	return entries, errors.Join(err, file.Close())
+	return entries, err
 }

@@ -2,7 +2,6 @@ package barerepo
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -12,9 +11,6 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 )
-
-// ErrAskGit reports that only git can read a repository.
-var ErrAskGit = errors.New("only git can read this")
 
 // configs are the contents of config files. All other settings are arguments of git.
 var configs = map[nip34.ObjectFormat]string{
@@ -26,24 +22,33 @@ var configs = map[nip34.ObjectFormat]string{
 // Config returns the content of the config file for an object format.
 func Config(format nip34.ObjectFormat) string { return configs[format] }
 
-// Format returns the object format of a repository. The error wraps [ErrAskGit] if the config file
-// was changed.
+// Format returns the object format of a repository.
 func Format(on Disk, dir string) (nip34.ObjectFormat, error) {
 	config, err := on.ReadFile(filepath.Join(dir, "config"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
-	for format, text := range configs {
-		if string(config) == text {
-			return format, nil
-		}
+	if strings.Contains(strings.ReplaceAll(strings.ToLower(string(config)), " ", ""), "objectformat=sha256") {
+		return nip34.SHA256, nil
 	}
-	return 0, fmt.Errorf("%w: the config is not ours", ErrAskGit)
+	return nip34.SHA1, nil
 }
 
-// AllRefs returns all refs except [HiddenRefs], about 100 times faster than git. Refs may be packed
-// concurrently, but not change. The error wraps [ErrAskGit] if a ref does not contain an object id.
+// AllRefs returns all refs except [HiddenRefs], about 100 times faster than git. It ignores refs
+// that contain no object id, as git does. Refs may be packed concurrently.
 func AllRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
+	at, err := anyRefs(on, dir)
+	maps.DeleteFunc(at, func(_ string, id nip34.ObjectID) bool { return id.IsZero() })
+	return at, err
+}
+
+// HasRefs reports whether a repository has refs except [HiddenRefs], with or without an object id.
+func HasRefs(on Disk, dir string) (bool, error) {
+	at, err := anyRefs(on, dir)
+	return len(at) > 0, err
+}
+
+func anyRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
 	loose := make(map[string]nip34.ObjectID)
 	if err := looseRefs(on, dir, "refs", loose); err != nil {
 		return nil, err
@@ -57,42 +62,34 @@ func AllRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
 	return at, nil
 }
 
+// looseRefs reads the refs of a folder. The id of a ref without an object id is zero.
 func looseRefs(on Disk, dir, folder string, into map[string]nip34.ObjectID) error {
 	entries, err := list(on, filepath.Join(dir, filepath.FromSlash(folder)))
-	if errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("%w: %s became a ref, or is below one", ErrAskGit, folder)
-	}
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		name := path.Join(folder, e.Name())
-		switch {
-		case e.Name()[0] == '.' || strings.HasSuffix(name, ".lock"):
-			continue // temporary file of a writing process
-		case e.IsDir():
+		if e.Name()[0] == '.' || strings.HasSuffix(name, ".lock") { // temporary file of a writing process
+			continue
+		}
+		if e.IsDir() {
 			if err := looseRefs(on, dir, name, into); err != nil {
 				return err
 			}
 			continue
-		case !e.Type().IsRegular():
-			return fmt.Errorf("%w: %s is no file", ErrAskGit, name)
 		}
 		text, err := on.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // packed concurrently
-		}
-		if errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENOTDIR) {
-			return fmt.Errorf("%w: %s became a folder", ErrAskGit, name)
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR):
+			continue // packed or replaced concurrently
+		case err != nil:
 			return err
 		}
-		id, err := nip34.ParseObjectID(strings.TrimSuffix(string(text), "\n"))
-		if err != nil || strings.Trim(id.String(), "0") == "" {
-			return fmt.Errorf("%w: %s names no object", ErrAskGit, name)
+		into[name], err = nip34.ParseObjectID(strings.TrimSuffix(string(text), "\n"))
+		if err != nil || strings.Trim(string(text), "0\n") == "" {
+			into[name] = nip34.ObjectID{}
 		}
-		into[name] = id
 	}
 	return nil
 }
