@@ -280,7 +280,7 @@ func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, di
 		return nil, err
 	}
 	if len(r.Evicted) > 0 {
-		if err := p.refUpdater.Remove(ctx, ref, dir, r.Evicted); err != nil {
+		if err := p.refUpdater.MoveEach(ctx, ref, dir, r.Evicted, nip34.RefName{}); err != nil {
 			return nil, fmt.Errorf("removing refs: %w", err)
 		}
 	}

@@ -334,7 +334,7 @@ func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repositor
 			}
 		}
 		if head := g.Unborn(r.Repository); !head.IsZero() {
-			if err := p.refUpdater.Point(ctx, r.Ref, r.dir, head); err != nil {
+			if err := p.refUpdater.MoveEach(ctx, r.Ref, r.dir, nil, head); err != nil {
 				return fmt.Errorf("setting the unborn branch: %w", err)
 			}
 			r.Refs = r.Refs.Apply(nil, head)

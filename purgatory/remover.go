@@ -96,7 +96,7 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := p.refUpdater.Remove(ctx, ref, dir, changes); err != nil {
+	if err := p.refUpdater.MoveEach(ctx, ref, dir, changes, nip34.RefName{}); err != nil {
 		return fmt.Errorf("removing refs: %w", err)
 	}
 	return nil

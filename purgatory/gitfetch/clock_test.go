@@ -38,11 +38,11 @@ func TestPromiseP30_Rate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, m, stop := gitfetch.Watch(t.Context())
-				m.Begin()
+				m.Sending.Store(true)
 				began := time.Now()
 				for ctx.Err() == nil && time.Since(began) < c.total {
 					if time.Since(began) < c.comes {
-						m.Came(int(c.bytes))
+						m.Bytes.Add(int64(c.bytes))
 					}
 					select {
 					case <-time.After(c.every):

@@ -79,9 +79,9 @@ func (f *Fetcher) HoldChild(ctx context.Context, dir string) (release func(), er
 }
 
 // Watch returns a context that ends like that of a fetch measured by the meter.
-func Watch(ctx context.Context) (context.Context, upload.Meter, func()) {
+func Watch(ctx context.Context) (context.Context, *upload.Meter, func()) {
 	r := &receiver{cfg: Config{}.withDefaults(), disk: &storage{free: func(string) (uint64, error) { return 1 << 40, nil }}}
-	m := &meter{total: new(atomic.Int64)}
+	m := &upload.Meter{Total: new(atomic.Int64)}
 	ctx, stop := r.watch(ctx, m, "")
 	return ctx, m, stop
 }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -70,7 +69,7 @@ func (f *Fetcher) Fetch(ctx context.Context, request purgatory.FetchRequest) err
 	if err != nil {
 		return err
 	}
-	err = q.fetch(ctx, request.From, request.Want, &meter{total: request.Received})
+	err = q.fetch(ctx, request.From, request.Want, &upload.Meter{Total: request.Received})
 	if err == nil {
 		err = q.useful(ctx, request.Want)
 	}
@@ -82,7 +81,7 @@ func (f *Fetcher) Fetch(ctx context.Context, request purgatory.FetchRequest) err
 
 // fetch fetches a pack into a file, and then indexes it into the quarantine, so that a slow server
 // does not occupy a git child.
-func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants []nip34.ObjectID, m *meter) error {
+func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants []nip34.ObjectID, m *upload.Meter) error {
 	format, err := barerepo.Format(q.f.disk.files, q.dir)
 	if err != nil {
 		return err
@@ -114,7 +113,7 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 	return r.within(ctx, m, q.dir, func(ctx context.Context) error { return q.index(ctx, pack) })
 }
 
-func (r *receiver) receive(ctx context.Context, to *os.File, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
+func (r *receiver) receive(ctx context.Context, to *os.File, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *upload.Meter) error {
 	var peer string // IPv4 address of the server, or its IPv6 /64, because one host may own a /64
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if at, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -123,7 +122,7 @@ func (r *receiver) receive(ctx context.Context, to *os.File, from graspsync.Clon
 	}})
 	defer func() {
 		if peer != "" {
-			r.received.Add(peer, m.bytes.Load())
+			r.received.Add(peer, m.Bytes.Load())
 		}
 	}()
 	server, err := r.client.Discover(ctx, from, m)
@@ -147,7 +146,7 @@ func (r *receiver) receive(ctx context.Context, to *os.File, from graspsync.Clon
 
 // ask requests a pack, again without each object that the server reports missing. If more objects
 // are left than requests, only tips of the server are requested.
-func (r *receiver) ask(ctx context.Context, to *os.File, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *meter) error {
+func (r *receiver) ask(ctx context.Context, to *os.File, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *upload.Meter) error {
 	for {
 		err := r.client.Fetch(ctx, s, left, haves, to, m)
 		requests--
@@ -173,7 +172,7 @@ func (r *receiver) ask(ctx context.Context, to *os.File, s *upload.Server, left,
 }
 
 // within calls do, and ends its context if it is too slow, takes too long or fills the disk.
-func (r *receiver) within(ctx context.Context, m *meter, dir string, do func(context.Context) error) error {
+func (r *receiver) within(ctx context.Context, m *upload.Meter, dir string, do func(context.Context) error) error {
 	ctx, stop := r.watch(ctx, m, dir)
 	defer stop()
 	err := do(ctx)
@@ -183,7 +182,7 @@ func (r *receiver) within(ctx context.Context, m *meter, dir string, do func(con
 	return err
 }
 
-func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.Context, stop func()) {
+func (r *receiver) watch(ctx context.Context, m *upload.Meter, dir string) (_ context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -199,8 +198,8 @@ func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.C
 				return
 			case <-tick.C:
 			}
-			bytes, took := m.bytes.Load(), time.Since(began)
-			if seen = append(seen, bytes); !m.sending.Load() {
+			bytes, took := m.Bytes.Load(), time.Since(began)
+			if seen = append(seen, bytes); !m.Sending.Load() {
 				seen = nil
 			}
 			err := r.disk.check(dir, 0)
@@ -224,23 +223,6 @@ func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.C
 		<-ended
 	}
 }
-
-type meter struct {
-	bytes   atomic.Int64
-	total   *atomic.Int64 // of FetchRequest
-	sending atomic.Bool   // the server is sending
-}
-
-var _ upload.Meter = (*meter)(nil)
-
-func (m *meter) Begin() { m.sending.Store(true) }
-
-func (m *meter) Came(n int) {
-	m.bytes.Add(int64(n))
-	m.total.Add(int64(n))
-}
-
-func (m *meter) End() { m.sending.Store(false) }
 
 // newSpool creates an unlinked file for a received pack, of which nothing is left after a crash.
 func newSpool(on files, path string) (*os.File, error) {

@@ -196,7 +196,7 @@ func (m *maintenance) repack(ctx context.Context, args ...string) error {
 	if err := m.disk.check(m.dir, m.bytes); err != nil { // for a copy of all packs
 		return err
 	}
-	args = append([]string{"repack", "-d", "-n", "--quiet", "--threads=1"}, args...)
+	args = append([]string{"-c", "pack.writeReverseIndex=true", "repack", "-d", "-n", "--quiet", "--threads=1"}, args...)
 	if _, err := m.child(ctx, nil, args...); err != nil {
 		return fmt.Errorf("packing: %w", err)
 	}

@@ -273,7 +273,7 @@ func TestSwapThatIsCutOff(t *testing.T) {
 		k.maintain()
 		entries, err := os.ReadDir(filepath.Join(dir, "objects/pack"))
 		require.NoError(t, err)
-		require.Len(t, entries, 3, "%v", entries) // with a bitmap
+		require.Len(t, entries, 4, "%v", entries) // with a bitmap and a reverse index
 		git(t, dir, "fsck", "--strict")
 	}
 }

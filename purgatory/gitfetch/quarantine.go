@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -234,15 +233,14 @@ func (q *Quarantine) promotePack(base string) error {
 	if err := d.writeKeep(to + ".keep"); err != nil {
 		return err
 	}
-	for _, ext := range []string{".pack", ".rev"} {
-		if err := d.move(from+ext, to+ext); err != nil && (ext != ".rev" || !errors.Is(err, fs.ErrNotExist)) {
-			return err
-		}
+	err := d.move(from+".pack", to+".pack")
+	if err == nil {
+		err = errors.Join(d.sync(to+".keep"), d.sync(folder))
 	}
-	if err := errors.Join(d.sync(to+".keep"), d.sync(folder)); err != nil {
-		return err
+	if err == nil {
+		err = errors.Join(d.move(from+".idx", to+".idx"), d.sync(folder))
 	}
-	return errors.Join(d.move(from+".idx", to+".idx"), d.sync(folder))
+	return err
 }
 
 // Received packs may contain maxExtra times the needed objects plus fewExtra, because servers reuse

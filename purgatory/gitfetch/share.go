@@ -64,12 +64,12 @@ func (q *Quarantine) link(from string) error {
 		if !ok {
 			continue
 		}
-		for _, ext := range []string{".rev", ".pack", ".idx"} {
+		for _, ext := range []string{".pack", ".idx"} {
 			err := link(q.f.disk.files, filepath.Join(from, base+ext), filepath.Join(q.packs(), base+ext))
-			if errors.Is(err, fs.ErrNotExist) && ext != ".rev" {
+			if errors.Is(err, fs.ErrNotExist) {
 				break
 			}
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err != nil {
 				return err
 			}
 		}

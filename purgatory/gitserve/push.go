@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"net/http"
 	"path"
@@ -462,8 +461,8 @@ func changes(commands []*command, now map[string]nip34.ObjectID) []refplan.RefCh
 }
 
 // packFiles are the extensions of the files of a pack. The index is moved last, because git finds
-// packs by it. The reverse index is optional.
-var packFiles = []string{".pack", ".rev", ".idx"}
+// packs by it.
+var packFiles = []string{".pack", ".idx"}
 
 func (r *Repositories) weigh(pack string) (n int64, err error) {
 	if pack == "" {
@@ -471,11 +470,10 @@ func (r *Repositories) weigh(pack string) (n int64, err error) {
 	}
 	for _, ext := range packFiles {
 		info, err := r.root.Stat(pack + ext)
-		if err != nil && (ext != ".rev" || !errors.Is(err, fs.ErrNotExist)) {
+		if err != nil {
 			return 0, fmt.Errorf("measuring a push: %w", err)
-		} else if err == nil {
-			n += info.Size()
 		}
+		n += info.Size()
 	}
 	return n, nil
 }
@@ -493,7 +491,7 @@ func (r *Repositories) promote(pack, at string) (remove func() error, err error)
 		return remove, nil
 	}
 	for _, ext := range packFiles {
-		if err := r.root.Rename(pack+ext, to+ext); err != nil && (ext != ".rev" || !errors.Is(err, fs.ErrNotExist)) {
+		if err := r.root.Rename(pack+ext, to+ext); err != nil {
 			return remove, fmt.Errorf("importing a pack: %w", err)
 		}
 	}

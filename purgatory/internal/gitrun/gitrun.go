@@ -40,6 +40,7 @@ func Settings() []string {
 		"-c", "core.deltaBaseCacheLimit=8m",
 		"-c", "core.bigFileThreshold=16m",
 		"-c", "pack.windowMemory=16m",
+		"-c", "pack.writeReverseIndex=false", // only repack writes one
 		"-c", "pack.deltaCacheSize=8m",
 	}
 }

@@ -1,7 +1,6 @@
 package refupdate
 
 import (
-	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -33,41 +32,29 @@ func newJournal(ref graspsync.RepoRef, now refplan.Refs, changes []refplan.RefCh
 	return j
 }
 
-// movedSince reports whether another writer has moved refs since the journal was written: HEAD or a
-// ref in Changes has neither its old nor its new value.
-func (j journal) movedSince(now refplan.Refs) bool {
-	if at := now.Head.String(); at != j.Was && (j.Head == "" || at != j.Head) {
-		return true
-	}
-	return slices.ContainsFunc(j.Changes, func(c journalChange) bool {
-		name, ok := parseRef(c.Ref)
-		at := now.At[name]
-		return ok && at != parseObject(c.Old) && at != parseObject(c.New)
-	})
-}
-
 // undo returns the changes that revert a partial transaction, and the old target of HEAD if it was
-// moved. It returns nothing if all or nothing was applied, or another writer has moved refs since.
+// moved. It returns nothing if all or nothing was applied, or if another writer has moved HEAD or a
+// ref since, which then has neither its old nor its new value.
 func (j journal) undo(now refplan.Refs) (back []refplan.RefChange, head nip34.RefName) {
-	if j.movedSince(now) {
-		return nil, nip34.RefName{}
+	if at := now.Head.String(); at != j.Was && (j.Head == "" || at != j.Head) {
+		return nil, head
 	}
 	undone := 0
 	for _, c := range j.Changes {
 		name, ok := parseRef(c.Ref)
 		before, after := parseObject(c.Old), parseObject(c.New)
-		if !ok || before == after {
-			continue
-		}
-		switch now.At[name] {
-		case after:
+		switch at := now.At[name]; {
+		case !ok || before == after && at == after:
+		case at == after:
 			back = append(back, refplan.RefChange{Name: name, Old: after, New: before})
-		case before:
+		case at == before:
 			undone++
+		default:
+			return nil, head
 		}
 	}
 	if undone == 0 || len(back) == 0 {
-		return nil, nip34.RefName{}
+		return nil, head
 	}
 	if to, ok := parseRef(j.Head); ok && now.Head == to {
 		head, _ = parseRef(j.Was)

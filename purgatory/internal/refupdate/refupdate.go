@@ -132,18 +132,9 @@ func (m *Updater) Move(ctx context.Context, ref graspsync.RepoRef, dir string, n
 	return nil
 }
 
-// Point sets HEAD to a branch that does not exist yet.
-func (m *Updater) Point(ctx context.Context, ref graspsync.RepoRef, dir string, head nip34.RefName) error {
-	return m.simply(ctx, ref, dir, nil, head)
-}
-
-// Remove deletes refs that no state decides about.
-func (m *Updater) Remove(ctx context.Context, ref graspsync.RepoRef, dir string, gone []refplan.RefChange) error {
-	return m.simply(ctx, ref, dir, gone, nip34.RefName{})
-}
-
-// simply makes changes that need no journal, because any subset of them is valid.
-func (m *Updater) simply(ctx context.Context, ref graspsync.RepoRef, dir string, changes []refplan.RefChange, head nip34.RefName) error {
+// MoveEach makes changes that need no journal, because any subset of them is valid: deletions of
+// refs that no state decides about, or HEAD set to a branch that does not exist yet.
+func (m *Updater) MoveEach(ctx context.Context, ref graspsync.RepoRef, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.Mend(ctx, ref, dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/pktline"
@@ -122,7 +123,7 @@ func (p *packReader) overhead(n int) error {
 // packReader counts the bytes of a pack and checks its header.
 type packReader struct {
 	w      io.Writer
-	meter  Meter
+	meter  *Meter
 	limits Limits
 	head   []byte
 	bytes  int64
@@ -133,7 +134,7 @@ const packHeader = 12
 
 func (p *packReader) Write(b []byte) (int, error) {
 	p.bytes += int64(len(b))
-	p.meter.Came(len(b))
+	p.meter.add(len(b))
 	if p.bytes > p.limits.PackBytes {
 		return 0, &LimitError{Limit: "pack bytes", Most: p.limits.PackBytes}
 	}
@@ -148,24 +149,12 @@ func (p *packReader) Write(b []byte) (int, error) {
 		if err := p.checkHeader(); err != nil {
 			return 0, err
 		}
-		if err := p.pass(p.head); err != nil {
-			return 0, err
-		}
+		b = slices.Concat(p.head, b)
 	}
-	if len(b) == 0 {
-		return n, nil
-	}
-	return n, p.pass(b)
-}
-
-// pass writes to the consumer. Its time does not count against the server.
-func (p *packReader) pass(b []byte) error {
-	p.meter.End()
-	defer p.meter.Begin()
 	if _, err := p.w.Write(b); err != nil {
-		return fmt.Errorf("passing on a pack: %w", err)
+		return 0, fmt.Errorf("writing a pack: %w", err)
 	}
-	return nil
+	return n, nil
 }
 
 func (p *packReader) checkHeader() error {
@@ -192,7 +181,7 @@ type bounded struct {
 	left  int64
 	most  int64
 	limit string
-	meter Meter
+	meter *Meter
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
@@ -201,6 +190,6 @@ func (b *bounded) Read(p []byte) (int, error) {
 	}
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
-	b.meter.Came(n)
+	b.meter.add(n)
 	return n, err
 }

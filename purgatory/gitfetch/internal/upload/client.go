@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -37,15 +38,20 @@ const (
 	uploadResult  = "application/x-git-upload-pack-result"
 )
 
-// Meter receives the number of bytes. Between Begin and End the server must send.
-type Meter interface {
-	Begin()
-	Came(n int)
-	End()
+// Meter measures answers. Discover, ListTips and Fetch set Sending while the server must send.
+type Meter struct {
+	Bytes   atomic.Int64
+	Total   *atomic.Int64 // Bytes of several meters
+	Sending atomic.Bool
+}
+
+func (m *Meter) add(n int) {
+	m.Bytes.Add(int64(n))
+	m.Total.Add(int64(n))
 }
 
 // Discover requests the capabilities and refs of a server.
-func (c *Client) Discover(ctx context.Context, clone graspsync.CloneURL, m Meter) (*Server, error) {
+func (c *Client) Discover(ctx context.Context, clone graspsync.CloneURL, m *Meter) (*Server, error) {
 	if clone.URL().Query != "" {
 		return nil, fmt.Errorf("%w: clone URL with a query", ErrProtocol)
 	}
@@ -65,8 +71,8 @@ func (c *Client) Discover(ctx context.Context, clone graspsync.CloneURL, m Meter
 	if c.Answered != nil {
 		c.Answered(resp.Request.URL.Hostname())
 	}
-	m.Begin()
-	defer m.End()
+	m.Sending.Store(true)
+	defer m.Sending.Store(false)
 	body := c.bounded(resp.Body, m)
 	s, err := parseAdvertisement(body, c.Limits.AdvertRefs)
 	if err != nil {
@@ -79,7 +85,7 @@ func (c *Client) Discover(ctx context.Context, clone graspsync.CloneURL, m Meter
 
 const maxDrop = 4 << 10
 
-func (c *Client) bounded(body io.Reader, m Meter) io.Reader {
+func (c *Client) bounded(body io.Reader, m *Meter) io.Reader {
 	return &bounded{r: body, left: c.Limits.AdvertBytes, most: c.Limits.AdvertBytes, limit: "advertisement bytes", meter: m}
 }
 
@@ -114,14 +120,14 @@ func check(resp *http.Response, contentType string) error {
 
 // Fetch requests objects by id and writes the pack, which may be incomplete, to w. The server may omit
 // objects that haves reach.
-func (c *Client) Fetch(ctx context.Context, s *Server, wants, haves []nip34.ObjectID, w io.Writer, m Meter) error {
+func (c *Client) Fetch(ctx context.Context, s *Server, wants, haves []nip34.ObjectID, w io.Writer, m *Meter) error {
 	resp, err := c.post(ctx, s, s.request(wants, haves))
 	if err != nil {
 		return fmt.Errorf("fetching: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }() // the rest is not needed
-	m.Begin()
-	defer m.End()
+	m.Sending.Store(true)
+	defer m.Sending.Store(false)
 	p := &packReader{w: w, meter: m, limits: c.Limits}
 	if err := s.readAnswer(newReader(resp.Body), p); err != nil {
 		return fmt.Errorf("fetching: %w", err)
@@ -130,14 +136,14 @@ func (c *Client) Fetch(ctx context.Context, s *Server, wants, haves []nip34.Obje
 }
 
 // ListTips stores the tips of refs of a version 2 server in s.
-func (c *Client) ListTips(ctx context.Context, s *Server, m Meter) error {
+func (c *Client) ListTips(ctx context.Context, s *Server, m *Meter) error {
 	resp, err := c.post(ctx, s, s.requestTips())
 	if err != nil {
 		return fmt.Errorf("listing refs: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }() // the rest is not needed
-	m.Begin()
-	defer m.End()
+	m.Sending.Store(true)
+	defer m.Sending.Store(false)
 	if err := s.readTips(newReader(c.bounded(resp.Body, m)), c.Limits.AdvertRefs); err != nil {
 		return fmt.Errorf("listing refs: %w", err)
 	}

@@ -45,7 +45,7 @@ func TestConversation(t *testing.T) {
 		line(tips)+line(idB+" refs/tags/t peeled:"+strings.Repeat("3", 40)+" peeled:x\n")+"0000",
 		line("acknowledgments\n")+line("NAK\n")+"0001"+line("packfile\n")+line("\x02x")+line("\x01"+pack[:5])+line("\x01")+line("\x01"+pack[5:])+"0000",
 	)
-	m := &count{}
+	m := meter()
 	s, err := c.Discover(t.Context(), u, m)
 	require.NoError(t, err)
 	require.Equal(t, 1, s.Requests)
@@ -57,8 +57,9 @@ func TestConversation(t *testing.T) {
 	require.Len(t, s.Tips, 3)
 	require.NoError(t, c.Fetch(t.Context(), s, []nip34.ObjectID{oid(t, idA)}, nil, &out, m))
 	require.Equal(t, pack, out.String())
-	require.Equal(t, m.begun, m.ended)
-	require.Positive(t, m.n)
+	require.False(t, m.Sending.Load())
+	require.Positive(t, m.Bytes.Load())
+	require.Equal(t, m.Bytes.Load(), m.Total.Load())
 	require.Len(t, *seen, 4)
 	require.Contains(t, (*seen)[2], "command=ls-refs")
 	for i, request := range *seen {
@@ -126,7 +127,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{&Server{caps: side}, line("NAK\n") + line("ERR access denied"), ErrRemote},
 		{&Server{caps: map[string]string{}}, line("NAK\n") + "PACKx", io.EOF},
 	} {
-		p := &packReader{w: io.Discard, meter: &count{}, limits: Limits{PackBytes: 100, PackObjects: 1}}
+		p := &packReader{w: io.Discard, meter: meter(), limits: Limits{PackBytes: 100, PackObjects: 1}}
 		err := c.s.readAnswer(newReader(strings.NewReader(c.text)), p)
 		if errors.Is(c.want, io.EOF) {
 			require.NoError(t, err)
@@ -137,12 +138,12 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 	var limit *LimitError
 	for _, s := range []*Server{{Version: 2}, {caps: side}} {
-		p := &packReader{meter: &count{}}
+		p := &packReader{meter: meter()}
 		require.ErrorAs(t, s.readAnswer(newReader(strings.NewReader(strings.Repeat("0000", 1<<19))), p), &limit)
 		require.Equal(t, "bytes beside the pack", limit.Limit)
 	}
 	broken := errors.New("no more")
-	p := &packReader{w: failing{broken}, meter: &count{}, limits: Limits{PackBytes: 100, PackObjects: 1}}
+	p := &packReader{w: failing{broken}, meter: meter(), limits: Limits{PackBytes: 100, PackObjects: 1}}
 	_, err := p.Write([]byte("PACK\x00\x00\x00\x02\x00\x00\x00\x01"))
 	require.ErrorIs(t, err, broken)
 	_, err = p.Write([]byte("x"))

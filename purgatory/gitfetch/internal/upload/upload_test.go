@@ -3,6 +3,7 @@ package upload
 import (
 	"bytes"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,11 +12,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/pktline"
 )
 
-type count struct{ n, begun, ended int }
-
-func (c *count) Begin()     { c.begun++ }
-func (c *count) Came(n int) { c.n += n }
-func (c *count) End()       { c.ended++ }
+func meter() *Meter { return &Meter{Total: new(atomic.Int64)} }
 
 func line(s string) string { return pktline.Line(s) }
 
@@ -88,7 +85,7 @@ func FuzzAnswer(f *testing.F) {
 			s.caps["side-band-64k"] = ""
 		}
 		var out bytes.Buffer
-		p := &packReader{w: &out, meter: &count{}, limits: Limits{PackBytes: 1 << 10, PackObjects: 5}}
+		p := &packReader{w: &out, meter: meter(), limits: Limits{PackBytes: 1 << 10, PackObjects: 5}}
 		err := s.readAnswer(newReader(bytes.NewReader(data)), p)
 		if out.Len() > 1<<10 {
 			t.Fatal("more than the limit was passed on")
