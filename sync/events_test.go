@@ -484,11 +484,11 @@ func TestPromiseP38_EmbeddersPanics(t *testing.T) {
 		own.Cut()
 		after(20 * time.Minute)
 		require.Positive(t, r.manager.Status().Events.Panics["transport"])
-		require.False(t, r.manager.Status().OwnFeed.Connected)
+		require.False(t, r.manager.Status().Synced)
 		s.on.Store(false)
 		after(26 * time.Hour)
 		require.True(t, r.has(issue))
-		require.True(t, r.manager.Status().OwnFeed.Connected)
+		require.True(t, r.manager.Status().Synced)
 	})
 }
 

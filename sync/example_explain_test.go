@@ -33,8 +33,8 @@ func ExampleSyncManager_EventState() {
 		Bootstrap:   []graspsync.RelayURL{hub},
 		BatchWindow: 10 * time.Millisecond,
 		Observe: func(o relaysync.Observation) {
-			if o, is := o.(relaysync.EventRejected); is {
-				rejected <- o.ID
+			if o.Is == relaysync.IsRejected {
+				rejected <- o.Event.ID
 			}
 		},
 	})

@@ -63,7 +63,7 @@ func ExamplePolicy_relayOnly() {
 		Bootstrap:   []graspsync.RelayURL{hub},
 		BatchWindow: 10 * time.Millisecond,
 		Observe: func(o relaysync.Observation) {
-			if o, is := o.(relaysync.EventStored); is {
+			if o.Is == relaysync.IsStored {
 				stored <- o.Event.Kind
 			}
 		},

@@ -374,8 +374,8 @@ type inflight struct {
 	mu sync.Mutex
 	// guarded by mu
 	inFlight map[copyKey]*job
-	coming   map[graspsync.EventID]int // number of jobs by event id
-	held     map[graspsync.EventID]heldSource
+	coming   map[graspsync.EventID]int          // number of jobs by event id
+	held     map[graspsync.EventID]pending.Note // without the event
 
 	unsettled atomic.Int64 // events in the pipeline, plus one while the writer works
 }
@@ -385,7 +385,7 @@ func hostShare(most int64) int64 { return max(1, most/4) }
 func newInflight(most int64) *inflight {
 	return &inflight{
 		room: limit.NewSlots(most, hostShare(most)), checks: limit.NewSlots(2*verifyBatch, verifyBatch),
-		claims: newFetchClaims(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int), held: make(map[graspsync.EventID]heldSource),
+		claims: newFetchClaims(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int), held: make(map[graspsync.EventID]pending.Note),
 	}
 }
 

@@ -202,7 +202,7 @@ func (msg connEnd) handle(ctx context.Context, l *loop) {
 	switch {
 	case errors.Is(msg.err, errHostile), errors.Is(msg.err, errUnproductive):
 		l.m.health.Hostile(c.url)
-		l.m.telemetry.observe(RelayHostile{Relay: c.url})
+		l.m.telemetry.observe(Observation{Is: RelayHostile, Source: graspsync.Source{Relay: c.url}})
 	case errors.Is(msg.err, errHung):
 		l.m.health.Hung(c.url, msg.err)
 	default:

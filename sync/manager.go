@@ -229,7 +229,7 @@ func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 		return
 	}
 	m.apply() // the event may have been stored just before
-	m.ingest.letGo(event.ID)
+	m.ingest.inflight.heldNote(event.ID, true)
 	m.ingest.removed(event)
 	m.telemetry.note(graspsync.Incoming{Event: event}, EventState{Is: IsRemoved})
 	m.telemetry.say("event removed", graspsync.Incoming{Event: event})
@@ -260,7 +260,7 @@ func (m *SyncManager) NotifyDeferred(event graspsync.Event) {
 
 // HeldFrom returns the source of a held event, or a direct submission if it is unknown.
 func (m *SyncManager) HeldFrom(id graspsync.EventID) graspsync.Source {
-	return m.ingest.heldFrom(id, false).source
+	return m.ingest.heldFrom(id, false).Incoming.Source
 }
 
 // NotifyReleaseFailed reports that the Store did not accept a released event. The outcome is
@@ -272,7 +272,7 @@ func (m *SyncManager) NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outc
 	}
 	src := m.HeldFrom(id)
 	m.telemetry.outcome(src.Kind, o.Result)
-	m.telemetry.observe(EventRejected{ID: id, Source: src, Reason: "released and " + o.Result.String()})
+	m.telemetry.observe(Observation{Is: IsRejected, Source: src, Event: graspsync.Event{ID: id}, Reason: "released and " + o.Result.String()})
 	if o.Result == graspsync.Refused {
 		m.cfg.Logger.Warn("held event refused by the store", keyEvent, id.String(), keyErr, o.Err)
 	}
@@ -313,7 +313,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 		m.telemetry.say("event accepted", in)
 	case v.Decision == graspsync.Hold:
 		m.telemetry.say("event held", in, "by", "the policy")
-		m.ingest.inflight.addHeld(event.ID, heldSource{})
+		m.ingest.inflight.addHeld(pending.Note{ID: event.ID})
 		m.NotifyHeld(event)
 	case v.Decision == graspsync.Reject:
 		m.telemetry.refuse(in, IsRejected, v)

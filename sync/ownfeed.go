@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -15,15 +16,6 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/sync/wire"
 )
-
-// OwnFeedStatus is the state of the subscription to [Config.OwnRelay].
-type OwnFeedStatus struct {
-	URL       graspsync.RelayURL `json:"url"`
-	Connected bool               `json:"connected"` // and all earlier events were read
-	Events    uint64             `json:"events"`    // received from the subscription
-	Losses    uint64             `json:"losses"`    // lost connections
-	LastError string             `json:"last_error"`
-}
 
 const (
 	ownBackoff    = time.Second // after the first failure, doubling
@@ -36,26 +28,8 @@ const (
 type ownFeed struct {
 	m *SyncManager
 
-	readAt time.Time // of run and read: start of the last complete reading
-
-	mu sync.Mutex
-	s  OwnFeedStatus // guarded by mu
-}
-
-func (o *ownFeed) update(change func(s *OwnFeedStatus)) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	change(&o.s)
-}
-
-func (o *ownFeed) status() (s *OwnFeedStatus) {
-	if u := o.m.cfg.OwnRelay; !u.IsZero() {
-		o.update(func(now *OwnFeedStatus) {
-			now.URL = u
-			s = new(*now)
-		})
-	}
-	return s
+	readAt    time.Time   // of run and read: start of the last complete reading
+	connected atomic.Bool // and all earlier events were read
 }
 
 func (o *ownFeed) run(ctx context.Context) {
@@ -79,10 +53,7 @@ func (o *ownFeed) run(ctx context.Context) {
 			failures = 1
 		}
 		wait, text := backoff.Doubled(ownBackoff, ownBackoffMax, failures), graspsync.Printable(err.Error())
-		o.update(func(s *OwnFeedStatus) {
-			s.Losses++
-			s.Connected, s.LastError = false, text
-		})
+		o.connected.Store(false)
 		o.m.cfg.Logger.Warn("own feed ended", keyRelay, u.String(), keyErr, text, keyBackoff, wait)
 		select {
 		case <-time.After(wait):
@@ -154,7 +125,7 @@ func (o *ownFeed) read(ctx context.Context, kinds []int) (err error) {
 		}
 		o.readAt = began
 		o.m.telemetry.depends(whoseTransport, nil)
-		o.update(func(s *OwnFeedStatus) { s.Connected, s.LastError = true, "" })
+		o.connected.Store(true)
 		select {
 		case <-time.After(ownRecheck):
 		case <-ctx.Done():
@@ -165,7 +136,6 @@ func (o *ownFeed) read(ctx context.Context, kinds []int) (err error) {
 
 func (o *ownFeed) deliver(ev graspsync.Event) {
 	if ev.CheckID() {
-		o.update(func(s *OwnFeedStatus) { s.Events++ })
 		o.m.ingest.count(ev)
 		o.m.tookIn(ev)
 		return

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -158,17 +157,15 @@ func (g *ingest) removed(ev graspsync.Event) {
 
 // displaced schedules another judgment of an event that the Policy dropped for lack of room.
 func (g *ingest) displaced(ev graspsync.Event) {
-	h, known := g.inflight.heldSource(ev.ID, true)
+	n, known := g.inflight.heldNote(ev.ID, true)
 	if !known { // held before the start
-		h.source.Kind = graspsync.CatchUp
+		n.Incoming.Source.Kind = graspsync.CatchUp
 	}
-	if h.size == 0 {
-		h.size = memorySize(ev, len(ev.String()))
+	if n.Size == 0 {
+		n.Size = min(memorySize(ev, len(ev.String())), g.cfg.InFlight)
 	}
-	g.note(pending.Note{
-		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: ev.ID, Size: min(h.size, g.cfg.InFlight), Payer: h.stats,
-		Later: true, Tries: h.tries,
-	})
+	n.Incoming.Event, n.ID, n.Later = ev, ev.ID, true
+	g.note(n)
 	g.known.Forget(ev.ID)
 }
 
@@ -181,43 +178,33 @@ func (g *ingest) heldForUser(id graspsync.EventID) (byUser, held bool) {
 	return g.cfg.Holder.HeldForUser(id)
 }
 
-// heldFrom returns the source of a held event.
-func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
-	h, known := g.inflight.heldSource(id, false)
-	if ended {
-		g.letGo(id)
+// heldFrom returns the origin of a held event, and removes its record if the hold has ended.
+func (g *ingest) heldFrom(id graspsync.EventID, ended bool) pending.Note {
+	n, known := g.inflight.heldNote(id, ended)
+	if !known {
+		if byUser, held := g.heldForUser(id); held && !byUser {
+			n.Incoming.Source.Kind = graspsync.CatchUp
+		}
 	}
-	if known {
-		return h
-	}
-	if byUser, held := g.heldForUser(id); held && !byUser {
-		h.source.Kind = graspsync.CatchUp
-	}
-	return h
-}
-
-// letGo records the end of a hold.
-func (g *ingest) letGo(id graspsync.EventID) {
-	if _, held := g.inflight.heldSource(id, true); held {
-		g.reprocess.freed()
-	}
+	return n
 }
 
 // count counts an event that was stored without the writer.
 func (g *ingest) count(ev graspsync.Event) {
-	if _, held := g.inflight.heldSource(ev.ID, false); !held && (g.dealtWith(ev.ID) || g.inflight.has(ev.ID)) {
+	if _, held := g.inflight.heldNote(ev.ID, false); !held && (g.dealtWith(ev.ID) || g.inflight.has(ev.ID)) {
 		return // the writer has counted it
 	}
 	h := g.heldFrom(ev.ID, true)
-	g.telemetry.say("event stored", graspsync.Incoming{Event: ev, Source: h.source})
-	if h.source.Kind == graspsync.Direct {
+	src := h.Incoming.Source
+	g.telemetry.say("event stored", graspsync.Incoming{Event: ev, Source: src})
+	if src.Kind == graspsync.Direct {
 		g.telemetry.sources[graspsync.Direct].Add(1)
 		return
 	}
-	g.telemetry.outcome(h.source.Kind, graspsync.Stored)
-	g.telemetry.observe(EventStored{Event: ev, Source: h.source})
-	if h.stats != nil {
-		h.stats.stored.Add(1)
+	g.telemetry.outcome(src.Kind, graspsync.Stored)
+	g.telemetry.observe(Observation{Is: IsStored, Source: src, Event: ev})
+	if stats, _ := h.Payer.(*relayStats); stats != nil {
+		stats.stored.Add(1)
 	}
 }
 
@@ -230,7 +217,6 @@ type reprocessQueue struct {
 	// guarded by mu
 	fulfilled []pending.Key // by events that were stored without the writer
 	overrun   bool          // a limit was exceeded: judge all pending events
-	freedAt   time.Time     // when the Policy last ended a hold, which may make room
 }
 
 // wakeFor adds fulfilled dependencies.
@@ -243,19 +229,6 @@ func (q *reprocessQueue) wakeFor(keys []pending.Key) {
 	}
 	q.mu.Unlock()
 	q.poke()
-}
-
-// freed records that the Policy has ended a hold.
-func (q *reprocessQueue) freed() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.freedAt = time.Now()
-}
-
-func (q *reprocessQueue) room() time.Time {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.freedAt
 }
 
 func (q *reprocessQueue) poke() {
@@ -273,33 +246,26 @@ func (q *reprocessQueue) take() (keys []pending.Key, all bool) {
 	return keys, all
 }
 
-// maxHeldSources exceeds the room of any purgatory.
-const maxHeldSources = 100_000
-
-// heldSource is the origin of a held event.
-type heldSource struct {
-	source graspsync.Source
-	size   int64
-	stats  *relayStats // of the relay; nil for a client
-	tries  int         // attempts without room before it was held
-}
+// maxHeld exceeds the room of any purgatory.
+const maxHeld = 100_000
 
 // addHeld records the origin of a held event if none is recorded.
-func (f *inflight) addHeld(id graspsync.EventID, e heldSource) {
+func (f *inflight) addHeld(n pending.Note) {
+	n.Incoming.Event = graspsync.Event{} // to save memory
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, known := f.held[id]; !known && len(f.held) < maxHeldSources {
-		f.held[id] = e
+	if _, known := f.held[n.ID]; !known && len(f.held) < maxHeld {
+		f.held[n.ID] = n
 	}
 }
 
-// heldSource returns the origin of a held event, and removes it if take is set.
-func (f *inflight) heldSource(id graspsync.EventID, take bool) (heldSource, bool) {
+// heldNote returns the origin of a held event, and removes it if take is set.
+func (f *inflight) heldNote(id graspsync.EventID, take bool) (pending.Note, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e, known := f.held[id]
+	n, known := f.held[id]
 	if take {
 		delete(f.held, id)
 	}
-	return e, known
+	return n, known
 }

@@ -28,11 +28,7 @@ type relayStats struct {
 
 	host limit.Stranger // read-only
 
-	// owned by the loop
-	dead   bool // that it is dead was logged
-	warned bool // failingLong was logged
-	// failingSince is the first failure since the last successful batch.
-	failingSince time.Time
+	dead bool // that it is dead was logged; owned by the loop
 
 	mu sync.Mutex
 	// guarded by mu
@@ -115,26 +111,10 @@ func (s *relayStats) fill(r *RelayStatus) {
 	r.Learned = s.observed.Facts.Known(time.Now())
 }
 
-// failingLong is the time of failures after which a warning is logged.
-const failingLong = time.Hour
-
-// logFailing warns once about a relay that has failed for failingLong.
-func (m *SyncManager) logFailing(c *relayConn, reason string) {
-	now := time.Now()
-	if c.stats.failingSince.IsZero() {
-		c.stats.failingSince = now
-	}
-	if !c.stats.warned && now.Sub(c.stats.failingSince) >= failingLong {
-		c.stats.warned = true
-		m.cfg.Logger.Warn("relay has failed for long", keyRelay, c.url.String(), "since", c.stats.failingSince, keyErr, reason)
-	}
-}
-
 // logFailure logs a failed attempt.
 func (m *SyncManager) logFailure(c *relayConn, err error) {
 	st := m.health.Status(c.url)
 	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
-	m.logFailing(c, graspsync.Printable(err.Error()))
 	m.telemetry.remote(slog.LevelInfo, c.url, "connection failed",
 		keyAttempt, st.Failures, keyBackoff, backoff, keyErr, graspsync.Printable(err.Error()))
 	if st.State != health.Dead {
@@ -154,32 +134,13 @@ func (m *SyncManager) logBatch(msg batchResult, result plan.Result) {
 		if reason == "" && result == plan.Failed {
 			reason = "some events could not be saved"
 		}
-		m.logFailing(msg.conn, reason)
 		m.telemetry.remote(slog.LevelInfo, u, "fetching history failed", keyItems, items, keyErr, reason)
 	} else {
-		msg.conn.stats.failingSince, msg.conn.stats.warned = time.Time{}, false
-		m.telemetry.observe(BatchConfirmed{
-			Relay: u, Kind: kindName(msg.batch.Kind), Items: items, Events: r.Events, Method: r.Method.String(),
-			Gaps: result == plan.Gaps, Duration: time.Since(msg.since),
-		})
+		m.telemetry.observe(Observation{Is: BatchConfirmed, Source: graspsync.Source{Relay: u}})
 	}
 	if r.Missing > 0 || r.Seconds > 0 {
 		m.telemetry.remote(slog.LevelInfo, u, "history has gaps", keyItems, items, "missing_events", r.Missing, "full_seconds", r.Seconds)
 	}
-}
-
-func kindName(k plan.Kind) string {
-	switch k {
-	case plan.History:
-		return "history"
-	case plan.DailyHistory:
-		return "daily"
-	case plan.Recent:
-		return "recent"
-	case plan.Deletions:
-		return "deletions"
-	}
-	return "other"
 }
 
 const maxBad = 512

@@ -123,10 +123,10 @@ type simRun struct {
 
 // observe records the relays that count as hostile.
 func (run *simRun) observe(o relaysync.Observation) {
-	if o, ok := o.(relaysync.RelayHostile); ok {
+	if o.Is == relaysync.RelayHostile {
 		run.mu.Lock()
 		defer run.mu.Unlock()
-		run.hostile[o.Relay]++
+		run.hostile[o.Source.Relay]++
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// StateCode classifies an event, a repository or a relay.
+// StateCode classifies an event, a repository, a relay or an [Observation].
 type StateCode string
 
 // Codes of an [EventState].
@@ -251,8 +251,8 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 	case held:
 		// The record may be of an earlier state, or of a later state if the hold has just ended.
 		x = EventState{Now: x.Now, ID: id, Is: IsHeld, Event: x.Event}
-		if h, is := m.ingest.inflight.heldSource(id, false); is {
-			x.Source, x.Relay = h.source.Kind.String(), h.source.Relay
+		if n, is := m.ingest.inflight.heldNote(id, false); is {
+			x.Source, x.Relay = n.Incoming.Source.Kind.String(), n.Incoming.Source.Relay
 		}
 		return x, nil
 	case m.ingest.inflight.has(id):

@@ -30,8 +30,6 @@ type Status struct {
 	Failures []graspsync.Failure `json:"failures,omitempty"`
 	Relays   []RelayStatus       `json:"relays"`
 	Events   EventStatus         `json:"events"`
-	// OwnFeed is nil without [Config.OwnRelay].
-	OwnFeed *OwnFeedStatus `json:"own_feed,omitempty"`
 }
 
 // GitStatus counts the repositories whose stored or held announcements list this server.
@@ -75,19 +73,15 @@ type RelayStatus struct {
 	Health    string             `json:"health"` // healthy, disconnected, degraded, dead, rate limited
 	Bootstrap bool               `json:"bootstrap"`
 	Repos     int                `json:"repos"` // number of repositories that list it
-	// Examples are up to three of these repositories.
-	Examples []graspsync.RepoRef `json:"examples,omitempty"`
-	Synced   bool                `json:"synced"`
+	Synced    bool               `json:"synced"`
 
 	// Items are repositories and root events.
 	Wanted     int `json:"wanted"`
 	InFlight   int `json:"in_flight"`
 	Confirmed  int `json:"confirmed"`
-	Parked     int `json:"parked"`      // failed batches that wait for a retry
 	GapBatches int `json:"gap_batches"` // batches of this pass that ended with gaps
 
 	// Descendants is the number of followed replies to root events, direct or indirect.
-	// DescendantsLive of them are followed live, the others are polled.
 	Descendants int `json:"descendants"`
 
 	LiveSubscriptions int `json:"live_subscriptions"`
@@ -113,22 +107,16 @@ type RelayStatus struct {
 	Lasting  uint64 `json:"lasting_gaps"` // those of Gaps that only the daily pass found
 	Strikes  uint64 `json:"strikes"`      // proofs of hostility
 
-	Attempts       uint64 `json:"attempts"`
 	Connects       uint64 `json:"connects"` // successful attempts
 	FailedAttempts uint64 `json:"failed_attempts"`
 	Disconnects    uint64 `json:"disconnects"`
 	Reconnects     uint64 `json:"reconnects"`
 	Failures       int    `json:"failures"` // consecutive failures
-	// UptimeSeconds and DowntimeSeconds are the connected and the disconnected time since the first
-	// attempt, UptimeShare the connected share, from 0 to 1.
-	UptimeSeconds   float64 `json:"uptime_seconds"`
-	DowntimeSeconds float64 `json:"downtime_seconds"`
-	UptimeShare     float64 `json:"uptime_share"`
+	// UptimeShare is the connected share of the time since the first attempt, from 0 to 1.
+	UptimeShare float64 `json:"uptime_share"`
 
-	LastError        string    `json:"last_error"`
-	LastAttempt      time.Time `json:"last_attempt,omitzero"`
-	NextAttempt      time.Time `json:"next_attempt,omitzero"`
-	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
+	LastError   string    `json:"last_error"`
+	NextAttempt time.Time `json:"next_attempt,omitzero"`
 
 	phase  plan.Phase
 	health health.State
@@ -214,11 +202,10 @@ func (l *loop) status(now time.Time) *Status {
 		InFlight: g.inflight.unsettled.Load(), Waiting: int64(g.rejected.Waiting()),
 	}}
 	k.reasons(&s.Events)
-	s.OwnFeed = l.m.own.status()
 	s.Relays = []RelayStatus{}
 	s.Repos, s.Roots = l.plan.Repos()
 	quiet := l.started && !l.scanning && !l.m.self.pending() && s.Events.InFlight == 0 && g.rejected.Unsaved() == 0 &&
-		(s.OwnFeed == nil || s.OwnFeed.Connected)
+		(l.m.cfg.OwnRelay.IsZero() || l.m.own.connected.Load())
 	s.Synced = quiet
 	some := false // relays whose history is complete
 	for _, p := range l.plan.Status() {
@@ -238,22 +225,17 @@ func (l *loop) relayStatus(p plan.RelayStatus) RelayStatus {
 	h := l.m.health.Status(p.Relay)
 	r := RelayStatus{
 		URL: p.Relay, Phase: p.Phase.String(), Health: h.State.String(), phase: p.Phase, health: h.State,
-		Bootstrap: p.Bootstrap, Repos: p.Repos, Examples: p.Examples,
+		Bootstrap: p.Bootstrap, Repos: p.Repos,
 		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed,
 		Descendants:       p.Descendants,
 		LiveSubscriptions: p.LiveSubs, LiveFilters: p.LiveFilters, Unfollowed: p.Unfollowed,
-		Attempts: h.Attempts, Connects: h.Connections, FailedAttempts: h.FailedAttempts,
+		Connects: h.Connections, FailedAttempts: h.FailedAttempts,
 		Disconnects: h.Disconnects, Reconnects: h.Reconnects,
-		Failures: h.Failures, LastAttempt: h.LastAttempt,
-		Parked: p.Parked, GapBatches: p.Gaps,
-		UptimeSeconds: h.Up.Seconds(), DowntimeSeconds: h.Down.Seconds(), UptimeShare: h.UptimeShare(),
+		Failures: h.Failures, GapBatches: p.Gaps, UptimeShare: h.UptimeShare(),
 		Following: following(p),
 	}
 	if p.Phase == plan.Disconnected {
 		r.NextAttempt = p.RetryAt
-	}
-	if p.CoolUntil.After(time.Now()) {
-		r.RateLimitedUntil = p.CoolUntil
 	}
 	if st := l.stats[p.Relay]; st != nil {
 		st.fill(&r)

@@ -185,43 +185,23 @@ func (r *telemetry) reasons(s *EventStatus) {
 	s.Panics, s.Learned = maps.Clone(r.panics), maps.Clone(r.learned)
 }
 
-// Observation is an occurrence reported to [Config.Observe]. Its dynamic type is one of the types
-// below, not a pointer. Types may be added.
-type Observation interface{ observation() }
-
-type (
-	// EventStored reports a new event stored by sync. The event must not be changed.
-	EventStored struct {
-		Event  graspsync.Event
-		Source graspsync.Source
-	}
-	// EventRejected reports an event that the Policy rejected or postponed, with the reason of the
-	// verdict.
-	EventRejected struct {
-		ID     graspsync.EventID
-		Source graspsync.Source
-		Reason string
-	}
-	// BatchConfirmed reports that a batch of requests has fetched all events of the relay, or that
-	// it has Gaps. Kind is "history", "daily", "recent" or "deletions". Method is as in
-	// [RelayStatus].
-	BatchConfirmed struct {
-		Relay    graspsync.RelayURL
-		Kind     string
-		Items    int
-		Events   int // received, copies included
-		Method   string
-		Gaps     bool
-		Duration time.Duration
-	}
-	// RelayHostile reports that a connection was closed because the relay was hostile.
-	RelayHostile struct{ Relay graspsync.RelayURL }
+// Codes of an [Observation], besides IsStored for a new event and IsRejected for an event that the
+// Policy rejected or postponed.
+const (
+	BatchConfirmed StateCode = "confirmed" // a batch of requests has fetched all events of a relay, or has gaps
+	RelayHostile   StateCode = "hostile"   // a connection was closed because the relay was hostile
 )
 
-func (EventStored) observation()    {}
-func (EventRejected) observation()  {}
-func (BatchConfirmed) observation() {}
-func (RelayHostile) observation()   {}
+// Observation is an occurrence reported to [Config.Observe].
+type Observation struct {
+	Is StateCode
+	// Source is the source of the event, or the relay.
+	Source graspsync.Source
+	// Event is the event, which must not be changed. Of an event that the Store refused after it was
+	// held, only the ID is set.
+	Event  graspsync.Event
+	Reason string // of the verdict, if the event was rejected
+}
 
 // dropObservations is the reason under which observations are counted that found no room in the
 // queue.

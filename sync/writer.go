@@ -100,7 +100,7 @@ func (w *writer) judgeAgain(ctx context.Context) {
 		return
 	}
 	defer func() { w.turnAt = time.Now().Add(turnShare * time.Since(now)) }() // also after a panic
-	waiting := w.rejected.InTurn(saveBatch, now, w.reprocess.room(), w.workedAt)
+	waiting := w.rejected.InTurn(saveBatch, now, w.workedAt)
 	if len(waiting) > 0 {
 		rand.Shuffle(len(waiting), func(a, b int) { waiting[a], waiting[b] = waiting[b], waiting[a] })
 		jobs := w.revived(waiting)
@@ -251,7 +251,7 @@ func (w *writer) unwanted(j *job, is StateCode, v graspsync.Verdict, n pending.N
 	w.telemetry.refuse(j.incoming, is, v)
 	w.note(n)
 	w.end(j, true)
-	w.telemetry.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
+	w.telemetry.observe(Observation{Is: IsRejected, Source: j.incoming.Source, Event: j.incoming.Event, Reason: v.Reason})
 }
 
 // held records that the Policy holds an event, and returns the events that waited for that.
@@ -261,7 +261,9 @@ func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEven
 	e, _ := w.rejected.Look(j.key.id)
 	w.rejected.Forget(j.key.id)
 	w.telemetry.held.Add(1)
-	w.inflight.addHeld(j.key.id, heldSource{source: j.incoming.Source, size: j.size, stats: j.stats, tries: e.Tries})
+	n := j.note()
+	n.Tries = e.Tries
+	w.inflight.addHeld(n)
 	woken = w.arrived(ctx, w.nowHeld(j.incoming.Event))
 	w.end(j, true)
 	return woken
@@ -366,7 +368,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 }
 
 func (w *writer) brought(j *job) {
-	w.telemetry.observe(EventStored(j.incoming))
+	w.telemetry.observe(Observation{Is: IsStored, Source: j.incoming.Source, Event: j.incoming.Event})
 	w.telemetry.say("event stored", j.incoming)
 	if j.stats != nil {
 		j.stats.stored.Add(1)

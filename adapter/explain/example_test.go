@@ -30,8 +30,8 @@ func Example() {
 	manager, err := relaysync.New(memstore.New(), network, identity, relaysync.Config{
 		Bootstrap: []graspsync.RelayURL{hub}, BatchWindow: 10 * time.Millisecond,
 		Observe: func(o relaysync.Observation) {
-			if o, is := o.(relaysync.EventRejected); is {
-				rejected <- o.ID
+			if o.Is == relaysync.IsRejected {
+				rejected <- o.Event.ID
 			}
 		},
 	})

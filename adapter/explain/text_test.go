@@ -106,7 +106,7 @@ func TestEveryCode(t *testing.T) {
 			require.Contains(t, told(subject, purgatory.EventState{Is: purgatory.EventCode(is), Data: make([]purgatory.DataState, 1)}), "It ")
 			continue
 		case is == "followed":
-			x.Relay.Status = &relaysync.RelayStatus{Bootstrap: true, Repos: 1, Examples: make([]graspsync.RepoRef, 1), LastError: "x"}
+			x.Relay.Status = &relaysync.RelayStatus{Bootstrap: true, Repos: 1, LastError: "x"}
 			x.Repository.Status = &relaysync.RepoStatus{Maintainers: make([]nip34.Person, 1), Relays: make([]relaysync.RepoRelay, 1)}
 		}
 		said := told(subject, view{x, relaysync.Status{}})

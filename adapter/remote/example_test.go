@@ -42,7 +42,7 @@ func Example() {
 		OwnRelay: own, OwnTransport: inside,
 		BatchWindow: 10 * time.Millisecond,
 		Observe: func(o relaysync.Observation) {
-			if o, is := o.(relaysync.EventStored); is {
+			if o.Is == relaysync.IsStored {
 				stored <- o.Event
 			}
 		},

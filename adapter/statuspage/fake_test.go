@@ -96,8 +96,8 @@ func large(relays, repos int) *server {
 		r := relaysync.RelayStatus{
 			URL: u, Phase: phases[k], Health: healths[k], Bootstrap: i == 0, Repos: 3 + i%50, Wanted: 120 + i, Confirmed: 120 + i - (i*13)%60,
 			InFlight: 4, LiveSubscriptions: 3, LiveFilters: 12, Following: "live", Method: "NIP-77", Software: "strfry 1.0.4",
-			Events: uint64(1000 * i), Stored: uint64(90 * i), Bytes: uint64(400_000 * i), Gaps: uint64(i % 3), UptimeShare: 0.97, UptimeSeconds: 111_600, DowntimeSeconds: 3600,
-			Attempts: 4, Connects: 3, FailedAttempts: 1,
+			Events: uint64(1000 * i), Stored: uint64(90 * i), Bytes: uint64(400_000 * i), Gaps: uint64(i % 3), UptimeShare: 0.97,
+			Connects: 3, FailedAttempts: 1,
 		}
 		if k == 4 {
 			r.Failures, r.LastError, r.NextAttempt, r.UptimeShare = 7, "dial tcp: lookup relay.example.com: no such host", now.Add(42*time.Minute), 0.1
@@ -111,9 +111,6 @@ func large(relays, repos int) *server {
 		s.refs = append(s.refs, graspsync.RepoRef{Owner: owner, Identifier: fmt.Sprintf("project-%04d", i)})
 	}
 	slices.SortFunc(s.refs, graspsync.RepoRef.Compare)
-	for i := range s.status.Relays {
-		s.status.Relays[i].Examples = s.refs[:min(3, len(s.refs))]
-	}
 	s.git = purgatory.Status{
 		At: now, Announcements: 14, States: 33, PullRequests: 120, Held: 900, Ended: map[purgatory.EventCode]uint64{purgatory.Released: 700, purgatory.Expired: 31}, Fetches: 812, Failed: 97, Fetched: 3 << 30, Queue: 9,
 		Dropped: map[string]uint64{"busy": 12, "author": 4}, Panics: map[string]uint64{},

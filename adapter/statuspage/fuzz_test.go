@@ -31,7 +31,6 @@ func hostile(text string) *server {
 		if u, err := graspsync.ParseRelayURL("wss://relay.example/" + text); err == nil {
 			r.URL = u
 		}
-		r.Examples = []graspsync.RepoRef{{Identifier: text}}
 		r.Learned = map[string]int{text: 1}
 	}
 	s.refs = []graspsync.RepoRef{{Identifier: text}}

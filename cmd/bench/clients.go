@@ -137,7 +137,7 @@ const quiet = time.Second
 type batches struct{ n, at, used atomic.Int64 }
 
 func (b *batches) observe(o relaysync.Observation) {
-	if _, is := o.(relaysync.BatchConfirmed); is {
+	if o.Is == relaysync.BatchConfirmed {
 		b.used.Store(int64(cputime.Used()))
 		b.at.Store(time.Now().UnixNano())
 		b.n.Add(1)

@@ -167,7 +167,7 @@ func TestTwoServers(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(get(t, "http://"+bAddr+"/status.json")), &status))
 	require.Len(t, status.Relays, 1)
 	require.Equal(t, aURL, status.Relays[0].URL)
-	require.Positive(t, status.Relays[0].UptimeSeconds)
+	require.Positive(t, status.Relays[0].UptimeShare)
 	for spelling, asked := range map[string]string{
 		"event=" + issue.ID: issue.ID, "repo=" + owner.Ref("repo").String(): owner.Ref("repo").String(), "repo=" + owner.Npub() + "/repo": owner.Ref("repo").String(),
 		"repo=" + owner.CloneURL("ws://"+aAddr, "repo"): owner.Ref("repo").String(), "relay=ws://" + aAddr: aURL.String(),

@@ -169,9 +169,6 @@ func catchingUp(t *testing.T) *state {
 	for i := range 120 {
 		s.refs = append(s.refs, relaytest.NewKey(fmt.Sprint("owner", i%7)).Ref(fmt.Sprintf("project-%03d", i)))
 	}
-	for i := range s.status.Relays {
-		s.status.Relays[i].Examples = s.refs[:3]
-	}
 	s.git = purgatory.Status{At: now, Announcements: 85, States: 83, PullRequests: 4, Ended: map[purgatory.EventCode]uint64{purgatory.Released: 70}, Fetches: 60, Failed: 23, Fetched: 210 << 20, Queue: 9}
 	for i := range 20 {
 		s.git.Waiting = append(s.git.Waiting, purgatory.EventState{

@@ -88,8 +88,7 @@ const (
 	// The same for an id that could not be saved.
 	unsavedFirst = time.Minute
 	unsavedMost  = 4 * time.Hour
-	// laterAgain is the time until an event without room is judged again, unless room is freed
-	// earlier, unsavedAgain until an event is saved again, doubling up to four times laterAgain.
+	// laterAgain is the time until an event without room is judged again, unsavedAgain until an event is saved again, doubling up to four times laterAgain.
 	laterAgain   = time.Minute
 	unsavedAgain = time.Second
 	// After laterWhole evictions a held event is not kept whole. Otherwise events without room
@@ -392,9 +391,9 @@ func (r *RejectedIndex) Wanted() (ask map[graspsync.RelayURL][]graspsync.EventID
 }
 
 // InTurn returns about most due events without room or unsaved, of all relay hosts in turn. An
-// event without room is due early if it was judged before freed, an unsaved event if it was tried
-// before works. The events stay in the index until the next call about them.
-func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*PendingEvent) {
+// unsaved event is due early if it was tried before works. The events stay in the index until the
+// next call about them.
+func (r *RejectedIndex) InTurn(most int, now, works time.Time) (turn []*PendingEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inTurn == 0 {
@@ -405,12 +404,11 @@ func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*P
 		if w.entry.tries == 0 {
 			continue // it waits for a dependency
 		}
-		due, early := w.since.Add(laterAgain), freed
+		due := w.since.Add(laterAgain)
 		if w.entry.unsaved {
-			due, early = w.since.Add(backoff.Doubled(unsavedAgain, laterAgain*4, int(w.entry.tries))), works
-		}
-		if w.since.Before(early) {
-			due = now
+			if due = w.since.Add(backoff.Doubled(unsavedAgain, laterAgain*4, int(w.entry.tries))); w.since.Before(works) {
+				due = now
+			}
 		}
 		if !due.After(now) {
 			h := host(w.entry.relay).ID

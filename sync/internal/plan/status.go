@@ -22,12 +22,9 @@ type RelayStatus struct {
 	LiveFilters int
 	Unfollowed  int // filters without room or refused
 	LiveMethod  LiveMethod
-	// Examples are up to three repositories that list it.
-	Examples  []graspsync.RepoRef
-	Gaps      int // batches of this pass with gaps
-	Parked    int // failed batches that wait
-	RetryAt   time.Time
-	CoolUntil time.Time
+	Gaps        int // batches of this pass with gaps
+	Parked      int // failed batches that wait
+	RetryAt     time.Time
 }
 
 // RepoStatus is the status of one repository.
@@ -53,26 +50,13 @@ type RelayItems struct {
 // Status returns the status of all relays, ordered by URL.
 func (p *Plan) Status() []RelayStatus {
 	out := make([]RelayStatus, 0, len(p.relays.byURL))
-	examples := make(map[*relayState][]graspsync.RepoRef)
-	for _, r := range p.repos.byRef {
-		for _, rel := range r.relays {
-			examples[rel] = withExample(examples[rel], r.ref)
-		}
-	}
 	for _, r := range slices.SortedFunc(maps.Values(p.relays.byURL), byName) {
-		out = append(out, p.status(r, examples[r]))
+		out = append(out, p.status(r))
 	}
 	return out
 }
 
-// withExample adds a repository to the first three by name.
-func withExample(list []graspsync.RepoRef, ref graspsync.RepoRef) []graspsync.RepoRef {
-	list = append(list, ref)
-	slices.SortFunc(list, graspsync.RepoRef.Compare)
-	return list[:min(len(list), 3)]
-}
-
-func (p *Plan) status(r *relayState, examples []graspsync.RepoRef) RelayStatus {
+func (p *Plan) status(r *relayState) RelayStatus {
 	of := &r.history.ofStatus
 	wanted := of[todo] + of[inFlight] + of[confirmed]
 	return RelayStatus{
@@ -88,11 +72,9 @@ func (p *Plan) status(r *relayState, examples []graspsync.RepoRef) RelayStatus {
 		Descendants: len(r.history.items) - wanted,
 		Unfollowed:  r.live.unfollowed + r.live.tooLarge + len(r.live.resting) + len(r.live.lost),
 		LiveMethod:  r.live.method(),
-		Examples:    examples,
 		Gaps:        r.pending.gaps,
 		Parked:      len(r.pending.parked),
 		RetryAt:     r.dial.retryAt,
-		CoolUntil:   r.coolUntil,
 	}
 }
 

@@ -225,7 +225,7 @@ func (w *world) finish() {
 			continue // there is no room for it
 		}
 		r := w.plan.relays.byURL[u]
-		require.Equal(w.t, w.plan.status(r, nil).Wanted, r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
+		require.Equal(w.t, w.plan.status(r).Wanted, r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
 		require.Zero(w.t, w.plan.catchUp.unfetched(r))
 		require.Nil(w.t, r.byID.known, "named but not asked for")
 		if len(w.plan.deletions.authors) <= w.plan.cfg.AuthorsPerPass {
