@@ -19,16 +19,13 @@ type bisection struct {
 
 	origin     *request
 	text       string
+	missed     bool // the plan fetches missed events if it opens the subscription again
 	probes     int
 	stack      []*piece
 	now        *piece
 	badValues  []relaylimits.Value
 	badFilters []nostr.Filter // refused with any values
 	learned    bool
-}
-
-func newBisection(t *relayCaps, x *request) *bisection {
-	return &bisection{caps: t, origin: x, text: x.refusal, stack: []*piece{{filters: x.asks()}}}
 }
 
 type piece struct {

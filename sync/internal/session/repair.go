@@ -84,8 +84,14 @@ func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string,
 		if why != wire.RefusalBadRequest || !x.triable() {
 			return false
 		}
-		x.missed, x.refusal = missed, text
-		p.requests.suspend(x, sendClose)
+		if p.requests.bisected == nil {
+			p.bisect(x, text, missed, sendClose)
+			return true
+		}
+		if missed {
+			break
+		}
+		p.again(x, sendClose) // after the bisection
 		return true
 	default:
 		return false
@@ -248,18 +254,11 @@ func (p *repair) unsent(x *request, size int, reason string) {
 	}
 }
 
-// bisectNext starts a bisection of the first suspended request, or reshapes it.
-func (p *repair) bisectNext() {
-	for p.requests.bisected == nil && len(p.requests.suspended) > 0 {
-		x := p.requests.suspended[0]
-		if p.outdated(x) {
-			p.reshape(x)
-			continue
-		}
-		p.requests.bisected = x
-		p.bisection = newBisection(p.caps, x)
-		p.nextProbe()
-	}
+func (p *repair) bisect(x *request, text string, missed, sendClose bool) {
+	p.requests.unsend(x, sendClose)
+	p.requests.bisected = x
+	p.bisection = &bisection{caps: p.caps, origin: x, text: text, missed: missed, stack: []*piece{{filters: x.asks()}}}
+	p.nextProbe()
 }
 
 func (p *repair) nextProbe() {
@@ -305,12 +304,12 @@ func (p *repair) probeFailed(x *request, why string, sendClose bool) {
 // accepted repeats a request that was accepted as a probe, once.
 func (p *repair) accepted() {
 	x, text := p.bisection.origin, p.bisection.text
-	if x.passed || x.missed {
+	if x.passed || p.bisection.missed {
 		p.giveUp(x, wire.RefusalOther, text, false)
 		return
 	}
 	x.passed = true
-	p.requests.resume(x)
+	p.requests.bisected = nil
 	p.history.repeat(x)
 }
 
@@ -323,10 +322,10 @@ func (p *repair) conclude() {
 	x := b.origin
 	changed := b.learned || p.outdated(x)
 	switch {
-	case !b.over(), changed && x.missed:
+	case !b.over(), changed && b.missed:
 		p.giveUp(x, wire.RefusalOther, b.text, false)
 	case changed:
-		p.requests.resume(x)
+		p.requests.bisected = nil
 		p.relearned(x, false)
 	case x.kind == reqLive && len(b.badFilters) > 0:
 		p.giveUp(x, wire.RefusalRestricted, b.text, false) // the plan follows the other filters

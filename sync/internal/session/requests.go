@@ -44,8 +44,6 @@ type request struct {
 	bytes     int  // 0 if not computed
 	events    int
 	noticed   bool // a NOTICE arrived but no answer
-	missed    bool // live: missed events must be fetched
-	refusal   string
 	passed    bool // a probe with the same filters was accepted
 	toAuth    bool // refused because it requires NIP-42
 	limited   int
@@ -115,8 +113,7 @@ type requests struct {
 	waiting      []*request // in sending order
 	historic     int
 	mostHistoric int
-	suspended    []*request // refused; wait for a bisection
-	bisected     *request   // the suspended request under bisection
+	bisected     *request // refused, under bisection
 
 	auth       *auth
 	unanswered unanswered
@@ -285,7 +282,6 @@ func (r *requests) drop(x *request, sendClose bool) {
 	}
 	if !r.sent(x) {
 		r.waiting = slices.DeleteFunc(r.waiting, is)
-		r.suspended = slices.DeleteFunc(r.suspended, is)
 		if r.bisected == x {
 			r.bisected = nil
 			for _, y := range r.where(func(y *request) bool { return y.kind == reqProbe }) {
@@ -316,22 +312,12 @@ func (r *requests) unsend(x *request, sendClose bool) {
 	}
 }
 
-func (r *requests) suspend(x *request, sendClose bool) {
-	r.unsend(x, sendClose)
-	r.suspended = append(r.suspended, x)
-}
-
-func (r *requests) resume(x *request) {
-	r.bisected = nil
-	r.suspended = slices.DeleteFunc(r.suspended, func(y *request) bool { return y == x })
-}
-
 func (r *requests) closeReplaced() {
 	for len(r.closing) > 0 {
 		c := r.closing[0]
 		before := func(x *request) bool { return x.kind == reqLive && x.order < c.closeAt }
-		if r.opening != nil && before(r.opening) ||
-			slices.ContainsFunc(r.waiting, before) || slices.ContainsFunc(r.suspended, before) {
+		if r.opening != nil && before(r.opening) || r.bisected != nil && before(r.bisected) ||
+			slices.ContainsFunc(r.waiting, before) {
 			return
 		}
 		r.closing = r.closing[1:]
@@ -353,13 +339,16 @@ func (r *requests) dropLive(live plan.LiveID) {
 	}
 }
 
-// where returns the open, waiting and suspended requests for which is is true.
+// where returns the open, waiting and bisected requests for which is is true.
 func (r *requests) where(is func(*request) bool) []*request {
 	out := r.subs.where(is)
-	for _, x := range slices.Concat(r.waiting, r.suspended) {
+	for _, x := range r.waiting {
 		if is(x) {
 			out = append(out, x)
 		}
+	}
+	if r.bisected != nil && is(r.bisected) {
+		out = append(out, r.bisected)
 	}
 	return out
 }

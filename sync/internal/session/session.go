@@ -75,7 +75,6 @@ func (s *Session) flush(now time.Time) []Action {
 		s.out.do(Hangup{Reason: "requests get no answer"})
 		return s.out.take()
 	}
-	s.repair.bisectNext()
 	s.requests.open(now)
 	return s.out.take()
 }

@@ -219,7 +219,6 @@ func (w *world) ended() {
 	require.Empty(t, s.requests.waiting)
 	require.Empty(t, s.history.reconciling.waiting)
 	require.Empty(t, s.requests.closing)
-	require.Empty(t, s.requests.suspended)
 	require.Nil(t, s.requests.bisected)
 	require.Zero(t, s.requests.historic)
 	require.Zero(t, s.history.reconciling.active)
