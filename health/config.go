@@ -25,9 +25,6 @@ type Config struct {
 	random func() float64 // in [0, 1); only tests change it
 }
 
-// RateLimitPause is the minimum pause after a relay complained about too many requests.
-const RateLimitPause = 65 * time.Second
-
 const (
 	maxRateLimit   = time.Hour
 	heldFor        = time.Minute     // time after which a connection counts as a success

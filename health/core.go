@@ -59,7 +59,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 		}
 		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
 	case rateLimited:
-		r.RateLimitedUntil = backoff.Later(backoff.Earlier(e.until, now.Add(maxRateLimit)), now.Add(RateLimitPause))
+		r.RateLimitedUntil = backoff.Earlier(e.until, now.Add(maxRateLimit))
 	case forgiven:
 		r.NextAttempt, r.RateLimitedUntil = time.Time{}, time.Time{}
 	case hostile:

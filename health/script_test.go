@@ -62,7 +62,7 @@ func (p *player) command(words []string) ([]string, error) {
 	prefix := ""
 	switch verb := words[1]; {
 	case kinds[verb] != 0:
-		p.record = p.config.step(p.record, event{kind: kinds[verb], text: text}, now, p.jitter)
+		p.record = p.config.step(p.record, event{kind: kinds[verb], text: text, until: now.Add(65 * time.Second)}, now, p.jitter)
 	case verb == "show":
 	case verb == "fail":
 		until, err := time.ParseDuration(strings.TrimPrefix(text, "until "))

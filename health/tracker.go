@@ -79,8 +79,8 @@ func (t *RelayHealthTracker) Closed(u graspsync.RelayURL) { t.apply(u, event{kin
 // immediately, up to three times in ten minutes.
 func (t *RelayHealthTracker) Stopped(u graspsync.RelayURL) { t.apply(u, event{kind: stopped}) }
 
-// RateLimited records that the relay complained about too many requests. The pause lasts until the
-// given time, but at least [RateLimitPause] and at most an hour.
+// RateLimited records that the relay complained about too many requests, and a pause of at most an
+// hour.
 func (t *RelayHealthTracker) RateLimited(u graspsync.RelayURL, until time.Time) {
 	t.apply(u, event{kind: rateLimited, until: until})
 }

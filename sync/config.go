@@ -163,15 +163,6 @@ const (
 	// up to 15 minutes.
 	overlap = 45 * time.Minute
 
-	// idleTimeout ends a request that receives no message for that time, firstAnswer before the
-	// first event of a page, because large relays under load are slow.
-	idleTimeout  = 30 * time.Second
-	firstAnswer  = 2 * time.Minute
-	totalTimeout = 5 * time.Minute
-	// openTimeout is the maximum wait of a request for the first answer to the previous request, so
-	// that an answer without a subscription id belongs to one request.
-	openTimeout = 2 * time.Second
-
 	maxBatches   = 4                // concurrent batches per relay
 	batchTimeout = 30 * time.Minute // of a batch, which keeps its progress
 	// retryBase is the wait before the items of a failed batch are requested again. It doubles up
@@ -180,10 +171,8 @@ const (
 	retryMax  = time.Hour
 
 	// negentropyRetry is the time for which NIP-77 is not used with a relay that refused it or did
-	// not answer for negentropyFirst. negentropyTimeout limits a reconciliation.
-	negentropyRetry   = 4 * time.Hour
-	negentropyFirst   = 10 * time.Second
-	negentropyTimeout = 2 * time.Minute
+	// not answer.
+	negentropyRetry = 4 * time.Hour
 	// negentropyFrame is the maximum size of a message that we send, in bytes. Hex doubles it.
 	negentropyFrame = 30_000
 	// negentropyRounds is the maximum number of messages of a relay in one reconciliation,
@@ -209,10 +198,6 @@ const (
 
 	// strikes is the number of proofs of hostility within an hour that end a connection.
 	strikes = 3
-
-	// gapAge is the minimum time that a live filter was open before the created_at of a gap,
-	// because clocks differ.
-	gapAge = time.Minute
 )
 
 // usual are the assumed limits of a relay that declares none (NIP-11).

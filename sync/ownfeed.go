@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	ownBackoff    = time.Second // after the first failure, doubling
+	ownStart      = 30 * time.Second // until EOSE
+	ownBackoff    = time.Second      // after the first failure, doubling
 	ownBackoffMax = time.Minute
 	ownRecheck    = 15 * time.Minute // between two readings, because a subscription may end silently
 )
@@ -81,7 +82,7 @@ func (o *ownFeed) follow(ctx context.Context) (err error) {
 	}
 	hangup := func() { _ = conn.Close() } // the connection has ended or is not needed
 	defer hangup()
-	starting := time.AfterFunc(idleTimeout, hangup) // until EOSE
+	starting := time.AfterFunc(ownStart, hangup)
 	defer starting.Stop()
 	// Other events change no filter.
 	kinds := []int{30617, 1617, 1618, 1621, 5, 62}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -195,11 +194,7 @@ func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, in
 		PageLimit: t.PageLimit, MaxPage: maxPage, IDChunk: idsPerRequest,
 		NegFrame: min(negentropyFrame, limits.MaxMessage/4), NegRounds: negentropyRounds, NegIDs: negentropyIDs,
 		Limits: limits, SetAside: aside, PageSize: facts.Value(relaylimits.PageSize, now),
-		Auth:        cfg.Signer != nil,
-		OpenTimeout: openTimeout,
-		FirstNeg:    negentropyFirst, NegTimeout: negentropyTimeout,
-		FirstAnswer: firstAnswer, IdleTimeout: idleTimeout, TotalTimeout: totalTimeout,
-		Cooldown: health.RateLimitPause, Cooled: stats.lastCooled(), GapAge: gapAge, MaxStrikes: strikes,
+		Auth: cfg.Signer != nil, Cooled: stats.lastCooled(), MaxStrikes: strikes,
 	}
 	c.IDChunk = min(c.IDChunk, (limits.MaxMessage-200)/67) // of 64 digits, quotes and a comma
 	if limits.MaxValues > 0 {

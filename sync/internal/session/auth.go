@@ -52,7 +52,7 @@ func (a *auth) begin(now time.Time) {
 		return
 	}
 	a.state = authWanted
-	a.by = now.Add(a.cfg.FirstNeg)
+	a.by = now.Add(negentropyFirst)
 	a.askToSign(now)
 }
 
@@ -61,7 +61,7 @@ func (a *auth) askToSign(now time.Time) {
 		return
 	}
 	a.state = authSigning
-	a.by = now.Add(a.cfg.IdleTimeout)
+	a.by = now.Add(idleTimeout)
 	a.out.do(Authenticate{Challenge: a.challenge})
 }
 

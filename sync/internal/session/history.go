@@ -275,7 +275,7 @@ func (h *history) repeat(x *request) {
 }
 
 func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches bool) {
-	x.idleBy = now.Add(h.cfg.IdleTimeout)
+	x.idleBy = now.Add(idleTimeout)
 	x.events++
 	x.q.b.report.Events++
 	again := false
@@ -298,7 +298,7 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 	if matches && !again {
 		h.out.do(Deliver{
 			Event: m.Event, Known: m.Known, Size: m.Size,
-			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: !m.Known && h.requests.liveSubs.missed(now, h.cfg.GapAge, m.Event.Event),
+			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: !m.Known && h.requests.liveSubs.missed(now, m.Event.Event),
 		})
 	}
 	if x.events > h.cfg.MaxPage {

@@ -12,7 +12,8 @@ type Cooling struct {
 }
 
 const (
-	// unless Config.Cooldown is longer
+	// cooldown is the first pause. It doubles up to maxCooldown.
+	cooldown    = 65 * time.Second
 	maxCooldown = time.Hour
 	// quiet is the time without complaints after which the pause and the pace are reduced.
 	quiet = 5 * time.Minute
@@ -34,13 +35,13 @@ type pacing struct {
 
 // complained records a complaint and reports whether it is new. A complaint during a pause concerns
 // earlier requests.
-func (p *pacing) complained(now time.Time, base time.Duration) bool {
+func (p *pacing) complained(now time.Time) bool {
 	if now.Before(p.until) {
 		return false
 	}
-	d := base
+	d := cooldown
 	if p.last.For > 0 && now.Sub(p.last.Until) < quiet {
-		d = min(2*p.last.For, max(base, maxCooldown))
+		d = min(2*p.last.For, maxCooldown)
 	}
 	p.until = now.Add(d)
 	p.last = Cooling{Until: p.until, For: d}

@@ -96,7 +96,7 @@ func (h *history) negotiate(now time.Time, x *request, payload []byte) {
 		h.reconciled(q)
 	default:
 		x.events++
-		x.idleBy = now.Add(h.cfg.IdleTimeout)
+		x.idleBy = now.Add(idleTimeout)
 		q.last, q.repeats = reply, 0
 		h.out.do(Send{wire.Request{Type: wire.TypeNegSend, Sub: x.id, Payload: reply}})
 	}

@@ -220,7 +220,7 @@ func (r *requests) open(now time.Time) {
 
 func (r *requests) send(now time.Time, x *request) {
 	x.events, x.noticed, x.openAt = 0, false, 0
-	x.openBy = now.Add(r.cfg.OpenTimeout)
+	x.openBy = now.Add(openTimeout)
 	r.opening = x
 	out := wire.Request{Type: wire.TypeReq, Filters: r.caps.form(x, now)}
 	prefix := "r"
@@ -230,14 +230,14 @@ func (r *requests) send(now time.Time, x *request) {
 	case reqProbe:
 		prefix = "p"
 		r.historic++
-		x.idleBy, x.totalBy = r.answerBy(now), now.Add(r.cfg.TotalTimeout)
+		x.idleBy, x.totalBy = now.Add(firstAnswer), now.Add(totalTimeout)
 	case reqNeg:
 		prefix = "n"
 		out.Type, out.Payload = wire.TypeNegOpen, x.payload
-		x.idleBy, x.totalBy = now.Add(r.cfg.FirstNeg), now.Add(r.cfg.NegTimeout)
+		x.idleBy, x.totalBy = now.Add(negentropyFirst), now.Add(negentropyTimeout)
 	default:
 		r.historic++
-		x.idleBy, x.totalBy = r.answerBy(now), now.Add(r.cfg.TotalTimeout)
+		x.idleBy, x.totalBy = now.Add(firstAnswer), now.Add(totalTimeout)
 	}
 	if x.kind != reqLive {
 		r.pace.asked(now)
@@ -247,11 +247,6 @@ func (r *requests) send(now time.Time, x *request) {
 	out.Sub = x.id
 	r.subs[x.id] = x
 	r.out.do(Send{out})
-}
-
-// answerBy: relays under load need more time for the first message than for later ones.
-func (r *requests) answerBy(now time.Time) time.Time {
-	return now.Add(max(r.cfg.FirstAnswer, r.cfg.IdleTimeout))
 }
 
 // openingOver ends the time in which the newest request blocks others and is assigned all NOTICEs.
@@ -401,7 +396,7 @@ func (r *requests) excuse(d time.Duration) {
 }
 
 func (r *requests) cool(now time.Time, reason string) {
-	if !r.pace.complained(now, r.cfg.Cooldown) {
+	if !r.pace.complained(now) {
 		return
 	}
 	r.out.do(RateLimited{Until: r.pace.until, For: r.pace.last.For, Reason: reason})
@@ -585,10 +580,10 @@ func (l liveSubs) remove(x *request) {
 	}
 }
 
-// missed reports whether a live request should have delivered an event, because it was open for age
-// before.
-func (l liveSubs) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
-	least := int64(age / time.Second)
+// missed reports whether a live request should have delivered an event, because it was open for
+// gapAge before.
+func (l liveSubs) missed(now time.Time, ev *nostr.Event) bool {
+	const least = int64(gapAge / time.Second)
 	at := int64(ev.CreatedAt)
 	if at > now.Unix()-least {
 		return false

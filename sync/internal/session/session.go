@@ -14,29 +14,39 @@ import (
 
 // Config contains the limits of a [Session]. All numbers and durations are required.
 type Config struct {
-	Historic     int // maximum open historic requests
-	Reconciling  int // maximum concurrent NIP-77 sessions
-	PageLimit    int // limit of a page request, in events
-	PageSize     int // largest page the relay returned, 0 if unknown
-	MaxPage      int // maximum events accepted in one page
-	IDChunk      int // maximum ids in one request
-	NegFrame     int // maximum size of a sent NIP-77 message in bytes, before hex
-	NegRounds    int // maximum messages of one reconciliation
-	NegIDs       int // maximum ids of one reconciliation; twice as many at its end
-	Limits       relaylimits.Limits
-	SetAside     []relaylimits.Value // values that the relay never accepts
-	Auth         bool                // a key for NIP-42 exists
-	OpenTimeout  time.Duration       // time without an answer before the next request is sent
-	FirstNeg     time.Duration       // time for the first answer to NEG-OPEN
-	NegTimeout   time.Duration       // total time for a reconciliation
-	FirstAnswer  time.Duration       // time for the first message of an answer, at least IdleTimeout
-	IdleTimeout  time.Duration       // time between two messages of an answer
-	TotalTimeout time.Duration       // total time for an answer
-	Cooldown     time.Duration       // first pause after a rate limit; it doubles up to an hour
-	Cooled       Cooling             // last pause of an earlier connection; optional
-	GapAge       time.Duration       // minimum time that a live filter was open before a missed event counts as a gap
-	MaxStrikes   int                 // maximum proofs of hostility within an hour
+	Historic    int // maximum open historic requests
+	Reconciling int // maximum concurrent NIP-77 sessions
+	PageLimit   int // limit of a page request, in events
+	MaxPage     int // maximum events accepted in one page
+	PageSize    int // largest page the relay returned, 0 if unknown
+	IDChunk     int // maximum ids in one request
+	NegFrame    int // maximum size of a sent NIP-77 message in bytes, before hex
+	NegRounds   int // maximum messages of one reconciliation
+	NegIDs      int // maximum ids of one reconciliation; twice as many at its end
+	Limits      relaylimits.Limits
+	SetAside    []relaylimits.Value // values that the relay never accepts
+	Auth        bool                // a key for NIP-42 exists
+	Cooled      Cooling             // last pause of an earlier connection; optional
+	MaxStrikes  int                 // maximum proofs of hostility within an hour
 }
+
+const (
+	// openTimeout is the maximum wait of a request for the first answer to the previous request, so
+	// that an answer without a subscription id belongs to one request.
+	openTimeout = 2 * time.Second
+	// idleTimeout ends a request that receives no message for that time, firstAnswer before the
+	// first message, because large relays under load are slow.
+	idleTimeout  = 30 * time.Second
+	firstAnswer  = 2 * time.Minute
+	totalTimeout = 5 * time.Minute
+
+	negentropyFirst   = 10 * time.Second // for the first answer to NEG-OPEN
+	negentropyTimeout = 2 * time.Minute  // for a reconciliation
+
+	// gapAge is the minimum time that a live filter was open before the created_at of a gap,
+	// because clocks differ.
+	gapAge = time.Minute
+)
 
 // Session is the state of one connection. It is not safe for concurrent use.
 type Session struct {
@@ -275,7 +285,7 @@ func (s *Session) onNotice(now time.Time, m wire.Message) {
 	case why == wire.RefusalOther:
 		x.noticed = true
 		if x.kind != reqNeg {
-			x.idleBy = now.Add(s.cfg.IdleTimeout)
+			x.idleBy = now.Add(idleTimeout)
 		}
 		s.requests.answered(x)
 		s.out.do(Notice{Text: m.Text})

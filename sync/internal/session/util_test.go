@@ -25,10 +25,8 @@ func defaults() Config {
 	return Config{
 		Historic: 8, Reconciling: 2, PageLimit: 10, MaxPage: 100, IDChunk: 4,
 		NegFrame: 30_000, NegRounds: 64, NegIDs: 1000,
-		Limits:      relaylimits.Limits{Requests: relaylimits.Requests{MaxFilters: 20, MaxMessage: 64 << 10, MaxSubscriptions: 20}},
-		OpenTimeout: 2 * time.Second, FirstNeg: 10 * time.Second, NegTimeout: 2 * time.Minute,
-		FirstAnswer: 2 * time.Minute, IdleTimeout: 30 * time.Second, TotalTimeout: 5 * time.Minute,
-		Cooldown: 65 * time.Second, GapAge: time.Minute, MaxStrikes: 3,
+		Limits:     relaylimits.Limits{Requests: relaylimits.Requests{MaxFilters: 20, MaxMessage: 64 << 10, MaxSubscriptions: 20}},
+		MaxStrikes: 3,
 	}
 }
 
