@@ -96,7 +96,7 @@ func (b *batch) sum(index int) {
 
 // queriesFor returns the queries for a filter, divided as the limits of the relay require.
 func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
-	fs, less := h.caps.reshape(from.Filter, h.caps.queryBounds())
+	fs, less := h.caps.reshape(from.Filter, false)
 	if len(fs) == 0 {
 		fs = []nostr.Filter{{Kinds: []int{}}} // matches nothing
 	}
@@ -147,10 +147,6 @@ func (h *history) restart(q *query) {
 	h.reconcileNext()
 }
 
-// leastInvented is the number of announced events that never arrive after which NIP-77 is off. It
-// is above zero because some relays announce events that they deleted.
-const leastInvented = 10
-
 func (h *history) end(q *query, result plan.Result, why string) {
 	if _, open := h.queries[q.id]; !open || result < plan.Failed && h.audited(q, result) {
 		return
@@ -158,9 +154,6 @@ func (h *history) end(q *query, result plan.Result, why string) {
 	delete(h.queries, q.id)
 	h.leaveReconciling(q)
 	if len(q.noneServed) > 0 && result < plan.Failed {
-		if len(q.noneServed) >= leastInvented {
-			h.noNegentropy("announced events arrive neither by id nor by page", true)
-		}
 		h.countUnserved(q)
 	}
 	q.forget()

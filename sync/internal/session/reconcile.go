@@ -50,7 +50,7 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 	if !ok || q.state != qLoading {
 		return
 	}
-	if h.caps.mustReshape(q.filter, h.caps.queryBounds()) {
+	if h.caps.mustReshape(q.filter, false) {
 		h.restart(q) // the form of the filter has changed
 		return
 	}

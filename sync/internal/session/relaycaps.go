@@ -71,13 +71,20 @@ func (t *relayCaps) setAside(v relaylimits.Value) {
 }
 
 // reshape returns filters for the same events within the limits of the relay. less reports that
-// excluded values were omitted.
-func (t *relayCaps) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool) {
+// excluded values were omitted. The plan fills messages with live filters, and uses half a message for
+// a query. Many relays do not check live filters for kind 1, so it stays until that is refused.
+func (t *relayCaps) reshape(f nostr.Filter, live bool) (fs []nostr.Filter, less bool) {
+	room, noNotes := max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes
+	if live {
+		noNotes = noNotes && (t.liveNoNotes || t.NoLimitZero)
+	} else {
+		room /= 2
+	}
 	if f, less = t.withoutAside(f); filters.Empty(f) {
 		return nil, less
 	}
 	switch {
-	case to.noNotes && asksForNotes(f):
+	case noNotes && asksForNotes(f):
 		f = filters.WithoutNotes(f)
 	case t.NeedsKinds && kindless(f):
 		f = filters.WithKinds(f)
@@ -85,42 +92,25 @@ func (t *relayCaps) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less 
 	if filters.Empty(f) {
 		return nil, less
 	}
-	reqs, _, tooLarge := filters.Pack(filters.AtMost(f, to.values), to.room, 1)
+	reqs, _, tooLarge := filters.Pack(filters.AtMost(f, t.MaxValues), room, 1)
 	for _, r := range reqs {
 		fs = append(fs, r...)
 	}
 	return fs, less || len(tooLarge) > 0
 }
 
-type bounds struct {
-	values  int // 0 for no maximum
-	room    int
-	noNotes bool
-}
-
-// queryBounds: the plan also uses half a message.
-func (t *relayCaps) queryBounds() bounds {
-	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage) / 2, t.NoNotes}
-}
-
-// liveBounds allows a full message, because the plan fills messages. Many relays do not check
-// filters with limit 0, so kind 1 stays until that is refused.
-func (t *relayCaps) liveBounds() bounds {
-	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
-}
-
 func (t *relayCaps) pack(fs []nostr.Filter) [][]nostr.Filter {
 	var out []nostr.Filter
 	for _, f := range fs {
-		part, _ := t.reshape(f, t.liveBounds())
+		part, _ := t.reshape(f, true)
 		out = append(out, part...)
 	}
 	reqs, _, _ := filters.Pack(out, t.MaxMessage, t.MaxFilters)
 	return reqs
 }
 
-func (t *relayCaps) mustReshape(f nostr.Filter, to bounds) bool {
-	fs, less := t.reshape(f, to)
+func (t *relayCaps) mustReshape(f nostr.Filter, live bool) bool {
+	fs, less := t.reshape(f, live)
 	return less || len(fs) != 1 || len(fs[0].Kinds) != len(f.Kinds)
 }
 

@@ -203,9 +203,9 @@ func (p *repair) outdated(x *request) bool {
 	case x.kind == reqLive:
 		return p.caps.NoLimitZero && (x.limitZero || x.size() > p.caps.MaxMessage) ||
 			p.caps.MaxFilters > 0 && len(x.filters) > p.caps.MaxFilters ||
-			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return p.caps.mustReshape(f, p.caps.liveBounds()) })
+			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return p.caps.mustReshape(f, true) })
 	case x.kind == reqPage && x.q.unbegun(), x.kind == reqNeg:
-		return p.caps.mustReshape(x.q.filter, p.caps.queryBounds())
+		return p.caps.mustReshape(x.q.filter, false)
 	}
 	return false
 }
