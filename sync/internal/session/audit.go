@@ -34,34 +34,34 @@ func (a *audit) shown(need [][32]byte) bool {
 }
 
 // audited continues an audit whose pages arrived. It returns false if the audit is complete.
-func (h *history) audited(q *query, result plan.Result) bool {
+func (s *Session) audited(q *query, result plan.Result) bool {
 	a := q.audit
-	if a == nil || a.compare || len(a.came) == 0 || !h.reconciling.offered {
+	if a == nil || a.compare || len(a.came) == 0 || !s.reconciling.offered {
 		return false
 	}
 	a.compare, q.pages, q.result = true, false, max(q.result, result)
 	q.state, q.set, q.walk = qWaiting, negentropy.NewSet(nil), nil
-	h.reconciling.wait(q)
-	h.reconcileNext()
+	s.reconciling.wait(q)
+	s.reconcileNext()
 	return true
 }
 
-func (h *history) shown(q *query, neg *negentropy.Session) {
-	if !h.maybeCut(neg.TheirLen()) && q.audit.shown(neg.Need()) { // a cut set proves nothing
-		h.startPages(q, 0)
+func (s *Session) shown(q *query, neg *negentropy.Session) {
+	if !s.maybeCut(neg.TheirLen()) && q.audit.shown(neg.Need()) { // a cut set proves nothing
+		s.startPages(q, 0)
 		return
 	}
-	h.end(q, q.result, "")
+	s.end(q, q.result, "")
 }
 
-func (h *history) auditPage(q *query, ev graspsync.Event, known bool) {
+func (s *Session) auditPage(q *query, ev graspsync.Event, known bool) {
 	a := q.audit
 	if a == nil {
 		return
 	}
 	if _, ok := a.hidden[ev.ID]; ok {
 		q.b.report.Disproved = true
-		h.noNegentropy("NIP-77 hides events that pages contain", true)
+		s.noNegentropy("NIP-77 hides events that pages contain", true)
 	}
 	if !known {
 		a.brought(ev.ID)

@@ -32,7 +32,7 @@ func TestAuditOfWhatIsShown(t *testing.T) {
 	assert.Equal(t, plan.Complete, d.Result)
 	assert.False(t, d.Report.Disproved)
 	assert.Equal(t, 1, w.sent[wire.TypeNegOpen])
-	assert.True(t, w.s.history.reconciling.offered)
+	assert.True(t, w.s.reconciling.offered)
 	assert.Less(t, d.Report.Events, 620, "but for what is in two pages nothing comes twice")
 }
 
@@ -44,7 +44,7 @@ func TestAuditOfWhatIsHidden(t *testing.T) {
 		d := w.auditAll()
 		assert.Equal(t, plan.Complete, d.Result)
 		assert.True(t, d.Report.Disproved, "%d", hides)
-		assert.False(t, w.s.history.reconciling.offered)
+		assert.False(t, w.s.reconciling.offered)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestAuditProvesNothing(t *testing.T) {
 	}
 	assert.False(t, w.auditAll().Report.Disproved, "it was deleted meanwhile")
 	assert.Len(t, w.events, 605, "it was asked for again")
-	assert.True(t, w.s.history.reconciling.offered)
+	assert.True(t, w.s.reconciling.offered)
 
 	w = honest(t, offersNeg, 500, spaced(610, time.Second), nil)
 	w.negCap = 50

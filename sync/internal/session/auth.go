@@ -19,7 +19,7 @@ type auth struct {
 	after     uint64 // requests with a higher number were sent after authentication
 
 	cfg *Config
-	out *outbox
+	do  func(Action)
 }
 
 type authState uint8
@@ -62,7 +62,7 @@ func (a *auth) askToSign(now time.Time) {
 	}
 	a.state = authSigning
 	a.by = now.Add(idleTimeout)
-	a.out.do(Authenticate{Challenge: a.challenge})
+	a.do(Authenticate{Challenge: a.challenge})
 }
 
 func (a *auth) challenged(now time.Time, challenge string) {
@@ -78,7 +78,7 @@ func (a *auth) signed(ev *nostr.Event, err error) error {
 		return fmt.Errorf("signing for authentication: %w", err)
 	}
 	a.state = authSent
-	a.out.do(Send{wire.Request{Type: wire.TypeAnswer, Event: ev}})
+	a.do(Send{wire.Request{Type: wire.TypeAnswer, Event: ev}})
 	return nil
 }
 

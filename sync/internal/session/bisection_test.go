@@ -136,6 +136,6 @@ func TestTrialFindsThePoison(t *testing.T) {
 			_, left := filters.Longest(f, false)
 			require.Equal(t, n-len(bad), left)
 		}
-		require.Nil(t, r.s.requests.bisected)
+		require.Nil(t, r.s.bisected)
 	}
 }

@@ -9,11 +9,10 @@
 // A request is sent after the previous request got its first answer, because a NOTICE names no
 // request. Subscription ids are never reused.
 //
-// [Session] passes each message to one of its parts. The parts call only downward in this list and
-// append actions to a common outbox:
+// The methods of [Session] are in these files:
 //
-//	repair     handles refusals; bisection finds the refused part of a request
-//	history    batches and their queries: pages, ids, reconciliation
-//	requests   queue, slots, pace and NIP-42; subscriptions are the open requests
-//	relayCaps  limits of the relay, and filters that respect them
+//	session.go   calls and messages
+//	repair.go    refusals; a bisection finds the refused part of a request
+//	history.go   batches and their queries: pages and ids; reconcile.go, audit.go
+//	requests.go  queue, slots, pace and NIP-42; subscriptions are the open requests
 package session

@@ -23,62 +23,35 @@ type batch struct {
 	report  Report
 }
 
-// history fetches batches by pages, by reconciliation (NIP-77, see reconcile.go) and by ids.
-type history struct {
-	cfg      *Config
-	out      *outbox
-	caps     *relayCaps
-	requests *requests
-
-	batches  map[plan.BatchID]*batch
-	queries  map[QueryID]*query
-	pageSize int
-
-	reconciling reconcileQueue
-	room        int
-}
-
-func newHistory(cfg *Config, out *outbox, t *relayCaps, r *requests) *history {
-	return &history{
-		cfg: cfg, out: out, caps: t, requests: r, pageSize: cfg.PageSize,
-		batches:     make(map[plan.BatchID]*batch),
-		queries:     make(map[QueryID]*query),
-		reconciling: reconcileQueue{most: cfg.Reconciling},
-	}
-}
-
-func (h *history) fetch(in plan.Batch) {
+// Fetch starts a batch.
+func (s *Session) Fetch(now time.Time, in plan.Batch) []Action {
 	b := &batch{Batch: in, cursors: make([]plan.Cursor, len(in.Queries)), parts: make([][]*query, len(in.Queries))}
-	h.batches[in.ID] = b
+	s.batches[in.ID] = b
 	var all []*query
 	for i, q := range in.Queries {
-		all = append(all, h.queriesFor(b, i, q)...)
+		all = append(all, s.queriesFor(b, i, q)...)
 	}
 	for _, q := range all {
-		h.begin(q)
+		s.begin(q)
 	}
 	if len(in.Queries) == 0 {
-		delete(h.batches, in.ID)
-		h.out.do(Done{Batch: in.ID})
+		delete(s.batches, in.ID)
+		s.do(Done{Batch: in.ID})
 	}
-	h.reconcileNext()
+	s.reconcileNext()
+	return s.flush(now)
 }
 
-func (h *history) cursors() map[plan.BatchID][]plan.Cursor {
-	for _, q := range h.queries {
+// Cursors returns the progress of the running batches.
+func (s *Session) Cursors() map[plan.BatchID][]plan.Cursor {
+	for _, q := range s.queries {
 		q.noteCursor()
 	}
-	out := make(map[plan.BatchID][]plan.Cursor, len(h.batches))
-	for id, b := range h.batches {
+	out := make(map[plan.BatchID][]plan.Cursor, len(s.batches))
+	for id, b := range s.batches {
 		out[id] = b.cursors
 	}
 	return out
-}
-
-func (h *history) wake(w *wake) {
-	for _, b := range h.batches {
-		w.consider(b.Deadline)
-	}
 }
 
 func (b *batch) sum(index int) {
@@ -95,15 +68,15 @@ func (b *batch) sum(index int) {
 }
 
 // queriesFor returns the queries for a filter, divided as the limits of the relay require.
-func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
-	fs, less := h.caps.reshape(from.Filter, false)
+func (s *Session) queriesFor(b *batch, index int, from plan.Query) []*query {
+	fs, less := s.caps.reshape(from.Filter, false)
 	if len(fs) == 0 {
 		fs = []nostr.Filter{{Kinds: []int{}}} // matches nothing
 	}
 	out := make([]*query, len(fs))
 	for i, f := range fs {
 		q := &query{
-			id: QueryID(h.requests.number()), b: b, index: index,
+			id: QueryID(s.number()), b: b, index: index,
 			less: less, cursor: plan.Cursor(from.Until), pages: from.NoNegentropy,
 			filter: f, match: filters.Compile([]nostr.Filter{f}),
 		}
@@ -111,7 +84,7 @@ func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
 			q.audit = &audit{}
 		}
 		out[i] = q
-		h.queries[q.id] = q
+		s.queries[q.id] = q
 	}
 	b.open += len(out)
 	b.parts[index] = append(b.parts[index], out...)
@@ -119,42 +92,42 @@ func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
 	return out
 }
 
-func (h *history) begin(q *query) {
+func (s *Session) begin(q *query) {
 	switch {
 	case filters.Empty(q.filter):
-		h.end(q, plan.Gaps, "")
-	case h.reconciling.offered && !q.pages && q.b.Kind != plan.Recent && q.cursor == plan.CursorStart:
-		h.reconciling.wait(q)
+		s.end(q, plan.Gaps, "")
+	case s.reconciling.offered && !q.pages && q.b.Kind != plan.Recent && q.cursor == plan.CursorStart:
+		s.reconciling.wait(q)
 	default:
-		h.startPages(q, int64(q.cursor))
+		s.startPages(q, int64(q.cursor))
 	}
 }
 
-func (h *history) restart(q *query) {
+func (s *Session) restart(q *query) {
 	q.noteCursor()
-	h.dropOthers(q)
-	h.leaveReconciling(q)
-	delete(h.queries, q.id)
+	s.dropOthers(q)
+	s.leaveReconciling(q)
+	delete(s.queries, q.id)
 	b := q.b
 	b.open--
 	b.parts[q.index] = slices.DeleteFunc(b.parts[q.index], func(o *query) bool { return o == q })
-	for _, part := range h.queriesFor(b, q.index, plan.Query{
+	for _, part := range s.queriesFor(b, q.index, plan.Query{
 		Filter: q.filter, Until: int64(q.cursor), NoNegentropy: q.pages,
 	}) {
 		part.less = part.less || q.less
-		h.begin(part)
+		s.begin(part)
 	}
-	h.reconcileNext()
+	s.reconcileNext()
 }
 
-func (h *history) end(q *query, result plan.Result, why string) {
-	if _, open := h.queries[q.id]; !open || result < plan.Failed && h.audited(q, result) {
+func (s *Session) end(q *query, result plan.Result, why string) {
+	if _, open := s.queries[q.id]; !open || result < plan.Failed && s.audited(q, result) {
 		return
 	}
-	delete(h.queries, q.id)
-	h.leaveReconciling(q)
+	delete(s.queries, q.id)
+	s.leaveReconciling(q)
 	if len(q.noneServed) > 0 && result < plan.Failed {
-		h.countUnserved(q)
+		s.countUnserved(q)
 	}
 	q.forget()
 	result = max(result, q.result)
@@ -173,46 +146,46 @@ func (h *history) end(q *query, result plan.Result, why string) {
 		b.sum(q.index)
 	}
 	b.result = max(b.result, result)
-	if b.open > 0 || h.batches[b.ID] != b {
+	if b.open > 0 || s.batches[b.ID] != b {
 		return
 	}
-	delete(h.batches, b.ID)
-	b.report.PageSize = h.pageSize
-	h.out.do(Done{Batch: b.ID, Result: b.result, Cursors: b.cursors, Report: b.report})
+	delete(s.batches, b.ID)
+	b.report.PageSize = s.pageSize
+	s.do(Done{Batch: b.ID, Result: b.result, Cursors: b.cursors, Report: b.report})
 }
 
-func (h *history) fail(x *request, why string) {
-	h.failWith(x, plan.Failed, why, true)
+func (s *Session) fail(x *request, why string) {
+	s.failWith(x, plan.Failed, why, true)
 }
 
-func (h *history) failWith(x *request, result plan.Result, why string, sendClose bool) {
-	h.requests.drop(x, sendClose)
-	h.dropOthers(x.q)
-	h.end(x.q, result, why)
+func (s *Session) failWith(x *request, result plan.Result, why string, sendClose bool) {
+	s.drop(x, sendClose)
+	s.dropOthers(x.q)
+	s.end(x.q, result, why)
 }
 
-func (h *history) dropOthers(q *query) {
-	for _, x := range h.requests.where(func(x *request) bool { return x.q == q }) {
-		h.requests.drop(x, true)
+func (s *Session) dropOthers(q *query) {
+	for _, x := range s.where(func(x *request) bool { return x.q == q }) {
+		s.drop(x, true)
 	}
 }
 
-func (h *history) abandon(id plan.BatchID) {
-	b, ok := h.batches[id]
-	if !ok {
-		return
+// Abandon ends a batch without a report.
+func (s *Session) Abandon(now time.Time, id plan.BatchID) []Action {
+	if b, ok := s.batches[id]; ok {
+		s.reconciling.leaveAll(b)
+		for _, q := range s.queriesOf(b) {
+			s.dropOthers(q)
+			s.leaveReconciling(q)
+			delete(s.queries, q.id)
+		}
+		delete(s.batches, id)
 	}
-	h.reconciling.leaveAll(b)
-	for _, q := range h.queriesOf(b) {
-		h.dropOthers(q)
-		h.leaveReconciling(q)
-		delete(h.queries, q.id)
-	}
-	delete(h.batches, b.ID)
+	return s.flush(now)
 }
 
-func (h *history) queriesOf(b *batch) (out []*query) {
-	for _, q := range h.queries {
+func (s *Session) queriesOf(b *batch) (out []*query) {
+	for _, q := range s.queries {
 		if q.b == b {
 			out = append(out, q)
 		}
@@ -221,14 +194,14 @@ func (h *history) queriesOf(b *batch) (out []*query) {
 	return out
 }
 
-func (h *history) expire(now time.Time) {
-	for _, b := range h.overdue(now) {
-		h.expireBatch(b, now)
+func (s *Session) expire(now time.Time) {
+	for _, b := range s.overdue(now) {
+		s.expireBatch(b, now)
 	}
 }
 
-func (h *history) overdue(now time.Time) (out []*batch) {
-	for _, b := range h.batches {
+func (s *Session) overdue(now time.Time) (out []*batch) {
+	for _, b := range s.batches {
 		if !now.Before(b.Deadline) {
 			out = append(out, b)
 		}
@@ -243,31 +216,31 @@ const ahead = time.Hour
 
 // expireBatch ends a batch at its deadline. A query by id continues by pages, because another
 // reconciliation would begin with the same ids.
-func (h *history) expireBatch(b *batch, now time.Time) {
-	h.reconciling.leaveAll(b)
+func (s *Session) expireBatch(b *batch, now time.Time) {
+	s.reconciling.leaveAll(b)
 	b.report.Late = b.result < plan.Failed && b.report.Events > 0
-	for _, q := range h.queriesOf(b) {
+	for _, q := range s.queriesOf(b) {
 		if q.ids.open > 0 && q.walk == nil {
 			q.cursor = plan.Cursor(now.Add(ahead).Unix())
 			b.sum(q.index)
 		}
-		h.dropOthers(q)
-		h.end(q, plan.Failed, "took too long")
+		s.dropOthers(q)
+		s.end(q, plan.Failed, "took too long")
 	}
 }
 
-func (h *history) repeat(x *request) {
+func (s *Session) repeat(x *request) {
 	switch x.kind {
 	case reqPage:
 		x.q.walk.Next()
 	case reqNeg:
-		h.openNeg(x.q)
+		s.openNeg(x.q)
 		return
 	}
-	h.requests.enqueueFirst(x)
+	s.enqueueFirst(x)
 }
 
-func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches bool) {
+func (s *Session) onHistoric(now time.Time, x *request, m wire.Message, matches bool) {
 	x.idleBy = now.Add(idleTimeout)
 	x.events++
 	x.q.b.report.Events++
@@ -278,10 +251,10 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 		if _, ok := x.q.noneServed[m.Event.ID]; ok {
 			// The relay did not invent the ids.
 			x.q.noneServed = nil
-			h.noNegentropy("events announced by NIP-77 arrive by pages only", true)
+			s.noNegentropy("events announced by NIP-77 arrive by pages only", true)
 		}
 		if matches {
-			h.auditPage(x.q, m.Event, m.Known)
+			s.auditPage(x.q, m.Event, m.Known)
 		}
 	case reqIDs:
 		_, wanted := x.want[m.Event.ID]
@@ -289,13 +262,13 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 		delete(x.want, m.Event.ID)
 	}
 	if matches && !again {
-		h.out.do(Deliver{
+		s.do(Deliver{
 			Event: m.Event, Known: m.Known, Size: m.Size,
-			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: !m.Known && h.requests.liveSubs.missed(now, m.Event.Event),
+			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: !m.Known && s.liveSubs.missed(now, m.Event.Event),
 		})
 	}
-	if x.events > h.cfg.MaxPage {
-		h.fail(x, "answer has too many events")
+	if x.events > s.cfg.MaxPage {
+		s.fail(x, "answer has too many events")
 	}
 }
 
@@ -332,37 +305,37 @@ func hasValue(wanted nostr.TagMap, values map[string]struct{}) bool {
 // full page.
 const leastPage = 5
 
-func (h *history) startPages(q *query, until int64) {
-	h.leaveReconciling(q)
+func (s *Session) startPages(q *query, until int64) {
+	s.leaveReconciling(q)
 	q.b.report.Method |= Pages
 	q.walk = filters.NewWalk(q.filter, filters.WalkStart{
-		Limit: h.cfg.PageLimit, PageSize: max(h.pageSize, leastPage), Until: until,
+		Limit: s.cfg.PageLimit, PageSize: max(s.pageSize, leastPage), Until: until,
 	})
-	h.nextPage(q)
+	s.nextPage(q)
 }
 
-func (h *history) nextPage(q *query) {
+func (s *Session) nextPage(q *query) {
 	f := q.walk.Next()
-	h.requests.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.Compile([]nostr.Filter{f})})
+	s.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.Compile([]nostr.Filter{f})})
 }
 
-func (h *history) endPage(x *request, hint wire.Hint) {
+func (s *Session) endPage(x *request, hint wire.Hint) {
 	q := x.q
-	h.requests.drop(x, true)
+	s.drop(x, true)
 	q.b.report.Pages++
 	q.walk.End(hint == wire.HintFinish, hint == wire.HintMore)
-	h.pageSize = max(h.pageSize, q.walk.PageSize())
+	s.pageSize = max(s.pageSize, q.walk.PageSize())
 	if q.walk.Done() {
-		h.walked(q)
+		s.walked(q)
 		return
 	}
-	h.nextPage(q)
+	s.nextPage(q)
 }
 
 const leastDoubt = 20
 
 // walked ends a query after its last page. Full seconds are reconciled, or else reported as gaps.
-func (h *history) walked(q *query) {
+func (s *Session) walked(q *query) {
 	w := q.walk
 	q.full = w.Gaps()
 	if at, size := w.Doubt(); size >= leastDoubt {
@@ -373,57 +346,57 @@ func (h *history) walked(q *query) {
 	}
 	switch {
 	case len(q.full) == 0:
-		h.end(q, plan.Complete, "")
-	case w.Ended() && h.reconciling.offered && !q.pages:
+		s.end(q, plan.Complete, "")
+	case w.Ended() && s.reconciling.offered && !q.pages:
 		q.state, q.set = qWaiting, nil
-		h.reconciling.wait(q)
-		h.reconcileNext()
+		s.reconciling.wait(q)
+		s.reconcileNext()
 	default:
-		h.fullSeconds(q)
+		s.fullSeconds(q)
 	}
 }
 
-func (h *history) fullSeconds(q *query) {
-	h.leaveReconciling(q)
+func (s *Session) fullSeconds(q *query) {
+	s.leaveReconciling(q)
 	q.b.report.Seconds += len(q.full)
-	h.end(q, plan.Gaps, "")
+	s.end(q, plan.Gaps, "")
 }
 
 const maxUnserved = 1_000 // maximum ids in a report
 
-func (h *history) fetchIDs(q *query, ids []graspsync.EventID) {
+func (s *Session) fetchIDs(q *query, ids []graspsync.EventID) {
 	q.ids.todo, q.ids.again = ids, nil
-	h.moreIDs(q)
+	s.moreIDs(q)
 }
 
-func (h *history) moreIDs(q *query) {
-	for len(q.ids.todo) > 0 && q.ids.open < q.ids.atOnce(2*h.requests.mostHistoric) {
-		ids := q.ids.next(h.caps.idChunk)
+func (s *Session) moreIDs(q *query) {
+	for len(q.ids.todo) > 0 && q.ids.open < q.ids.atOnce(2*s.mostHistoric) {
+		ids := q.ids.next(s.caps.idChunk)
 		want := make(map[graspsync.EventID]struct{}, len(ids))
 		for _, id := range ids {
 			want[id] = struct{}{}
 		}
-		fs := []nostr.Filter{h.caps.byID(q.filter, ids)}
-		h.requests.enqueue(&request{
+		fs := []nostr.Filter{s.caps.byID(q.filter, ids)}
+		s.enqueue(&request{
 			kind: reqIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.Compile(fs),
 		})
 	}
 }
 
 // endIDs ends a request by id.
-func (h *history) endIDs(x *request) {
+func (s *Session) endIDs(x *request) {
 	q := x.q
-	h.requests.drop(x, true)
+	s.drop(x, true)
 	if limit := q.ids.took(x); limit > 0 {
-		h.caps.idsAtMost(limit)
+		s.caps.idsAtMost(limit)
 	}
-	h.moreIDs(q)
+	s.moreIDs(q)
 	if q.ids.open > 0 {
 		return
 	}
 	if len(q.ids.again) > 0 {
 		q.ids.second = true
-		h.fetchIDs(q, q.ids.again)
+		s.fetchIDs(q, q.ids.again)
 		return
 	}
 	if q.ids.came == 0 { // the relay would not serve the other ids either
@@ -435,16 +408,16 @@ func (h *history) endIDs(x *request) {
 			q.noneServed[id] = struct{}{}
 		}
 		q.pages, q.unsure = true, false
-		h.byPages(q)
+		s.byPages(q)
 		return
 	}
 	if len(q.ids.unserved) > 0 {
-		h.countUnserved(q)
+		s.countUnserved(q)
 	}
-	h.idsDone(q)
+	s.idsDone(q)
 }
 
-func (h *history) countUnserved(q *query) {
+func (s *Session) countUnserved(q *query) {
 	ids := q.ids.missing()
 	r := &q.b.report
 	r.Missing += len(ids) + q.ids.more
@@ -454,31 +427,31 @@ func (h *history) countUnserved(q *query) {
 }
 
 // fewerIDs repeats a request with at most half of the ids, if it has several.
-func (h *history) fewerIDs(x *request, sendClose bool) bool {
+func (s *Session) fewerIDs(x *request, sendClose bool) bool {
 	n := len(x.filters[0].IDs)
 	if n < 2 {
 		return false
 	}
-	h.caps.idsAtMost(n / 2)
-	h.againIDs(x, sendClose)
+	s.caps.idsAtMost(n / 2)
+	s.againIDs(x, sendClose)
 	return true
 }
 
 // kindsOfIDs adds kinds if the relay refuses filters without kinds.
-func (h *history) kindsOfIDs(x *request, why wire.Refusal, text string, sendClose bool) bool {
+func (s *Session) kindsOfIDs(x *request, why wire.Refusal, text string, sendClose bool) bool {
 	k, ok := map[wire.Refusal]relaylimits.Kind{
 		wire.RefusalNeedsKinds: relaylimits.NeedsKinds, wire.RefusalNoNotes: relaylimits.NoNotes,
 	}[why]
 	if f := x.filters[0]; !ok || f.Kinds != nil || f.Authors != nil {
 		return false
 	}
-	h.caps.learn(k, 1, text)
-	h.againIDs(x, sendClose)
+	s.caps.learn(k, 1, text)
+	s.againIDs(x, sendClose)
 	return true
 }
 
-func (h *history) againIDs(x *request, sendClose bool) {
-	h.requests.drop(x, sendClose)
+func (s *Session) againIDs(x *request, sendClose bool) {
+	s.drop(x, sendClose)
 	x.q.ids.back(x)
-	h.moreIDs(x.q)
+	s.moreIDs(x.q)
 }

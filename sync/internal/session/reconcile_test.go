@@ -100,8 +100,8 @@ func TestPromiseP26_SessionsHaveADeadline(t *testing.T) {
 	events := spaced(6_000, time.Second)
 	s, r := reconciling(t)
 	s.cfg.NegIDs = 200_000
-	s.history.queries[1].neg = negentropy.NewSession(setOf(), negentropy.Limits{FrameSize: 4096})
-	_, err := s.history.queries[1].neg.Open()
+	s.queries[1].neg = negentropy.NewSession(setOf(), negentropy.Limits{FrameSize: 4096})
+	_, err := s.queries[1].neg.Open()
 	require.NoError(t, err)
 	now := start
 	for now.Before(start.Add(2 * time.Minute)) {

@@ -23,11 +23,7 @@ type relayCaps struct {
 	idChunk     int
 	aside       map[relaylimits.Value]struct{}
 
-	out *outbox
-}
-
-func newRelayCaps(cfg *Config, out *outbox) *relayCaps {
-	return &relayCaps{Limits: cfg.Limits, idChunk: cfg.IDChunk, aside: make(map[relaylimits.Value]struct{}), out: out}
+	do func(Action)
 }
 
 func (t *relayCaps) set(to relaylimits.Limits, aside []relaylimits.Value) {
@@ -45,7 +41,7 @@ func (t *relayCaps) learn(k relaylimits.Kind, value int, reason string) bool {
 	if k == relaylimits.MaxValues {
 		t.idsAtMost(value)
 	}
-	t.out.do(Learned{Kind: k, Value: value, Reason: reason})
+	t.do(Learned{Kind: k, Value: value, Reason: reason})
 	return true
 }
 
@@ -67,7 +63,7 @@ func (t *relayCaps) setAside(v relaylimits.Value) {
 		return
 	}
 	t.aside[v] = struct{}{}
-	t.out.do(SetAside{v})
+	t.do(SetAside{v})
 }
 
 // reshape returns filters for the same events within the limits of the relay. less reports that

@@ -12,33 +12,25 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// repair decides whether a refused request is repeated or given up.
-type repair struct {
-	caps      *relayCaps
-	requests  *requests
-	history   *history
-	bisection *bisection // the latest
-}
-
 // refused handles a refusal. With sendClose the relay may still have the request open.
-func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
-	first := p.requests.opening == x // no request was sent after x
-	p.requests.answered(x)
+func (s *Session) refused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
+	first := s.opening == x // no request was sent after x
+	s.answered(x)
 	if x.kind == reqProbe {
-		p.probeRefused(now, x, why, text, sendClose)
+		s.probeRefused(now, x, why, text, sendClose)
 		return
 	}
 	if x.closeAt > 0 {
 		if why == wire.RefusalRateLimited { // it concerns all requests
-			p.requests.cool(now, text)
+			s.cool(now, text)
 		}
-		p.requests.drop(x, sendClose)
+		s.drop(x, sendClose)
 		return
 	}
 	// The plan fetches the missed events when it opens the subscription again.
 	missed := x.kind == reqLive && !first
-	if !p.retry(now, x, why, text, sendClose, missed) {
-		p.giveUp(x, why, text, sendClose)
+	if !s.retry(now, x, why, text, sendClose, missed) {
+		s.giveUp(x, why, text, sendClose)
 	}
 }
 
@@ -48,34 +40,34 @@ const maxLimited = 3
 
 // retry repeats a refused request and returns true, if that is possible. With missed, the plan
 // repeats it.
-func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string, sendClose, missed bool) bool {
+func (s *Session) retry(now time.Time, x *request, why wire.Refusal, text string, sendClose, missed bool) bool {
 	if why == wire.RefusalLimitZero && !x.limitZero {
 		why = wire.RefusalBadRequest // the refusal has another cause
 	}
 	switch why {
 	case wire.RefusalRateLimited:
-		p.requests.cool(now, text)
-		if missed || p.limitedAgain(x) {
+		s.cool(now, text)
+		if missed || s.limitedAgain(x) {
 			return false
 		}
-		p.again(x, sendClose)
+		s.again(x, sendClose)
 		return true
 	case wire.RefusalTooManySubs, wire.RefusalTooManyBytes:
-		if x.kind == reqNeg || !p.requests.crowded(x, why, text) {
+		if x.kind == reqNeg || !s.crowded(x, why, text) {
 			return false
 		}
-		p.again(x, sendClose)
+		s.again(x, sendClose)
 		return true
 	case wire.RefusalAuthRequired:
-		if !p.requests.auth.helps(now, x) {
+		if !s.auth.helps(now, x) {
 			return false
 		}
 	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
 		wire.RefusalLimitZero, wire.RefusalBadRequest:
 		if x.kind == reqIDs {
-			return p.history.kindsOfIDs(x, why, text, sendClose) || p.history.fewerIDs(x, sendClose)
+			return s.kindsOfIDs(x, why, text, sendClose) || s.fewerIDs(x, sendClose)
 		}
-		if p.outdated(x) || p.diagnose(x, why, text) {
+		if s.outdated(x) || s.diagnose(x, why, text) {
 			break
 		}
 		if why == wire.RefusalBadRequest && x.openAt != 0 {
@@ -84,31 +76,31 @@ func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string,
 		if why != wire.RefusalBadRequest || !x.triable() {
 			return false
 		}
-		if p.requests.bisected == nil {
-			p.bisect(x, text, missed, sendClose)
+		if s.bisected == nil {
+			s.bisect(x, text, missed, sendClose)
 			return true
 		}
 		if missed {
 			break
 		}
-		p.again(x, sendClose) // after the bisection
+		s.again(x, sendClose) // after the bisection
 		return true
 	default:
 		return false
 	}
 	switch {
 	case missed:
-		p.giveUp(x, wire.RefusalOther, text, sendClose)
+		s.giveUp(x, wire.RefusalOther, text, sendClose)
 	case why == wire.RefusalAuthRequired:
 		x.toAuth = true
-		p.again(x, sendClose)
+		s.again(x, sendClose)
 	default:
-		p.relearned(x, sendClose)
+		s.relearned(x, sendClose)
 	}
 	return true
 }
 
-func (p *repair) limitedAgain(x *request) bool {
+func (s *Session) limitedAgain(x *request) bool {
 	n := &x.limited
 	if x.kind == reqNeg { // each attempt is a new request
 		n = &x.q.limited
@@ -117,12 +109,12 @@ func (p *repair) limitedAgain(x *request) bool {
 	return *n >= maxLimited
 }
 
-func (p *repair) again(x *request, sendClose bool) {
-	p.requests.unsend(x, sendClose)
-	p.history.repeat(x)
+func (s *Session) again(x *request, sendClose bool) {
+	s.unsend(x, sendClose)
+	s.repeat(x)
 }
 
-func (p *repair) giveUp(x *request, why wire.Refusal, text string, sendClose bool) {
+func (s *Session) giveUp(x *request, why wire.Refusal, text string, sendClose bool) {
 	switch why {
 	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
 		wire.RefusalLimitZero:
@@ -131,23 +123,23 @@ func (p *repair) giveUp(x *request, why wire.Refusal, text string, sendClose boo
 	switch x.kind {
 	case reqLive:
 		at := x.openAt
-		p.requests.drop(x, sendClose)
-		p.requests.closeLive(x.live, at, why, text)
+		s.drop(x, sendClose)
+		s.closeLive(x.live, at, why, text)
 	case reqNeg:
-		p.history.negRefused(x, why, text)
+		s.negRefused(x, why, text)
 	default:
 		result := plan.Failed
 		switch why {
 		case wire.RefusalAuthRequired, wire.RefusalRestricted, wire.RefusalBadRequest:
 			result = plan.Refused
 		}
-		p.history.failWith(x, result, text, sendClose)
+		s.failWith(x, result, text, sendClose)
 	}
 }
 
 // diagnose learns a limit from a refusal. It reports whether the request can be repeated in another
 // form.
-func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
+func (s *Session) diagnose(x *request, why wire.Refusal, text string) bool {
 	switch why {
 	case wire.RefusalTooManyFilters:
 		n := len(x.filters)
@@ -155,7 +147,7 @@ func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 		if said := wire.SaidMost(text); said > 0 && said < n {
 			most = said
 		}
-		return n > 1 && p.caps.learn(relaylimits.MaxFilters, most, text)
+		return n > 1 && s.caps.learn(relaylimits.MaxFilters, most, text)
 	case wire.RefusalTooManyValues:
 		most := 0
 		for _, f := range x.asks() {
@@ -163,173 +155,173 @@ func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 			most = max(most, n)
 		}
 		if most > sqlValues {
-			return p.caps.learn(relaylimits.MaxValues, sqlValues, text)
+			return s.caps.learn(relaylimits.MaxValues, sqlValues, text)
 		}
-		return most > 1 && p.caps.learn(relaylimits.MaxValues, most/2, text)
+		return most > 1 && s.caps.learn(relaylimits.MaxValues, most/2, text)
 	case wire.RefusalNeedsKinds:
 		if slices.ContainsFunc(x.asks(), kindless) {
-			return p.caps.learn(relaylimits.NeedsKinds, 1, text)
+			return s.caps.learn(relaylimits.NeedsKinds, 1, text)
 		}
-		return p.caps.withoutNotes(x, text)
+		return s.caps.withoutNotes(x, text)
 	case wire.RefusalNoNotes:
-		return p.caps.withoutNotes(x, text)
+		return s.caps.withoutNotes(x, text)
 	case wire.RefusalLimitZero:
-		return x.limitZero && p.caps.learn(relaylimits.NoLimitZero, 1, text)
+		return x.limitZero && s.caps.learn(relaylimits.NoLimitZero, 1, text)
 	}
 	return false
 }
 
 // relearned repeats a request in the form that the learned limits allow, and reshapes waiting ones.
-func (p *repair) relearned(x *request, sendClose bool) {
-	p.requests.unsend(x, sendClose)
-	p.reshape(x)
-	waiting := slices.Clone(p.requests.waiting)
+func (s *Session) relearned(x *request, sendClose bool) {
+	s.unsend(x, sendClose)
+	s.reshape(x)
+	waiting := slices.Clone(s.waiting)
 	for _, w := range slices.Backward(waiting) {
-		if w.kind == reqLive && p.outdated(w) && slices.Contains(p.requests.waiting, w) {
-			p.reshape(w) // to the front
+		if w.kind == reqLive && s.outdated(w) && slices.Contains(s.waiting, w) {
+			s.reshape(w) // to the front
 		}
 	}
 	for _, w := range waiting {
-		if w.kind != reqLive && p.outdated(w) && slices.Contains(p.requests.waiting, w) {
-			p.reshape(w)
+		if w.kind != reqLive && s.outdated(w) && slices.Contains(s.waiting, w) {
+			s.reshape(w)
 		}
 	}
 }
 
 // outdated reports whether a request has another form under the current limits. A query with
 // progress is not outdated.
-func (p *repair) outdated(x *request) bool {
+func (s *Session) outdated(x *request) bool {
 	switch {
 	case x.kind == reqLive:
-		return p.caps.NoLimitZero && (x.limitZero || x.size() > p.caps.MaxMessage) ||
-			p.caps.MaxFilters > 0 && len(x.filters) > p.caps.MaxFilters ||
-			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return p.caps.mustReshape(f, true) })
+		return s.caps.NoLimitZero && (x.limitZero || x.size() > s.caps.MaxMessage) ||
+			s.caps.MaxFilters > 0 && len(x.filters) > s.caps.MaxFilters ||
+			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return s.caps.mustReshape(f, true) })
 	case x.kind == reqPage && x.q.unbegun(), x.kind == reqNeg:
-		return p.caps.mustReshape(x.q.filter, false)
+		return s.caps.mustReshape(x.q.filter, false)
 	}
 	return false
 }
 
-func (p *repair) reshape(x *request) {
-	p.requests.drop(x, false)
+func (s *Session) reshape(x *request) {
+	s.drop(x, false)
 	if x.kind == reqLive {
-		p.requests.waiting = append(p.requests.divide(x), p.requests.waiting...)
+		s.waiting = append(s.divide(x), s.waiting...)
 		return
 	}
-	p.history.restart(x.q)
+	s.restart(x.q)
 }
 
-func (p *repair) authenticated(accepted bool, text string) {
-	p.requests.auth.over(accepted, p.requests.next)
+func (s *Session) authenticated(accepted bool, text string) {
+	s.auth.over(accepted, s.last)
 	if accepted {
 		return
 	}
-	for _, x := range slices.Clone(p.requests.waiting) {
-		if x.toAuth && slices.Contains(p.requests.waiting, x) {
-			p.giveUp(x, wire.RefusalAuthRequired, text, false)
+	for _, x := range slices.Clone(s.waiting) {
+		if x.toAuth && slices.Contains(s.waiting, x) {
+			s.giveUp(x, wire.RefusalAuthRequired, text, false)
 		}
 	}
 }
 
-func (p *repair) unsent(x *request, size int, reason string) {
+func (s *Session) unsent(x *request, size int, reason string) {
 	switch {
 	case x.kind == reqNeg:
-		p.requests.drop(x, false)
-		p.history.byPages(x.q)
+		s.drop(x, false)
+		s.byPages(x.q)
 		return
 	case x.closeAt > 0:
-		p.requests.drop(x, false)
+		s.drop(x, false)
 		return
 	}
-	p.requests.answered(x)
-	smaller := p.caps.learn(relaylimits.MaxMessage, max(relaylimits.LeastMessage, min(size, p.caps.MaxMessage)/2), reason)
+	s.answered(x)
+	smaller := s.caps.learn(relaylimits.MaxMessage, max(relaylimits.LeastMessage, min(size, s.caps.MaxMessage)/2), reason)
 	switch {
-	case x.kind == reqIDs && p.history.fewerIDs(x, false):
+	case x.kind == reqIDs && s.fewerIDs(x, false):
 	case x.kind == reqProbe:
-		p.probeFailed(x, reason, false)
+		s.probeFailed(x, reason, false)
 	case smaller && x.kind != reqIDs:
-		p.relearned(x, false)
+		s.relearned(x, false)
 	default:
-		p.giveUp(x, wire.RefusalBadRequest, reason, false)
+		s.giveUp(x, wire.RefusalBadRequest, reason, false)
 	}
 }
 
-func (p *repair) bisect(x *request, text string, missed, sendClose bool) {
-	p.requests.unsend(x, sendClose)
-	p.requests.bisected = x
-	p.bisection = &bisection{caps: p.caps, origin: x, text: text, missed: missed, stack: []*piece{{filters: x.asks()}}}
-	p.nextProbe()
+func (s *Session) bisect(x *request, text string, missed, sendClose bool) {
+	s.unsend(x, sendClose)
+	s.bisected = x
+	s.bisection = &bisection{caps: s.caps, origin: x, text: text, missed: missed, stack: []*piece{{filters: x.asks()}}}
+	s.nextProbe()
 }
 
-func (p *repair) nextProbe() {
-	if piece := p.bisection.next(); piece != nil {
-		p.requests.enqueueFirst(p.bisection.probe(piece))
+func (s *Session) nextProbe() {
+	if piece := s.bisection.next(); piece != nil {
+		s.enqueueFirst(s.bisection.probe(piece))
 		return
 	}
-	p.conclude()
+	s.conclude()
 }
 
-func (p *repair) probed(x *request, taken, sendClose bool) {
-	p.requests.drop(x, sendClose)
-	if p.bisection.probed(taken) {
-		p.accepted()
+func (s *Session) probed(x *request, taken, sendClose bool) {
+	s.drop(x, sendClose)
+	if s.bisection.probed(taken) {
+		s.accepted()
 		return
 	}
-	p.nextProbe()
+	s.nextProbe()
 }
 
 // probeRefused: only a refusal of the content counts as a result.
-func (p *repair) probeRefused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
+func (s *Session) probeRefused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
 	switch why {
 	case wire.RefusalRateLimited:
-		p.requests.cool(now, text)
-		if p.limitedAgain(x) {
-			p.probeFailed(x, text, sendClose)
+		s.cool(now, text)
+		if s.limitedAgain(x) {
+			s.probeFailed(x, text, sendClose)
 			return
 		}
-		p.again(x, sendClose)
+		s.again(x, sendClose)
 	case wire.RefusalOther, wire.RefusalTooManySubs, wire.RefusalAuthRequired:
-		p.probeFailed(x, text, sendClose)
+		s.probeFailed(x, text, sendClose)
 	default:
-		p.bisection.text = text
-		p.probed(x, false, sendClose)
+		s.bisection.text = text
+		s.probed(x, false, sendClose)
 	}
 }
 
-func (p *repair) probeFailed(x *request, why string, sendClose bool) {
-	p.requests.drop(x, sendClose)
-	p.giveUp(p.bisection.origin, wire.RefusalOther, why, false)
+func (s *Session) probeFailed(x *request, why string, sendClose bool) {
+	s.drop(x, sendClose)
+	s.giveUp(s.bisection.origin, wire.RefusalOther, why, false)
 }
 
 // accepted repeats a request that was accepted as a probe, once.
-func (p *repair) accepted() {
-	x, text := p.bisection.origin, p.bisection.text
-	if x.passed || p.bisection.missed {
-		p.giveUp(x, wire.RefusalOther, text, false)
+func (s *Session) accepted() {
+	x, text := s.bisection.origin, s.bisection.text
+	if x.passed || s.bisection.missed {
+		s.giveUp(x, wire.RefusalOther, text, false)
 		return
 	}
 	x.passed = true
-	p.requests.bisected = nil
-	p.history.repeat(x)
+	s.bisected = nil
+	s.repeat(x)
 }
 
 // conclude applies the results of a bisection. If they are incomplete, the next attempt continues.
-func (p *repair) conclude() {
-	b := p.bisection
+func (s *Session) conclude() {
+	b := s.bisection
 	for _, v := range b.badValues {
-		p.caps.setAside(v)
+		s.caps.setAside(v)
 	}
 	x := b.origin
-	changed := b.learned || p.outdated(x)
+	changed := b.learned || s.outdated(x)
 	switch {
 	case !b.over(), changed && b.missed:
-		p.giveUp(x, wire.RefusalOther, b.text, false)
+		s.giveUp(x, wire.RefusalOther, b.text, false)
 	case changed:
-		p.requests.bisected = nil
-		p.relearned(x, false)
+		s.bisected = nil
+		s.relearned(x, false)
 	case x.kind == reqLive && len(b.badFilters) > 0:
-		p.giveUp(x, wire.RefusalRestricted, b.text, false) // the plan follows the other filters
+		s.giveUp(x, wire.RefusalRestricted, b.text, false) // the plan follows the other filters
 	default:
-		p.giveUp(x, wire.RefusalBadRequest, b.text, false)
+		s.giveUp(x, wire.RefusalBadRequest, b.text, false)
 	}
 }

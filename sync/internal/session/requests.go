@@ -98,197 +98,141 @@ func (x *request) triable() bool {
 
 func byNumber(a, b *request) int { return cmp.Compare(a.number, b.number) }
 
-// requests contains the open and the waiting requests. It sends them, sets deadlines, and assigns a
-// NOTICE to a request.
-type requests struct {
-	cfg  *Config
-	out  *outbox
-	caps *relayCaps
-
-	next         uint64 // last number of a request or query
-	subs         subscriptions
-	liveSubs     liveSubs
-	closing      []*request // open until their replacements have opened
-	opening      *request   // sent last, not answered
-	waiting      []*request // in sending order
-	historic     int
-	mostHistoric int
-	bisected     *request // refused, under bisection
-
-	auth       *auth
-	unanswered unanswered
-	pace       pacing
-}
-
-func newRequests(cfg *Config, out *outbox, t *relayCaps) *requests {
-	return &requests{
-		cfg: cfg, out: out, caps: t, mostHistoric: cfg.Historic,
-		subs:     make(subscriptions),
-		liveSubs: make(liveSubs),
-		auth:     &auth{cfg: cfg, out: out},
-		pace:     pacing{last: cfg.Cooled},
-	}
-}
-
-// expect applies new limits, which may be wider.
-func (r *requests) expect(t relaylimits.Limits) {
-	if t.MaxSubscriptions > r.caps.MaxSubscriptions {
-		r.mostHistoric = relaylimits.Requests{MaxSubscriptions: t.MaxSubscriptions}.Historic()
-	}
-	r.pace.believe(t.Pace)
-}
-
-func (r *requests) number() uint64 {
-	r.next++
-	return r.next
+func (s *Session) number() uint64 {
+	s.last++
+	return s.last
 }
 
 // issued reports whether a subscription id was ever used, because a late message is no fault of the
 // relay.
-func (r *requests) issued(id string) bool {
+func (s *Session) issued(id string) bool {
 	if len(id) < 2 {
 		return false
 	}
 	n, err := strconv.ParseUint(id[1:], 10, 64)
-	return err == nil && n > 0 && n <= r.next
-}
-
-func (r *requests) follow(x *request) {
-	x.order = r.number()
-	r.waiting = append(r.waiting, r.divide(x)...)
-}
-
-func (r *requests) unfollow(live plan.LiveID) {
-	for _, x := range slices.Clone(r.liveSubs[live]) {
-		if r.sent(x) {
-			x.closeAt = r.number()
-			r.closing = append(r.closing, x)
-		} else {
-			r.drop(x, false)
-		}
-	}
+	return err == nil && n > 0 && n <= s.last
 }
 
 // divide returns the requests of a live subscription, several if the limits are tighter than
 // planned.
-func (r *requests) divide(x *request) []*request {
+func (s *Session) divide(x *request) []*request {
 	var out []*request
-	for _, fs := range r.caps.pack(x.filters) {
+	for _, fs := range s.caps.pack(x.filters) {
 		out = append(out, &request{kind: reqLive, filters: fs, match: filters.Compile(fs), live: x.live, order: x.order})
 	}
-	if n := r.caps.MaxSubscriptions; len(out) > 1 && n > 0 {
-		for _, parts := range r.liveSubs {
+	if n := s.caps.MaxSubscriptions; len(out) > 1 && n > 0 {
+		for _, parts := range s.liveSubs {
 			n -= len(parts)
 		}
 		if len(out) > n-1 { // one slot remains for history
-			r.closeLive(x.live, 0, wire.RefusalTooManySubs, "too few subscriptions for its parts")
+			s.closeLive(x.live, 0, wire.RefusalTooManySubs, "too few subscriptions for its parts")
 			return nil
 		}
 	}
-	r.liveSubs.add(out...)
+	s.liveSubs.add(out...)
 	return out
 }
 
-func (r *requests) open(now time.Time) {
-	r.openingOver(now)
-	r.closeReplaced()
-	cooling := r.pace.cooling(now)
+func (s *Session) openWaiting(now time.Time) {
+	s.openingOver(now)
+	s.closeReplaced()
+	cooling := s.pace.cooling(now)
 	if !cooling {
-		r.pace.pass(now)
+		s.pace.pass(now)
 	}
-	if cooling || r.opening != nil || r.auth.underWay() {
+	if cooling || s.opening != nil || s.auth.underWay() {
 		return
 	}
-	for r.opening == nil && !r.auth.underWay() {
-		i := slices.IndexFunc(r.waiting, func(x *request) bool {
-			if r.bisected != nil && x.kind != reqProbe {
+	for s.opening == nil && !s.auth.underWay() {
+		i := slices.IndexFunc(s.waiting, func(x *request) bool {
+			if s.bisected != nil && x.kind != reqProbe {
 				return false // the bisection must end first
 			}
-			if x.kind != reqLive && !r.pace.next.IsZero() {
+			if x.kind != reqLive && !s.pace.next.IsZero() {
 				return false
 			}
-			return r.hasRoom(x)
+			return s.hasRoom(x)
 		})
 		if i < 0 {
 			return
 		}
-		x := r.waiting[i]
-		r.waiting = slices.Delete(r.waiting, i, i+1)
-		r.send(now, x)
+		x := s.waiting[i]
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		s.send(now, x)
 	}
 }
 
-func (r *requests) send(now time.Time, x *request) {
+func (s *Session) send(now time.Time, x *request) {
 	x.events, x.noticed, x.openAt = 0, false, 0
 	x.openBy = now.Add(openTimeout)
-	r.opening = x
-	out := wire.Request{Type: wire.TypeReq, Filters: r.caps.form(x, now)}
+	s.opening = x
+	out := wire.Request{Type: wire.TypeReq, Filters: s.caps.form(x, now)}
 	prefix := "r"
 	switch x.kind {
 	case reqLive:
 		prefix = "l"
 	case reqProbe:
 		prefix = "p"
-		r.historic++
+		s.historic++
 		x.idleBy, x.totalBy = now.Add(firstAnswer), now.Add(totalTimeout)
 	case reqNeg:
 		prefix = "n"
 		out.Type, out.Payload = wire.TypeNegOpen, x.payload
 		x.idleBy, x.totalBy = now.Add(negentropyFirst), now.Add(negentropyTimeout)
 	default:
-		r.historic++
+		s.historic++
 		x.idleBy, x.totalBy = now.Add(firstAnswer), now.Add(totalTimeout)
 	}
 	if x.kind != reqLive {
-		r.pace.asked(now)
+		s.pace.asked(now)
 	}
-	x.number = r.number()
+	x.number = s.number()
 	x.id = prefix + strconv.FormatUint(x.number, 10)
 	out.Sub = x.id
-	r.subs[x.id] = x
-	r.out.do(Send{out})
+	s.subs[x.id] = x
+	s.do(Send{out})
 }
 
 // openingOver ends the time in which the newest request blocks others and is assigned all NOTICEs.
-func (r *requests) openingOver(now time.Time) {
-	if r.opening != nil && !now.Before(r.opening.openBy) {
-		r.opening = nil
+func (s *Session) openingOver(now time.Time) {
+	if s.opening != nil && !now.Before(s.opening.openBy) {
+		s.opening = nil
 	}
 }
 
-func (r *requests) answered(x *request) {
-	if r.opening == x {
-		r.opening = nil
+func (s *Session) answered(x *request) {
+	if s.opening == x {
+		s.opening = nil
 	}
 }
 
-func (r *requests) sent(x *request) bool { return x.id != "" && r.subs[x.id] == x }
+func (s *Session) sent(x *request) bool { return x.id != "" && s.subs[x.id] == x }
 
-func (r *requests) enqueue(x *request) { r.waiting = append(r.waiting, x) }
+func (s *Session) enqueue(x *request) { s.waiting = append(s.waiting, x) }
 
-func (r *requests) enqueueFirst(x *request) { r.waiting = slices.Insert(r.waiting, 0, x) }
+func (s *Session) enqueueFirst(x *request) { s.waiting = slices.Insert(s.waiting, 0, x) }
 
 // drop ends a request. sendClose also closes it at the relay.
-func (r *requests) drop(x *request, sendClose bool) {
-	r.answered(x)
+func (s *Session) drop(x *request, sendClose bool) {
+	s.answered(x)
 	is := func(y *request) bool { return y == x }
 	if x.kind == reqLive {
-		r.liveSubs.remove(x)
+		s.liveSubs.remove(x)
 	}
-	if !r.sent(x) {
-		r.waiting = slices.DeleteFunc(r.waiting, is)
-		if r.bisected == x {
-			r.bisected = nil
-			for _, y := range r.where(func(y *request) bool { return y.kind == reqProbe }) {
-				r.drop(y, true)
+	if !s.sent(x) {
+		s.waiting = slices.DeleteFunc(s.waiting, is)
+		if s.bisected == x {
+			s.bisected = nil
+			for _, y := range s.where(func(y *request) bool { return y.kind == reqProbe }) {
+				s.drop(y, true)
 			}
 		}
 		return
 	}
-	delete(r.subs, x.id)
+	delete(s.subs, x.id)
 	switch x.kind {
 	case reqPage, reqIDs, reqProbe:
-		r.historic--
+		s.historic--
 	}
 	if !sendClose {
 		return
@@ -297,63 +241,63 @@ func (r *requests) drop(x *request, sendClose bool) {
 	if x.kind == reqNeg {
 		typ = wire.TypeNegClose
 	}
-	r.out.do(Send{wire.Request{Type: typ, Sub: x.id}})
+	s.do(Send{wire.Request{Type: typ, Sub: x.id}})
 }
 
-func (r *requests) unsend(x *request, sendClose bool) {
-	r.drop(x, sendClose)
+func (s *Session) unsend(x *request, sendClose bool) {
+	s.drop(x, sendClose)
 	if x.kind == reqLive {
-		r.liveSubs.add(x)
+		s.liveSubs.add(x)
 	}
 }
 
-func (r *requests) closeReplaced() {
-	for len(r.closing) > 0 {
-		c := r.closing[0]
+func (s *Session) closeReplaced() {
+	for len(s.closing) > 0 {
+		c := s.closing[0]
 		before := func(x *request) bool { return x.kind == reqLive && x.order < c.closeAt }
-		if r.opening != nil && before(r.opening) || r.bisected != nil && before(r.bisected) ||
-			slices.ContainsFunc(r.waiting, before) {
+		if s.opening != nil && before(s.opening) || s.bisected != nil && before(s.bisected) ||
+			slices.ContainsFunc(s.waiting, before) {
 			return
 		}
-		r.closing = r.closing[1:]
-		if r.sent(c) {
-			r.drop(c, true)
+		s.closing = s.closing[1:]
+		if s.sent(c) {
+			s.drop(c, true)
 		}
 	}
 }
 
 // closeLive reports the end of a live subscription. openAt is 0 if the relay refused it.
-func (r *requests) closeLive(live plan.LiveID, openAt int64, why wire.Refusal, text string) {
-	r.dropLive(live)
-	r.out.do(LiveClosed{Live: live, OpenAt: openAt, Reason: text, Why: why})
+func (s *Session) closeLive(live plan.LiveID, openAt int64, why wire.Refusal, text string) {
+	s.dropLive(live)
+	s.do(LiveClosed{Live: live, OpenAt: openAt, Reason: text, Why: why})
 }
 
-func (r *requests) dropLive(live plan.LiveID) {
-	for _, part := range slices.Clone(r.liveSubs[live]) {
-		r.drop(part, true)
+func (s *Session) dropLive(live plan.LiveID) {
+	for _, part := range slices.Clone(s.liveSubs[live]) {
+		s.drop(part, true)
 	}
 }
 
 // where returns the open, waiting and bisected requests for which is is true.
-func (r *requests) where(is func(*request) bool) []*request {
-	out := r.subs.where(is)
-	for _, x := range r.waiting {
+func (s *Session) where(is func(*request) bool) []*request {
+	out := s.subs.where(is)
+	for _, x := range s.waiting {
 		if is(x) {
 			out = append(out, x)
 		}
 	}
-	if r.bisected != nil && is(r.bisected) {
-		out = append(out, r.bisected)
+	if s.bisected != nil && is(s.bisected) {
+		out = append(out, s.bisected)
 	}
 	return out
 }
 
 // attribute returns the request to which a NOTICE belongs, or nil: the newest request, or a NEG-
 // OPEN, without an answer.
-func (r *requests) attribute(notice string) (x *request, why wire.Refusal) {
+func (s *Session) attribute(notice string) (x *request, why wire.Refusal) {
 	why = wire.Classify(notice)
-	x = r.opening
-	neg := r.subs.unansweredNeg()
+	x = s.opening
+	neg := s.subs.unansweredNeg()
 	switch {
 	case neg != nil && x == nil && why == wire.RefusalRateLimited:
 		x = neg // otherwise its silence would count as an answer
@@ -368,104 +312,93 @@ func (r *requests) attribute(notice string) (x *request, why wire.Refusal) {
 	return x, why
 }
 
-func (r *requests) wake(w *wake) {
-	r.subs.wake(w)
-	if r.auth.underWay() {
-		w.consider(r.auth.by)
-	}
-	if len(r.waiting) == 0 && len(r.closing) == 0 {
+// wakeForNext considers the time at which the next request may be sent.
+func (s *Session) wakeForNext(w *wake) {
+	if len(s.waiting) == 0 && len(s.closing) == 0 {
 		return
 	}
 	switch {
-	case r.opening != nil:
-		w.consider(r.opening.openBy)
-	case !r.pace.until.IsZero():
-		w.consider(r.pace.until)
+	case s.opening != nil:
+		w.consider(s.opening.openBy)
+	case !s.pace.until.IsZero():
+		w.consider(s.pace.until)
 	}
-	if r.pace.until.IsZero() && !r.pace.next.IsZero() {
-		w.consider(r.pace.next)
+	if s.pace.until.IsZero() && !s.pace.next.IsZero() {
+		w.consider(s.pace.next)
 	}
 }
 
-func (r *requests) excuse(d time.Duration) {
-	r.subs.excuse(d)
-	if r.opening != nil {
-		r.opening.openBy = r.opening.openBy.Add(d)
-	}
-	r.auth.by = r.auth.by.Add(d)
-}
-
-func (r *requests) cool(now time.Time, reason string) {
-	if !r.pace.complained(now) {
+func (s *Session) cool(now time.Time, reason string) {
+	if !s.pace.complained(now) {
 		return
 	}
-	r.out.do(RateLimited{Until: r.pace.until, For: r.pace.last.For, Reason: reason})
-	r.caps.Pace = r.pace.every
-	r.out.do(Learned{Kind: relaylimits.Pace, Value: int(r.pace.every / time.Millisecond), Reason: reason})
+	s.do(RateLimited{Until: s.pace.until, For: s.pace.last.For, Reason: reason})
+	s.caps.Pace = s.pace.every
+	s.do(Learned{Kind: relaylimits.Pace, Value: int(s.pace.every / time.Millisecond), Reason: reason})
 }
 
 // hasRoom reports whether a waiting request may be sent. Live subscriptions have priority.
-func (r *requests) hasRoom(x *request) bool {
+func (s *Session) hasRoom(x *request) bool {
 	switch x.kind {
 	case reqNeg:
 		return true // relays count NEG-OPENs separately
 	case reqLive:
-		if r.historic > 0 && !r.retains(x) {
+		if s.historic > 0 && !s.retains(x) {
 			return false
 		}
 		// No other request can end, so a wait would not end. The relay may refuse.
-		return r.historic == 0 || r.free() > 0
+		return s.historic == 0 || s.free() > 0
 	}
-	if r.historic >= r.mostHistoric {
+	if s.historic >= s.mostHistoric {
 		return false
 	}
-	if r.historic == 0 && (r.free() > 0 || len(r.closing) == 0 || x.kind == reqProbe && r.bisected.kind == reqLive) {
+	if s.historic == 0 && (s.free() > 0 || len(s.closing) == 0 || x.kind == reqProbe && s.bisected.kind == reqLive) {
 		// One historic request is always tried. A subscription in closing may wait for the
 		// subscription under bisection.
 		return true
 	}
-	return r.free() > 0 && r.retains(x) && (x.kind == reqProbe || !r.liveWaits())
+	return s.free() > 0 && s.retains(x) && (x.kind == reqProbe || !s.liveWaits())
 }
 
-func (r *requests) retains(x *request) bool {
-	return r.caps.MaxRetained == 0 || r.subs.retained()+x.size() <= r.caps.MaxRetained
+func (s *Session) retains(x *request) bool {
+	return s.caps.MaxRetained == 0 || s.subs.retained()+x.size() <= s.caps.MaxRetained
 }
 
-func (r *requests) free() int {
-	most := r.caps.MaxSubscriptions
+func (s *Session) free() int {
+	most := s.caps.MaxSubscriptions
 	if most == 0 {
-		return r.mostHistoric
+		return s.mostHistoric
 	}
-	return most - r.subs.reqs()
+	return most - s.subs.reqs()
 }
 
-func (r *requests) liveWaits() bool {
-	return slices.ContainsFunc(r.waiting, func(x *request) bool { return x.kind == reqLive })
+func (s *Session) liveWaits() bool {
+	return slices.ContainsFunc(s.waiting, func(x *request) bool { return x.kind == reqLive })
 }
 
 // crowded learns a limit from a request for which the relay had no room. It reports whether the
 // request is repeated later.
-func (r *requests) crowded(x *request, why wire.Refusal, text string) bool {
+func (s *Session) crowded(x *request, why wire.Refusal, text string) bool {
 	if why == wire.RefusalTooManyBytes {
-		return r.tooManyBytes(x, text)
+		return s.tooManyBytes(x, text)
 	}
-	return r.tooMany(x, text)
+	return s.tooMany(x, text)
 }
 
-func (r *requests) tooMany(x *request, text string) bool {
-	open := r.subs.reqs()
-	if r.sent(x) && x.kind != reqNeg {
+func (s *Session) tooMany(x *request, text string) bool {
+	open := s.subs.reqs()
+	if s.sent(x) && x.kind != reqNeg {
 		open--
 	}
-	r.caps.learn(relaylimits.MaxSubscriptions, open, text)
-	if n := r.caps.MaxSubscriptions; n > 0 {
-		r.mostHistoric = min(r.mostHistoric, relaylimits.Requests{MaxSubscriptions: n}.Historic())
+	s.caps.learn(relaylimits.MaxSubscriptions, open, text)
+	if n := s.caps.MaxSubscriptions; n > 0 {
+		s.mostHistoric = min(s.mostHistoric, relaylimits.Requests{MaxSubscriptions: n}.Historic())
 	}
 	if x.kind == reqLive {
 		return false
 	}
-	r.mostHistoric = max(1, min(r.mostHistoric, r.historic-1))
-	return r.historic > 1
+	s.mostHistoric = max(1, min(s.mostHistoric, s.historic-1))
+	return s.historic > 1
 }
 
 // bytes of open requests that every relay accepts
@@ -473,9 +406,9 @@ const leastRetained = 4 << 10
 
 // tooManyBytes learns the maximum size of open requests from the relay's text or from the open
 // requests.
-func (r *requests) tooManyBytes(x *request, text string) bool {
-	others := r.subs.retained()
-	if r.sent(x) {
+func (s *Session) tooManyBytes(x *request, text string) bool {
+	others := s.subs.retained()
+	if s.sent(x) {
 		others -= x.size()
 	}
 	most := others + x.size() - 1
@@ -484,7 +417,7 @@ func (r *requests) tooManyBytes(x *request, text string) bool {
 	} else if others > 0 {
 		most = others
 	}
-	return r.caps.learn(relaylimits.MaxRetained, max(most, leastRetained), text) && x.kind != reqLive
+	return s.caps.learn(relaylimits.MaxRetained, max(most, leastRetained), text) && x.kind != reqLive
 }
 
 type subscriptions map[string]*request
@@ -497,22 +430,6 @@ func (s subscriptions) where(is func(x *request) bool) (out []*request) {
 	}
 	slices.SortFunc(out, byNumber)
 	return out
-}
-
-func (s subscriptions) wake(w *wake) {
-	for _, x := range s {
-		if x.kind != reqLive {
-			w.consider(x.idleBy)
-			w.consider(x.totalBy)
-		}
-	}
-}
-
-func (s subscriptions) excuse(d time.Duration) {
-	for _, x := range s {
-		x.idleBy = x.idleBy.Add(d)
-		x.totalBy = x.totalBy.Add(d)
-	}
 }
 
 func (s subscriptions) unansweredNeg() (oldest *request) {

@@ -39,7 +39,7 @@ func narrow(t *testing.T) (s *Session, open map[string]wire.Request, take func([
 func opened(s *Session, take func([]Action)) {
 	for range 20 {
 		at, ok := s.NextWake()
-		if !ok || s.requests.opening == nil {
+		if !ok || s.opening == nil {
 			return
 		}
 		take(s.Tick(at))

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -50,49 +51,71 @@ const (
 
 // Session is the state of one connection. It is not safe for concurrent use.
 type Session struct {
-	cfg      *Config
-	out      *outbox
-	caps     *relayCaps
-	requests *requests
-	history  *history
-	repair   *repair
-	strikes  []time.Time
+	cfg     *Config
+	actions []Action // for the caller
+	caps    *relayCaps
+	strikes []time.Time
+
+	// requests
+	last         uint64 // number of a request or query
+	subs         subscriptions
+	liveSubs     liveSubs
+	closing      []*request // open until their replacements have opened
+	opening      *request   // sent last, not answered
+	waiting      []*request // in sending order
+	historic     int
+	mostHistoric int
+	auth         *auth
+	unanswered   unanswered
+	pace         pacing
+	bisected     *request   // refused, under bisection
+	bisection    *bisection // the latest
+
+	// history
+	batches     map[plan.BatchID]*batch
+	queries     map[QueryID]*query
+	pageSize    int
+	reconciling reconcileQueue
+	room        int
 }
 
 // New returns a session for a new connection.
 func New(cfg Config) *Session {
-	s := &Session{cfg: &cfg, out: &outbox{}}
-	s.caps = newRelayCaps(s.cfg, s.out)
-	s.requests = newRequests(s.cfg, s.out, s.caps)
-	s.history = newHistory(s.cfg, s.out, s.caps, s.requests)
-	s.repair = &repair{caps: s.caps, requests: s.requests, history: s.history}
+	s := &Session{
+		cfg: &cfg, subs: make(subscriptions), liveSubs: make(liveSubs), mostHistoric: cfg.Historic,
+		pace: pacing{last: cfg.Cooled}, batches: make(map[plan.BatchID]*batch), queries: make(map[QueryID]*query),
+		pageSize: cfg.PageSize, reconciling: reconcileQueue{most: cfg.Reconciling},
+	}
+	s.auth = &auth{cfg: s.cfg, do: s.do}
+	s.caps = &relayCaps{Limits: cfg.Limits, idChunk: cfg.IDChunk, aside: make(map[relaylimits.Value]struct{}), do: s.do}
 	s.SetLimits(cfg.Limits, cfg.SetAside)
 	return s
 }
 
-type outbox struct{ actions []Action }
+func (s *Session) do(a Action) { s.actions = append(s.actions, a) }
 
-func (o *outbox) do(a Action) { o.actions = append(o.actions, a) }
-
-func (o *outbox) take() []Action {
-	all := o.actions
-	o.actions = nil
+func (s *Session) take() []Action {
+	all := s.actions
+	s.actions = nil
 	return all
 }
 
 func (s *Session) flush(now time.Time) []Action {
-	if s.requests.unanswered.hung(now) {
-		s.out.do(Hangup{Reason: "requests get no answer"})
-		return s.out.take()
+	if s.unanswered.hung(now) {
+		s.do(Hangup{Reason: "requests get no answer"})
+		return s.take()
 	}
-	s.requests.open(now)
-	return s.out.take()
+	s.openWaiting(now)
+	return s.take()
 }
 
 // SetLimits replaces the limits of the relay and the excluded values. Open requests do not change.
 func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
-	s.requests.expect(t)
-	s.history.reconciling.offered = !t.NoNegentropy
+	if t.MaxSubscriptions > s.caps.MaxSubscriptions {
+		s.mostHistoric = t.Historic()
+	}
+	s.pace.believe(t.Pace)
+	s.reconciling.offered = !t.NoNegentropy
 	s.caps.set(t, aside)
 }
 
@@ -100,51 +123,43 @@ func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
 // some relays do so after a NEG-OPEN or after a message that is too large for them.
 func (s *Session) Cut() []Action {
 	const reason = "disconnected instead of answering"
-	if s.requests.subs.unansweredNeg() != nil {
-		s.history.noNegentropy(reason, false)
-	} else if x := s.requests.opening; x != nil && x.size() > 4*relaylimits.LeastMessage {
+	if s.subs.unansweredNeg() != nil {
+		s.noNegentropy(reason, false)
+	} else if x := s.opening; x != nil && x.size() > 4*relaylimits.LeastMessage {
 		s.caps.learn(relaylimits.MaxMessage, x.size()/2, reason)
 	}
-	return s.out.take()
+	return s.take()
 }
 
 // Room sets the maximum number of ids for the next query of SetLoaded.
-func (s *Session) Room(ids int) { s.history.room = ids }
+func (s *Session) Room(ids int) { s.room = ids }
 
 // Granted returns the number of ids reserved by open reconciliations.
-func (s *Session) Granted() int { return s.history.reconciling.granted }
+func (s *Session) Granted() int { return s.reconciling.granted }
 
 // Follow opens a live subscription.
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
-	s.requests.follow(&request{kind: reqLive, live: live, filters: fs})
+	s.waiting = append(s.waiting, s.divide(&request{live: live, filters: fs, order: s.number()})...)
 	return s.flush(now)
 }
 
 // Unfollow closes a live subscription after earlier Follow calls have opened theirs, which may
 // replace it.
 func (s *Session) Unfollow(now time.Time, live plan.LiveID) []Action {
-	s.requests.unfollow(live)
+	for _, x := range slices.Clone(s.liveSubs[live]) {
+		if s.sent(x) {
+			x.closeAt = s.number()
+			s.closing = append(s.closing, x)
+		} else {
+			s.drop(x, false)
+		}
+	}
 	return s.flush(now)
 }
-
-// Fetch starts a batch.
-func (s *Session) Fetch(now time.Time, in plan.Batch) []Action {
-	s.history.fetch(in)
-	return s.flush(now)
-}
-
-// Abandon ends a batch without a report.
-func (s *Session) Abandon(now time.Time, id plan.BatchID) []Action {
-	s.history.abandon(id)
-	return s.flush(now)
-}
-
-// Cursors returns the progress of the running batches.
-func (s *Session) Cursors() map[plan.BatchID][]plan.Cursor { return s.history.cursors() }
 
 // Receive handles a message of the relay.
 func (s *Session) Receive(now time.Time, m wire.Message) []Action {
-	s.requests.openingOver(now)
+	s.openingOver(now)
 	switch m.Type {
 	case wire.TypeEvent:
 		s.onEvent(now, m)
@@ -159,26 +174,26 @@ func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	case wire.TypeNegErr:
 		s.onNegErr(now, m)
 	case wire.TypeAuth:
-		s.requests.auth.challenged(now, m.Text)
+		s.auth.challenged(now, m.Text)
 	case wire.TypeOK:
 		s.onOK(m)
 	}
-	s.requests.unanswered.heard(s.requests.next)
+	s.unanswered.heard(s.last)
 	return s.flush(now)
 }
 
 func (s *Session) onEvent(now time.Time, m wire.Message) {
-	x, ok := s.requests.subs[m.Sub]
+	x, ok := s.subs[m.Sub]
 	if !ok {
-		if !s.requests.issued(m.Sub) {
+		if !s.issued(m.Sub) {
 			s.strike(now, "event for an unknown subscription")
 		}
 		return
 	}
-	s.requests.answered(x)
-	s.requests.unanswered.answers(x)
+	s.answered(x)
+	s.unanswered.answers(x)
 	if x.kind == reqProbe {
-		s.repair.probed(x, true, true)
+		s.probed(x, true, true)
 		return
 	}
 	if x.kind == reqNeg {
@@ -192,20 +207,20 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 	}
 	if x.kind == reqLive {
 		if matches {
-			s.out.do(Deliver{Event: m.Event, Known: m.Known, Size: m.Size})
+			s.do(Deliver{Event: m.Event, Known: m.Known, Size: m.Size})
 		}
 		return
 	}
-	s.history.onHistoric(now, x, m, matches)
+	s.onHistoric(now, x, m, matches)
 }
 
 func (s *Session) onEOSE(now time.Time, m wire.Message) {
-	x, ok := s.requests.subs[m.Sub]
+	x, ok := s.subs[m.Sub]
 	if !ok {
 		return
 	}
-	s.requests.answered(x)
-	s.requests.unanswered.answers(x)
+	s.answered(x)
+	s.unanswered.answers(x)
 	switch {
 	case x.kind == reqLive:
 		if x.openAt == 0 { // it delivers new events from now on
@@ -213,18 +228,18 @@ func (s *Session) onEOSE(now time.Time, m wire.Message) {
 		}
 	case x.noticed && x.events == 0 && (x.kind == reqPage || x.kind == reqIDs):
 		// Some relays report a failed query with a NOTICE before the EOSE.
-		s.history.fail(x, "answered with a NOTICE and no events")
+		s.fail(x, "answered with a NOTICE and no events")
 	case x.kind == reqPage:
-		s.history.endPage(x, m.Hint)
+		s.endPage(x, m.Hint)
 	case x.kind == reqIDs:
-		s.history.endIDs(x)
+		s.endIDs(x)
 	case x.kind == reqProbe:
-		s.repair.probed(x, !x.noticed, true)
+		s.probed(x, !x.noticed, true)
 	}
 }
 
 func (s *Session) onClosed(now time.Time, m wire.Message) {
-	x, ok := s.requests.subs[m.Sub]
+	x, ok := s.subs[m.Sub]
 	if !ok {
 		s.lateRefusal(now, m, wire.Classify(m.Text))
 		return
@@ -233,20 +248,20 @@ func (s *Session) onClosed(now time.Time, m wire.Message) {
 	if x.kind == reqNeg {
 		why = wire.ClassifyNegErr(m.Text, 0)
 	}
-	s.repair.refused(now, x, why, m.Text, false)
+	s.refused(now, x, why, m.Text, false)
 }
 
 func (s *Session) onNegMsg(now time.Time, m wire.Message) {
-	if x, ok := s.requests.subs[m.Sub]; ok && x.kind == reqNeg {
-		s.requests.answered(x)
-		s.requests.unanswered.answers(x)
-		s.history.negotiate(now, x, m.Payload)
+	if x, ok := s.subs[m.Sub]; ok && x.kind == reqNeg {
+		s.answered(x)
+		s.unanswered.answers(x)
+		s.negotiate(now, x, m.Payload)
 	}
 }
 
 func (s *Session) onNegErr(now time.Time, m wire.Message) {
 	why := wire.ClassifyNegErr(m.Text, m.Max)
-	x, ok := s.requests.subs[m.Sub]
+	x, ok := s.subs[m.Sub]
 	if !ok {
 		s.lateRefusal(now, m, why)
 		return
@@ -257,54 +272,54 @@ func (s *Session) onNegErr(now time.Time, m wire.Message) {
 	if why == wire.RefusalTooLarge {
 		s.caps.learn(relaylimits.NegentropyMax, m.Max, m.Text)
 	}
-	s.repair.refused(now, x, why, m.Text, false)
+	s.refused(now, x, why, m.Text, false)
 }
 
 // lateRefusal: a rate limit still applies after the request was given up.
 func (s *Session) lateRefusal(now time.Time, m wire.Message, why wire.Refusal) {
-	if s.requests.issued(m.Sub) && why == wire.RefusalRateLimited {
-		s.requests.cool(now, m.Text)
+	if s.issued(m.Sub) && why == wire.RefusalRateLimited {
+		s.cool(now, m.Text)
 	}
 }
 
 // onNotice handles a NOTICE. A refusal is the answer to a request. Some relays send an EOSE after
 // other texts.
 func (s *Session) onNotice(now time.Time, m wire.Message) {
-	x, why := s.requests.attribute(m.Text)
+	x, why := s.attribute(m.Text)
 	switch {
 	case why == wire.RefusalRateLimited && x == nil:
-		s.requests.cool(now, m.Text)
+		s.cool(now, m.Text)
 	case why == wire.RefusalAuthRequired && x == nil:
-		s.requests.auth.begin(now)
-		s.out.do(Notice{Text: m.Text})
+		s.auth.begin(now)
+		s.do(Notice{Text: m.Text})
 	case x == nil, why == wire.RefusalOther && x.kind == reqNeg:
 		if why >= wire.RefusalBadRequest {
-			s.requests.subs.suspect()
+			s.subs.suspect()
 		}
-		s.out.do(Notice{Text: m.Text})
+		s.do(Notice{Text: m.Text})
 	case why == wire.RefusalOther:
 		x.noticed = true
 		if x.kind != reqNeg {
 			x.idleBy = now.Add(idleTimeout)
 		}
-		s.requests.answered(x)
-		s.out.do(Notice{Text: m.Text})
+		s.answered(x)
+		s.do(Notice{Text: m.Text})
 	default:
-		s.repair.refused(now, x, why, m.Text, true)
+		s.refused(now, x, why, m.Text, true)
 	}
 }
 
 func (s *Session) onOK(m wire.Message) {
-	if a := s.requests.auth; a.state == authSent && m.ID == a.id {
-		s.repair.authenticated(m.Accepted, m.Text)
+	if a := s.auth; a.state == authSent && m.ID == a.id {
+		s.authenticated(m.Accepted, m.Text)
 	}
 }
 
 // Signed is the answer to Authenticate.
 func (s *Session) Signed(now time.Time, ev *nostr.Event, err error) []Action {
-	if a := s.requests.auth; a.state == authSigning {
+	if a := s.auth; a.state == authSigning {
 		if err := a.signed(ev, err); err != nil {
-			s.repair.authenticated(false, err.Error())
+			s.authenticated(false, err.Error())
 		}
 	}
 	return s.flush(now)
@@ -312,21 +327,21 @@ func (s *Session) Signed(now time.Time, ev *nostr.Event, err error) []Action {
 
 // SetLoaded is the answer to LoadSet. With an error or a nil set the query is fetched by pages.
 func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err error) []Action {
-	s.history.setLoaded(id, set, err)
+	s.setLoaded(id, set, err)
 	return s.flush(now)
 }
 
 // Checked is the answer to Missing. Ids in later are requested from another relay and checked again
 // afterwards.
 func (s *Session) Checked(now time.Time, id QueryID, ids, later []graspsync.EventID, err error) []Action {
-	s.history.checked(id, ids, later, err)
+	s.checked(id, ids, later, err)
 	return s.flush(now)
 }
 
 // Unsent reports that a request was not sent because it exceeds the maximum message size.
 func (s *Session) Unsent(now time.Time, id string, size int, reason string) []Action {
-	if x, ok := s.requests.subs[id]; ok {
-		s.repair.unsent(x, size, reason)
+	if x, ok := s.subs[id]; ok {
+		s.unsent(x, size, reason)
 	}
 	return s.flush(now)
 }
@@ -345,37 +360,48 @@ func (s *Session) strike(now time.Time, reason string) {
 		}
 	}
 	s.strikes = append(kept, now)
-	s.out.do(Strike{Reason: reason, Last: len(s.strikes) == s.cfg.MaxStrikes})
+	s.do(Strike{Reason: reason, Last: len(s.strikes) == s.cfg.MaxStrikes})
 }
 
 // Tick handles expired deadlines.
 func (s *Session) Tick(now time.Time) []Action {
-	for _, x := range s.requests.subs.late(now) {
+	for _, x := range s.subs.late(now) {
 		switch {
-		case !s.requests.sent(x): // it ended together with another request
+		case !s.sent(x): // it ended together with another request
 		case x.kind == reqNeg:
-			s.requests.drop(x, true)
-			s.history.negSilent(x)
+			s.drop(x, true)
+			s.negSilent(x)
 		case x.kind == reqProbe:
-			s.requests.unanswered.failed(now, x, s.requests.next)
-			s.repair.probeFailed(x, "no answer in time", true)
+			s.unanswered.failed(now, x, s.last)
+			s.probeFailed(x, "no answer in time", true)
 		default:
-			s.requests.unanswered.failed(now, x, s.requests.next)
-			s.history.fail(x, "no answer in time")
+			s.unanswered.failed(now, x, s.last)
+			s.fail(x, "no answer in time")
 		}
 	}
-	if s.requests.auth.late(now) {
-		s.repair.authenticated(false, "authentication got no answer")
+	if s.auth.late(now) {
+		s.authenticated(false, "authentication got no answer")
 	}
-	s.history.expire(now)
+	s.expire(now)
 	return s.flush(now)
 }
 
 // NextWake returns the time of the next Tick, or false.
 func (s *Session) NextWake() (next time.Time, ok bool) {
 	var w wake
-	s.requests.wake(&w)
-	s.history.wake(&w)
+	for _, x := range s.subs {
+		if x.kind != reqLive {
+			w.consider(x.idleBy)
+			w.consider(x.totalBy)
+		}
+	}
+	for _, b := range s.batches {
+		w.consider(b.Deadline)
+	}
+	if s.auth.underWay() {
+		w.consider(s.auth.by)
+	}
+	s.wakeForNext(&w)
 	return w.at, w.ok
 }
 
@@ -391,4 +417,12 @@ func (w *wake) consider(t time.Time) {
 }
 
 // Excuse extends all deadlines of answers by d, for a time in which no message was read.
-func (s *Session) Excuse(d time.Duration) { s.requests.excuse(d) }
+func (s *Session) Excuse(d time.Duration) {
+	for _, x := range s.subs {
+		x.idleBy, x.totalBy = x.idleBy.Add(d), x.totalBy.Add(d)
+	}
+	if s.opening != nil {
+		s.opening.openBy = s.opening.openBy.Add(d)
+	}
+	s.auth.by = s.auth.by.Add(d)
+}

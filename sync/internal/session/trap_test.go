@@ -91,7 +91,7 @@ func TestNoBusyLoopInCooldown(t *testing.T) {
 	s.Fetch(start, batchOf(2, plan.History, tagging("y")))
 	s.Receive(start, notice("hello"))
 	s.Fetch(start, batchOf(3, plan.History, tagging("z")))
-	s.requests.cool(start, "")
+	s.cool(start, "")
 	wakes := 0
 	for now := start; now.Before(start.Add(70 * time.Second)); wakes++ {
 		wake, ok := s.NextWake()

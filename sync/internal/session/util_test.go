@@ -110,6 +110,6 @@ func setOf(events ...*nostr.Event) *negentropy.Set {
 }
 
 func (s *Session) open() (live, historic, waiting int) {
-	live = len(s.requests.subs.where(func(x *request) bool { return x.kind == reqLive }))
-	return live, s.requests.historic, len(s.requests.waiting)
+	live = len(s.subs.where(func(x *request) bool { return x.kind == reqLive }))
+	return live, s.historic, len(s.waiting)
 }

@@ -214,22 +214,22 @@ func (w *world) finish() {
 func (w *world) ended() {
 	t, s := w.t, w.s
 	require.Empty(t, w.batches, "batches without an end")
-	require.Empty(t, s.history.batches)
-	require.Empty(t, s.history.queries)
-	require.Empty(t, s.requests.waiting)
-	require.Empty(t, s.history.reconciling.waiting)
-	require.Empty(t, s.requests.closing)
-	require.Nil(t, s.requests.bisected)
-	require.Zero(t, s.requests.historic)
-	require.Zero(t, s.history.reconciling.active)
+	require.Empty(t, s.batches)
+	require.Empty(t, s.queries)
+	require.Empty(t, s.waiting)
+	require.Empty(t, s.reconciling.waiting)
+	require.Empty(t, s.closing)
+	require.Nil(t, s.bisected)
+	require.Zero(t, s.historic)
+	require.Zero(t, s.reconciling.active)
 	require.Empty(t, w.open)
-	for id := range s.requests.liveSubs {
+	for id := range s.liveSubs {
 		require.Contains(t, w.lives, id, "nobody wants it any more")
 	}
 	for id, fs := range w.lives {
-		require.Equal(t, len(s.caps.pack(fs)) > 0, len(s.requests.liveSubs[id]) > 0, "followed, unless nothing is left of it")
+		require.Equal(t, len(s.caps.pack(fs)) > 0, len(s.liveSubs[id]) > 0, "followed, unless nothing is left of it")
 	}
-	for _, x := range s.requests.subs {
+	for _, x := range s.subs {
 		require.Equal(t, reqLive, x.kind)
 	}
 	require.Empty(t, s.Cursors())
@@ -396,7 +396,7 @@ func (w *world) forget() {
 func (w *world) anySub() string {
 	ids := []string{"made up", "", "r", "r99999"}
 	for _, id := range slices.Sorted(maps.Keys(w.used)) {
-		if w.s.requests.subs[id] == nil {
+		if w.s.subs[id] == nil {
 			ids = append(ids, id)
 		}
 	}
@@ -421,13 +421,13 @@ func (w *world) do(what string, actions []Action) {
 		w.log = append(w.log, "> "+show(a))
 		w.perform(a)
 	}
-	require.GreaterOrEqual(w.t, w.s.history.reconciling.active, 0)
-	require.GreaterOrEqual(w.t, w.s.requests.historic, 0)
-	require.LessOrEqual(w.t, w.s.history.reconciling.active, w.s.cfg.Reconciling)
+	require.GreaterOrEqual(w.t, w.s.reconciling.active, 0)
+	require.GreaterOrEqual(w.t, w.s.historic, 0)
+	require.LessOrEqual(w.t, w.s.reconciling.active, w.s.cfg.Reconciling)
 	live, historic, _ := w.s.open()
 	require.Len(w.t, w.live, live)
 	require.Len(w.t, w.history, historic)
-	for _, q := range w.s.history.queries {
+	for _, q := range w.s.queries {
 		require.True(w.t, q.neg == nil || q.state == qReconciling, "a reconciliation that is over is kept")
 	}
 	if w.curious {

@@ -56,7 +56,7 @@ func (w *world) deliver() {
 
 // count counts the events of a batch.
 func (w *world) count(m wire.Message) {
-	x := w.s.requests.subs[m.Sub]
+	x := w.s.subs[m.Sub]
 	if x == nil || x.q == nil {
 		return
 	}
@@ -119,7 +119,7 @@ func (w *world) send(r wire.Request) {
 	require.LessOrEqual(t, len(r.Sub), 64)
 	w.used[r.Sub] = true
 	require.False(t, w.now.Before(w.cool), "T3: %s sent in a cool-down", r.Sub)
-	require.True(t, w.last == "" || w.s.requests.subs[w.last] == nil || w.now.Sub(w.openAt) >= 2*time.Second, "%s opened before %s was answered", r.Sub, w.last)
+	require.True(t, w.last == "" || w.s.subs[w.last] == nil || w.now.Sub(w.openAt) >= 2*time.Second, "%s opened before %s was answered", r.Sub, w.last)
 	w.last, w.openAt = r.Sub, w.now
 	require.NotEmpty(t, r.Filters)
 	for _, f := range r.Filters {
