@@ -55,35 +55,6 @@ func ParseHostPort(s string) (HostPort, error) {
 	return HostPort{Host: host, Port: n}.Canonical()
 }
 
-// parseHostPort reads the authority of a URL (RFC 3986, 3.2).
-func parseHostPort(s string, defaultPort uint16) (HostPort, error) {
-	if strings.Contains(s, "@") {
-		return HostPort{}, fmt.Errorf("%w: user-info", ErrURL)
-	}
-	host, port, hasPort := strings.Cut(s, ":")
-	bracketed := strings.HasPrefix(s, "[")
-	if bracketed {
-		inside, after, closed := strings.Cut(s[1:], "]")
-		before, text, colon := strings.Cut(after, ":")
-		if !closed || before != "" {
-			return HostPort{}, fmt.Errorf("%w: malformed brackets", ErrURL)
-		}
-		host, port, hasPort = inside, text, colon
-	}
-	host, err := canonicalHost(host, bracketed)
-	if err != nil {
-		return HostPort{}, err
-	}
-	if !hasPort {
-		return HostPort{Host: host, Port: defaultPort}, nil
-	}
-	n, err := parsePort(port)
-	if err != nil {
-		return HostPort{}, err
-	}
-	return HostPort{Host: host, Port: n}, nil
-}
-
 func parsePort(s string) (uint16, error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
 		// The text is not quoted, because it may be part of a password that contains "/" or "#".

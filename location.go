@@ -58,7 +58,7 @@ func (l location) IsZero() bool { return l == location{} }
 // MarshalText returns the canonical spelling.
 func (l location) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-func (l *location) unmarshal(text []byte, schemes []Scheme) error {
+func (l *location) unmarshal(text []byte, schemes []string) error {
 	if len(text) == 0 {
 		*l = location{}
 		return nil

@@ -1,9 +1,11 @@
 package graspsync
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,16 +32,10 @@ type URL struct {
 	slash float64
 }
 
-// Scheme is a URL scheme with its default port. Name is lower-case.
-type Scheme struct {
-	Name        string
-	DefaultPort uint16
-}
-
 // The schemes of relay URLs and clone URLs, for [ParseURL].
 var (
-	RelaySchemes = []Scheme{{"wss", 443}, {"ws", 80}}
-	HTTPSchemes  = []Scheme{{"https", 443}, {"http", 80}}
+	RelaySchemes = []string{"wss", "ws"}
+	HTTPSchemes  = []string{"https", "http"}
 )
 
 func (u URL) String() string { return u.text("") }
@@ -66,7 +62,7 @@ func (u URL) text(slash string) string {
 	var b strings.Builder
 	b.WriteString(u.Scheme)
 	b.WriteString("://")
-	if u.HostPort.Port == defaultPort(u.Scheme) {
+	if u.HostPort.Port == u.defaultPort() {
 		b.WriteString(bracket(u.HostPort.Host))
 	} else {
 		b.WriteString(u.HostPort.String())
@@ -81,9 +77,8 @@ func (u URL) text(slash string) string {
 // Plaintext reports whether the scheme is without TLS (ws or http).
 func (u URL) Plaintext() bool { return u.Scheme == "ws" || u.Scheme == "http" }
 
-func defaultPort(scheme string) uint16 {
-	switch scheme {
-	case "ws", "http":
+func (u URL) defaultPort() uint16 {
+	if u.Plaintext() {
 		return 80
 	}
 	return 443
@@ -97,37 +92,45 @@ func defaultPort(scheme string) uint16 {
 // ParseURL rejects user information, control bytes (also percent-encoded), backslashes, ports that
 // [DialablePort] does not allow, numeric hosts other than dotted IPv4 addresses, and URLs longer
 // than [MaxURLLength]. All errors wrap [ErrURL], and quote no part that may be a password.
-func ParseURL(s string, schemes []Scheme) (URL, error) {
+func ParseURL(s string, schemes []string) (URL, error) {
 	if len(s) > MaxURLLength {
 		return URL{}, fmt.Errorf("%w: %d bytes, more than %d", ErrURL, len(s), MaxURLLength)
 	}
 	s = strings.Trim(s, " \t\r\n")
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] == 0x7f || s[i] == '\\' {
-			return URL{}, fmt.Errorf("%w: %s in it", ErrURL, byteName(s[i]))
-		}
+	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\\' }) {
+		return URL{}, fmt.Errorf("%w: a space, a backslash or a control byte in it", ErrURL)
 	}
-	scheme, rest, err := cutScheme(s, schemes)
-	if err != nil {
+	if name, _, ok := strings.Cut(s, "://"); !ok || strings.ContainsAny(name, "/?#") {
+		s = schemes[0] + "://" + s
+	}
+	parsed, err := url.Parse(s)
+	switch {
+	case err != nil: // the cause may be in a password that contains a slash
+		return URL{}, fmt.Errorf("%w: malformed scheme, host, port or percent-encoding", ErrURL)
+	case !slices.Contains(schemes, parsed.Scheme):
+		return URL{}, fmt.Errorf("%w: scheme %q, want %s", ErrURL, Clip(parsed.Scheme, mostQuoted), strings.Join(schemes, " or "))
+	case parsed.User != nil:
+		return URL{}, fmt.Errorf("%w: user-info", ErrURL)
+	}
+	u := URL{Scheme: parsed.Scheme}
+	if u.HostPort.Host, err = canonicalHost(parsed.Hostname(), strings.HasPrefix(parsed.Host, "[")); err != nil {
 		return URL{}, err
 	}
-	rest, _, _ = strings.Cut(rest, "#")
-	rest, query, _ := strings.Cut(rest, "?")
-	authority, path := rest, ""
-	if i := strings.IndexByte(rest, '/'); i >= 0 {
-		authority, path = rest[:i], rest[i:]
-	}
-	u := URL{Scheme: scheme.Name}
-	if u.HostPort, err = parseHostPort(authority, scheme.DefaultPort); err != nil {
-		return URL{}, err
-	}
-	if slices.Contains([]string{"http", "https", "ws", "wss"}, u.HostPort.Host) {
+	switch u.HostPort.Host {
+	case "http", "https", "ws", "wss":
 		return URL{}, fmt.Errorf("%w: the host is the name of a scheme: is a colon missing before the slashes?", ErrURL)
 	}
+	u.HostPort.Port = u.defaultPort()
+	if port := parsed.Port(); port != "" || strings.HasSuffix(parsed.Host, ":") {
+		if u.HostPort.Port, err = parsePort(port); err != nil {
+			return URL{}, err
+		}
+	}
+	path := cmp.Or(parsed.RawPath, parsed.EscapedPath()) // as written
 	if u.Path, err = canonicalPath(path); err != nil {
 		return URL{}, err
 	}
-	if u.Query, err = canonicalEscapes(query); err != nil {
+	if u.Query, err = canonicalEscapes(parsed.RawQuery); err != nil {
 		return URL{}, err
 	}
 	// Percent-encoding can triple the length, and ParseURL must accept its own output.
@@ -138,47 +141,6 @@ func ParseURL(s string, schemes []Scheme) (URL, error) {
 		return URL{}, fmt.Errorf("%w: %d bytes once encoded, more than %d", ErrURL, n, MaxURLLength)
 	}
 	return u, nil
-}
-
-// cutScheme splits off the scheme. A "://" after the first "/", "?" or "#" is part of the path.
-func cutScheme(s string, schemes []Scheme) (Scheme, string, error) {
-	if len(schemes) == 0 {
-		return Scheme{}, "", fmt.Errorf("%w: no scheme is allowed", ErrURL)
-	}
-	name, rest, ok := strings.Cut(s, "://")
-	if !ok || strings.ContainsAny(name, "/?#") {
-		return schemes[0], s, nil
-	}
-	name = strings.ToLower(name)
-	for _, scheme := range schemes {
-		if scheme.Name == name {
-			return scheme, rest, nil
-		}
-	}
-	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != "" {
-		return Scheme{}, "", fmt.Errorf("%w: malformed scheme", ErrURL)
-	}
-	return Scheme{}, "", fmt.Errorf("%w: scheme %q, want %s", ErrURL, Clip(name, mostQuoted), names(schemes))
-}
-
-// names lists schemes for an error.
-func names(schemes []Scheme) string {
-	all := make([]string, 0, len(schemes))
-	for _, s := range schemes {
-		all = append(all, s.Name+"://")
-	}
-	return strings.Join(all, " or ")
-}
-
-// byteName returns the name of a forbidden byte for an error.
-func byteName(b byte) string {
-	switch b {
-	case ' ':
-		return "a space"
-	case '\\':
-		return "a backslash"
-	}
-	return fmt.Sprintf("byte %#02x", b)
 }
 
 // canonicalPath returns the canonical spelling of a path (RFC 3986, 6.2.2), which is "" or starts

@@ -54,8 +54,7 @@ func NewDialer(c Config) (*Dialer, error) {
 // Check checks a URL without DNS. The error wraps [graspsync.ErrURL] (u is zero), [ErrPlaintext] or
 // [ErrAddress]. [Dialer.DialContext] may still refuse a name.
 func (d *Dialer) Check(u graspsync.URL) error {
-	isScheme := func(s graspsync.Scheme) bool { return s.Name == u.Scheme }
-	if !slices.ContainsFunc(graspsync.RelaySchemes, isScheme) && !slices.ContainsFunc(graspsync.HTTPSchemes, isScheme) {
+	if !slices.Contains(graspsync.RelaySchemes, u.Scheme) && !slices.Contains(graspsync.HTTPSchemes, u.Scheme) {
 		return fmt.Errorf("%w: scheme %q", graspsync.ErrURL, graspsync.Clip(u.Scheme, 100))
 	}
 	if u.Plaintext() && !d.cfg.AllowPlaintext {

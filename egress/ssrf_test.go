@@ -80,7 +80,7 @@ func TestSSRFCorpus(t *testing.T) {
 		address := host + ":" + port
 		for _, way := range []struct {
 			name    string
-			schemes []graspsync.Scheme
+			schemes []string
 			prefix  string
 		}{{"relay", graspsync.RelaySchemes, "ws://"}, {"relay", graspsync.RelaySchemes, "wss://"}, {"clone", graspsync.HTTPSchemes, "https://"}} {
 			tried++

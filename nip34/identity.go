@@ -47,9 +47,9 @@ func ParseIdentity(specs ...string) (Identity, error) {
 
 // parseBases returns two bases for an address without scheme and port.
 func parseBases(spec string) ([]base, error) {
-	readings := [][]graspsync.Scheme{slices.Concat(graspsync.HTTPSchemes, graspsync.RelaySchemes)}
+	readings := [][]string{slices.Concat(graspsync.HTTPSchemes, graspsync.RelaySchemes)}
 	if !strings.Contains(spec, "://") {
-		readings = [][]graspsync.Scheme{graspsync.HTTPSchemes[:1], graspsync.HTTPSchemes[1:]}
+		readings = [][]string{graspsync.HTTPSchemes[:1], graspsync.HTTPSchemes[1:]}
 	}
 	var bases []base
 	for _, schemes := range readings {
@@ -185,7 +185,7 @@ func (id Identity) RelayURL() string { return id.url(graspsync.RelaySchemes) }
 // "" for the zero Identity.
 func (id Identity) CloneBase() string { return id.url(graspsync.HTTPSchemes) }
 
-func (id Identity) url(schemes []graspsync.Scheme) string {
+func (id Identity) url(schemes []string) string {
 	if id.IsZero() {
 		return ""
 	}
@@ -201,11 +201,11 @@ func (id Identity) CloneURL(ref graspsync.RepoRef) string {
 	return id.CloneBase() + "/" + NPub(ref.Owner) + "/" + url.PathEscape(ref.Identifier) + ".git"
 }
 
-func (b base) scheme(schemes []graspsync.Scheme) string {
+func (b base) scheme(schemes []string) string {
 	if b.plaintext {
-		return schemes[1].Name
+		return schemes[1]
 	}
-	return schemes[0].Name
+	return schemes[0]
 }
 
 func isLocal(host string) bool {
