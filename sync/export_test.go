@@ -12,7 +12,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // Submit processes an event like one from a relay.
@@ -20,7 +19,7 @@ func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync
 	t := newRelayBatch(plan.Batch{}, time.Now())
 	defer m.ingest.hurry() // no further event comes
 	j := &job{incoming: graspsync.Incoming{Event: eventtest.Of(ev), Source: src}, size: 500, waits: []*relayBatch{t}}
-	return m.ingest.submit(ctx, j, false, new(wire.IDChecker))
+	return m.ingest.submit(ctx, j, false)
 }
 
 // RunPipeline runs the pipeline without relays.

@@ -16,7 +16,6 @@ import (
 	"github.com/graspsync/graspsync/sync/batchverify"
 	"github.com/graspsync/graspsync/sync/internal/index"
 	"github.com/graspsync/graspsync/sync/internal/pending"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 const saveBatch = 256 // maximum number of events in one call of Store.Save
@@ -100,8 +99,8 @@ func (g *ingest) run(ctx context.Context) {
 }
 
 // submit adds a job to the pipeline. It blocks while the pipeline is full. known means that only
-// the id was read, see [wire.Message]. The only error is that of ctx.
-func (g *ingest) submit(ctx context.Context, j *job, known bool, ids *wire.IDChecker) error {
+// the id was read. The only error is that of ctx.
+func (g *ingest) submit(ctx context.Context, j *job, known bool) error {
 	g.telemetry.received.Add(1)
 	ev, relay, wait := j.incoming.Event, j.incoming.Source.Relay, j.waits[0]
 	dealtWith := g.dealtWith(ev.ID)
@@ -113,7 +112,7 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool, ids *wire.IDChe
 		g.inflight.claims.settled(ev.ID)
 		return nil
 	}
-	if !ids.Check(ev) {
+	if !ev.CheckID() {
 		j.from.forged("id does not match the event")
 		return nil
 	}

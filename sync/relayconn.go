@@ -52,11 +52,10 @@ type relayConn struct {
 	batches   map[plan.BatchID]*relayBatch
 	seed      maphash.Seed // of seen
 	seen      []uint64     // hashes of received events
-	ids       wire.IDChecker
-	dropped   uint64      // part of Traffic.DroppedBytes that was charged
-	claimable int         // ids for which the connection holds room in fetchClaims
-	live      *relayBatch // of live events; nothing waits for it
-	cut       bool        // the relay or the network ended the connection
+	dropped   uint64       // part of Traffic.DroppedBytes that was charged
+	claimable int          // ids for which the connection holds room in fetchClaims
+	live      *relayBatch  // of live events; nothing waits for it
+	cut       bool         // the relay or the network ended the connection
 
 	info   wire.Info
 	limits relaylimits.Limits // of requests
@@ -395,7 +394,7 @@ func (c *relayConn) deliver(a session.Deliver) {
 	c.stats.events.Add(1)
 	start := time.Now()
 	j := &job{incoming: graspsync.Incoming{Event: a.Event, Source: src}, gap: gap, size: int64(a.Size), from: c, waits: []*relayBatch{wait}}
-	_ = c.m.ingest.submit(c.ctx, j, a.Known, &c.ids) // the only error is that of ctx
+	_ = c.m.ingest.submit(c.ctx, j, a.Known) // the only error is that of ctx
 	c.stalled += time.Since(start)
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // IsSynced reports whether a hook is called for a synced or released event, which has no client.
@@ -43,7 +42,7 @@ func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg stri
 	parsed, err := nostrlib.FromEvent(e)
 	msg = s.core.Reject(ctx, int(e.Kind), parsed, err, func() string {
 		switch {
-		case !new(wire.IDChecker).Check(parsed): // nostrlib computed another id than NIP-01
+		case !parsed.CheckID(): // nostrlib computed another id than NIP-01
 			return msgID
 		case parsed.Kind == graspsync.KindDeletion && slices.ContainsFunc(parsed.Tags, malformed):
 			return "invalid: an e tag of the deletion has no id" // khatru reports that as a failure after it has stored the deletion
