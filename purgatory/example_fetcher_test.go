@@ -72,11 +72,11 @@ func ExampleGitFetcher() {
 	for _, call := range fake.Calls() {
 		fmt.Println(call.URL, len(call.Want))
 	}
-	fmt.Println(fake.Complete(repo, first), fake.Complete(repo, second))
+	fmt.Println(len(fake.Objects(repo)), "objects")
 	// Output:
 	// https://mirror.example/git.example/r.git 2
 	// https://git.example/r.git 2
-	// true true
+	// 2 objects
 }
 
 func cloneURL(s string) graspsync.CloneURL {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
@@ -27,7 +28,7 @@ func TestNearFirst(t *testing.T) {
 		s.Full = serve("full.example", fetchtest.Server{Objects: []nip34.ObjectID{s.First, s.Second}})
 		s.Half = serve("half.example", fetchtest.Server{Objects: []nip34.ObjectID{s.First}})
 		s.None = serve("none.example", fetchtest.Server{})
-		s.Junk = serve("junk.example", fetchtest.Server{Junk: true, Bytes: 1000})
+		s.Junk = serve("junk.example", fetchtest.Server{Err: purgatory.ErrNotServed, Bytes: 1000})
 		serve("mirror.example/full.example", fetchtest.Server{Objects: []nip34.ObjectID{s.First}})
 		serve("mirror.example/half.example", fetchtest.Server{Err: errors.New("down")})
 		for identifier, dir := range map[string]*string{"one": &s.Dir, "two": &s.Other} {

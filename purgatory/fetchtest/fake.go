@@ -47,7 +47,7 @@ type object struct {
 	tree  bool
 }
 
-type objects map[nip34.ObjectID]struct{}
+type objects map[nip34.ObjectID]bool
 
 // stagedFor is the event of staged objects, with its repository.
 type stagedFor struct {
@@ -91,6 +91,12 @@ func New() *Fake {
 	}
 }
 
+// lock locks the Fake until unlock is called.
+func (f *Fake) lock() (unlock func()) {
+	f.mu.Lock()
+	return f.mu.Unlock
+}
+
 // object returns what is known of an object. The caller holds f.mu.
 func (f *Fake) object(id nip34.ObjectID) *object {
 	o := f.known[id]
@@ -103,29 +109,25 @@ func (f *Fake) object(id nip34.ObjectID) *object {
 
 // Tree makes an object a tree. Other objects are commits.
 func (f *Fake) Tree(id nip34.ObjectID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	f.object(id).tree = true
 }
 
 // Size sets the size of an object. It is 1 at first.
 func (f *Fake) Size(id nip34.ObjectID, bytes int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	f.object(id).size = bytes
 }
 
 // Bytes returns the size of an object.
 func (f *Fake) Bytes(id nip34.ObjectID) int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	return f.object(id).size
 }
 
 // Needs sets the objects that an object needs to be complete.
 func (f *Fake) Needs(id nip34.ObjectID, others ...nip34.ObjectID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	f.object(id).needs = others
 }
 
@@ -134,15 +136,13 @@ func (f *Fake) Needs(id nip34.ObjectID, others ...nip34.ObjectID) {
 // "missing", "promote", "share", "take", "unstage", "weigh", "refs", "align", "tidy" (also for
 // Repair) and "maintain". The function may block without delaying other operations.
 func (f *Fake) FailWith(fail func(op string) error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	f.fail = fail
 }
 
 // do runs an operation with f.mu, unless it fails by FailWith.
 func (f *Fake) do(op string, run func() error) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	if err := f.failure(op); err != nil {
 		return err
 	}
@@ -163,8 +163,7 @@ func (f *Fake) failure(op string) error {
 
 // Push adds objects to a repository and sets refs, like a push. A zero id deletes the ref.
 func (f *Fake) Push(ref graspsync.RepoRef, refs map[nip34.RefName]nip34.ObjectID, objects ...nip34.ObjectID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	r := f.repos[ref]
 	r.objects.add(objects)
 	maps.Copy(r.refs.At, refs)
@@ -173,7 +172,7 @@ func (f *Fake) Push(ref graspsync.RepoRef, refs map[nip34.RefName]nip34.ObjectID
 
 func (o objects) add(ids []nip34.ObjectID) {
 	for _, id := range ids {
-		o[id] = struct{}{}
+		o[id] = true
 	}
 }
 
@@ -185,32 +184,28 @@ func (f *Fake) Put(ref graspsync.RepoRef, objects ...nip34.ObjectID) {
 
 // Has reports whether a repository exists.
 func (f *Fake) Has(ref graspsync.RepoRef) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	return f.repos[ref] != nil
 }
 
 // RefsOf returns the refs of a repository, or nil.
 func (f *Fake) RefsOf(ref graspsync.RepoRef) map[nip34.RefName]nip34.ObjectID {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.repos[ref] == nil {
-		return nil
+	defer f.lock()()
+	if r := f.repos[ref]; r != nil {
+		return maps.Clone(r.refs.At)
 	}
-	return maps.Clone(f.repos[ref].refs.At)
+	return nil
 }
 
 // Locked reports whether a repository contains locks of a killed process.
 func (f *Fake) Locked(ref graspsync.RepoRef) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	return f.repos[ref] != nil && f.repos[ref].locked
 }
 
 // Broken returns all refs with missing objects. There must be none.
 func (f *Fake) Broken() (out []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	for _, r := range f.repos {
 		for name, id := range r.refs.At {
 			if !f.complete(r.objects, nil, id) {
@@ -223,8 +218,7 @@ func (f *Fake) Broken() (out []string) {
 
 // Create implements [purgatory.Repositories].
 func (f *Fake) Create(_ context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	if err := f.failure("create"); err != nil {
 		return err
 	}
@@ -294,54 +288,35 @@ func (f *Fake) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[grasps
 
 // Retire implements [purgatory.Repositories].
 func (f *Fake) Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (kept bool, err error) {
-	if removed, err := f.remove(ref); err != nil || removed && keep > 0 {
-		return false, err
-	}
 	_, unlock, err := f.Lock(ctx, ref)
 	if err == nil {
 		defer unlock()
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case errors.Is(err, purgatory.ErrNoRepository):
-	case err != nil:
+	} else if !errors.Is(err, purgatory.ErrNoRepository) {
 		return false, err
-	default:
-		f.left[ref] = f.repos[ref]
-		f.left[ref].until = time.Now().Add(keep)
-		delete(f.repos, ref)
-		kept = true
+	}
+	defer f.lock()()
+	if r := f.repos[ref]; r != nil {
+		op := "remove"
+		if len(r.refs.At) > 0 {
+			kept, op = keep > 0, "depart"
+		}
+		if err := f.failure(op); err != nil {
+			return false, err
+		}
+		if delete(f.repos, ref); kept {
+			r.until = time.Now().Add(keep)
+			f.left[ref] = r
+		}
 	}
 	if keep <= 0 {
 		delete(f.left, ref)
 	}
-	return kept && keep > 0, nil
-}
-
-// remove removes a repository without refs that is not locked.
-func (f *Fake) remove(ref graspsync.RepoRef) (removed bool, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r := f.repos[ref]
-	if r == nil {
-		return false, nil
-	}
-	if len(r.refs.At) > 0 || len(r.lock) > 0 {
-		return false, f.failure("depart")
-	}
-	if err := f.failure("remove"); err != nil {
-		return false, err
-	}
-	delete(f.repos, ref)
-	delete(f.dirs, r.dir)
-	return true, nil
+	return kept, nil
 }
 
 // Kept reports whether a retired repository is kept.
 func (f *Fake) Kept(ref graspsync.RepoRef) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	d := f.left[ref]
 	return d != nil && time.Now().Before(d.until)
 }
@@ -349,9 +324,7 @@ func (f *Fake) Kept(ref graspsync.RepoRef) bool {
 // complete reports whether a and b contain an object with all objects that it needs. The caller
 // holds f.mu.
 func (f *Fake) complete(a, b objects, id nip34.ObjectID) bool {
-	_, inA := a[id]
-	_, inB := b[id]
-	return (inA || inB) && len(f.missing(a, b, f.object(id).needs)) == 0
+	return (a[id] || b[id]) && len(f.missing(a, b, f.object(id).needs)) == 0
 }
 
 func (f *Fake) missing(a, b objects, ids []nip34.ObjectID) (out []nip34.ObjectID) {
@@ -367,8 +340,8 @@ func (f *Fake) missing(a, b objects, ids []nip34.ObjectID) (out []nip34.ObjectID
 func (f *Fake) reach(ids []nip34.ObjectID) objects {
 	all := make(objects)
 	for todo := slices.Clone(ids); len(todo) > 0; todo = todo[1:] {
-		if _, known := all[todo[0]]; !known {
-			all[todo[0]] = struct{}{}
+		if !all[todo[0]] {
+			all[todo[0]] = true
 			todo = append(todo, f.object(todo[0]).needs...)
 		}
 	}
@@ -389,10 +362,11 @@ func (f *Fake) Stat(_ context.Context, dir string, ids []nip34.ObjectID) (kinds 
 	kinds = make(map[nip34.ObjectID]refplan.Kind)
 	err = f.do("probe", func() error {
 		for _, id := range ids {
-			if _, exists := f.dirs[dir].objects[id]; exists && f.object(id).tree {
+			if !f.dirs[dir].objects[id] {
+				continue
+			}
+			if kinds[id] = refplan.Commit; f.object(id).tree {
 				kinds[id] = refplan.Tree
-			} else if exists {
-				kinds[id] = refplan.Commit
 			}
 		}
 		return nil
@@ -405,7 +379,7 @@ func (f *Fake) DiskUsage(_ context.Context, _ string, ids, but []nip34.ObjectID)
 	err = f.do("weigh", func() error {
 		others := f.reach(but)
 		for id := range f.reach(ids) {
-			if _, other := others[id]; !other {
+			if !others[id] {
 				sum += f.object(id).size
 			}
 		}
@@ -426,8 +400,7 @@ func (f *Fake) Refs(_ context.Context, dir string) (refs refplan.Refs, err error
 
 // UpdateRefs implements [gitops.Operations].
 func (f *Fake) UpdateRefs(_ context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	err := f.failure("align")
 	if err != nil && !errors.Is(err, ErrHalfDone) {
 		return err
@@ -498,13 +471,12 @@ func (f *Fake) CopyObjects(_ context.Context, from, to string, ids []nip34.Objec
 }
 
 // Stage stages objects for an event, like a push before the event. tip is the pushed tip.
-func (f *Fake) Stage(ref graspsync.RepoRef, id graspsync.EventID, tip nip34.ObjectID, objects ...nip34.ObjectID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (f *Fake) Stage(ref graspsync.RepoRef, id graspsync.EventID, tip nip34.ObjectID, ids ...nip34.ObjectID) {
+	defer f.lock()()
 	f.made++
 	dir := fmt.Sprintf("/staged/%d", f.made)
-	f.folders[dir] = make(map[nip34.ObjectID]struct{})
-	f.folders[dir].add(objects)
+	f.folders[dir] = make(objects)
+	f.folders[dir].add(ids)
 	k := stagedFor{ref, id}
 	f.staged[k] = append(f.staged[k], purgatory.Upload{Tip: tip, Dir: dir, Discard: func() { f.unstage(k, dir) }})
 }
@@ -512,8 +484,7 @@ func (f *Fake) Stage(ref graspsync.RepoRef, id graspsync.EventID, tip nip34.Obje
 // Staged implements [purgatory.Repositories]. Discard does nothing if FailWith returns an error for
 // "unstage".
 func (f *Fake) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	return slices.Clone(f.staged[stagedFor{ref, id}])
 }
 
@@ -590,7 +561,7 @@ func (f *Fake) collect(r *repo, keep []nip34.ObjectID, how gitops.Maintenance, d
 	now, old := time.Now(), r.unnamed
 	r.unnamed = make(map[nip34.ObjectID]time.Time)
 	for id := range r.objects {
-		if _, ok := named[id]; ok {
+		if named[id] {
 			continue
 		}
 		since, known := old[id]
@@ -610,18 +581,9 @@ func (f *Fake) collect(r *repo, keep []nip34.ObjectID, how gitops.Maintenance, d
 
 // Objects returns the sorted ids of the objects in a repository.
 func (f *Fake) Objects(ref graspsync.RepoRef) (out []nip34.ObjectID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	if r := f.repos[ref]; r != nil {
 		out = slices.SortedFunc(maps.Keys(r.objects), func(a, b nip34.ObjectID) int { return strings.Compare(a.String(), b.String()) })
 	}
 	return out
-}
-
-// Complete reports whether a repository contains an object with all objects that it needs.
-func (f *Fake) Complete(ref graspsync.RepoRef, id nip34.ObjectID) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r := f.repos[ref]
-	return r != nil && f.complete(r.objects, nil, id)
 }

@@ -1,6 +1,7 @@
 package fetchtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,7 +22,6 @@ type Server struct {
 	Err     error            // error of each fetch
 	Delay   time.Duration    // duration of a fetch
 	Bytes   int64            // size of the answer; 0: 100 per object
-	Junk    bool             // without wanted objects, the server sends Bytes of unwanted data
 	Most    int              // maximum number of objects per request, or ErrLimit; 0: no limit
 }
 
@@ -34,15 +34,13 @@ type Call struct {
 
 // Serve sets the server at a clone URL.
 func (f *Fake) Serve(u graspsync.CloneURL, s Server) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	f.servers[u] = s
 }
 
 // Calls returns the fetches so far.
 func (f *Fake) Calls() []Call {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	return slices.Clone(f.calls)
 }
 
@@ -63,8 +61,7 @@ func (f *Fake) Quarantine(_ context.Context, dir string) (gitops.Quarantine, err
 
 // Quarantines returns the number of quarantines that were neither promoted nor discarded.
 func (f *Fake) Quarantines() (n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	for folder := range f.folders {
 		if strings.Contains(folder, "/quarantine-") {
 			n++
@@ -97,12 +94,13 @@ func (f *Fake) Fetch(ctx context.Context, r purgatory.FetchRequest) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("fetching: %w", context.Cause(ctx))
 	}
-	bytes, err := f.answer(server, r.Want)
+	found, bytes, err := f.answer(server, r.Want)
 	if derr := send(ctx, server.Delay, bytes, r.Received); derr != nil {
 		return derr
 	}
-	if err == nil {
-		f.receive(server, r)
+	defer f.lock()()
+	if folder := f.folders[r.Quarantine]; err == nil && folder != nil {
+		folder.add(found)
 	}
 	return err
 }
@@ -117,58 +115,34 @@ func send(ctx context.Context, delay time.Duration, bytes int64, received *atomi
 	}
 	began := time.Now()
 	for n := range int64(parts) {
-		timer := time.NewTimer(time.Until(began.Add(delay * time.Duration(n+1) / parts)))
 		select {
-		case <-timer.C:
+		case <-time.After(time.Until(began.Add(delay * time.Duration(n+1) / parts))):
 			received.Add(bytes*(n+1)/parts - bytes*n/parts)
 		case <-ctx.Done():
-			timer.Stop()
 			return fmt.Errorf("fetching: %w", context.Cause(ctx))
 		}
 	}
 	return nil
 }
 
-// answer returns the size of a server's answer, and its error.
-func (f *Fake) answer(s Server, ids []nip34.ObjectID) (bytes int64, err error) {
+// answer returns the objects and the size of a server's answer, and its error.
+func (f *Fake) answer(s Server, ids []nip34.ObjectID) (found []nip34.ObjectID, bytes int64, err error) {
 	if s.Err != nil {
-		return s.Bytes, s.Err
+		return nil, s.Bytes, s.Err
 	}
 	if s.Most > 0 && len(ids) > s.Most {
-		return s.Bytes, fmt.Errorf("%w: %d objects", purgatory.ErrLimit, len(ids))
+		return nil, s.Bytes, fmt.Errorf("%w: %d objects", purgatory.ErrLimit, len(ids))
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	got := len(f.has(s, ids))
-	switch {
-	case got == 0 && s.Junk:
-		return s.Bytes, fmt.Errorf("%w: nobody asked for that", purgatory.ErrNotServed)
-	case got == 0:
-		return 0, purgatory.ErrNotServed
-	case s.Bytes > 0:
-		return s.Bytes, nil
-	}
-	return int64(100 * got), nil
-}
-
-// has returns the objects that a server has of ids and of objects that they need, possibly
-// repeated. The caller holds f.mu.
-func (f *Fake) has(s Server, ids []nip34.ObjectID) (found []nip34.ObjectID) {
-	for _, id := range ids {
+	defer f.lock()()
+	for id := range f.reach(ids) {
 		if slices.Contains(s.Objects, id) {
 			found = append(found, id)
 		}
-		found = append(found, f.has(s, f.object(id).needs)...)
 	}
-	return found
-}
-
-func (f *Fake) receive(s Server, r purgatory.FetchRequest) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if folder := f.folders[r.Quarantine]; folder != nil {
-		folder.add(f.has(s, r.Want))
+	if len(found) == 0 {
+		return nil, 0, purgatory.ErrNotServed
 	}
+	return found, cmp.Or(s.Bytes, int64(100*len(found))), nil
 }
 
 // Missing implements [gitops.Quarantine].
@@ -191,8 +165,7 @@ func (q *quarantine) Promote(context.Context) error {
 
 // Discard implements [gitops.Quarantine].
 func (q *quarantine) Discard() error {
-	q.f.mu.Lock()
-	defer q.f.mu.Unlock()
+	defer q.f.lock()()
 	delete(q.f.folders, q.folder)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
@@ -30,7 +31,7 @@ func TestFake(t *testing.T) {
 		s.Full, s.Half, s.None = serve("full", s.First, s.Second), serve("half", s.First), serve("none")
 		junk, err := graspsync.ParseCloneURL("https://junk.example/r.git")
 		require.NoError(t, err)
-		f.Serve(junk, fetchtest.Server{Junk: true, Bytes: 1000})
+		f.Serve(junk, fetchtest.Server{Err: purgatory.ErrNotServed, Bytes: 1000})
 		s.Junk = junk
 		for i, dir := range []*string{&s.Dir, &s.Other} {
 			ref := graspsync.RepoRef{Identifier: fmt.Sprint(i)}
