@@ -26,7 +26,6 @@ type Config struct {
 }
 
 const (
-	maxRateLimit   = time.Hour
 	heldFor        = time.Minute     // time after which a connection counts as a success
 	redialWithin   = time.Second     // maximum random wait before a held connection is redialed
 	degradedFor    = 5 * time.Minute // time for which a recovered relay counts as degraded

@@ -10,24 +10,22 @@ import (
 type kind uint8
 
 const (
-	attempt     kind = iota + 1 // a dial begins
-	connected                   // the dial succeeded
-	failed                      // the dial failed
-	lost                        // the connection ended, not by us
-	closed                      // we ended the dial or the connection
-	stopped                     // like closed, because our process stops
-	rateLimited                 // the relay complained about too many requests
-	hung                        // we ended the connection, because the relay answered nothing
-	hostile                     // the relay sent forged data; the connection ends
-	forgiven                    // an operator requested an attempt
-	refused                     // our own settings forbid the dial
+	attempt   kind = iota + 1 // a dial begins
+	connected                 // the dial succeeded
+	failed                    // the dial failed
+	lost                      // the connection ended, not by us
+	closed                    // we ended the dial or the connection
+	stopped                   // like closed, because our process stops
+	hung                      // we ended the connection, because the relay answered nothing
+	hostile                   // the relay sent forged data; the connection ends
+	forgiven                  // an operator requested an attempt
+	refused                   // our own settings forbid the dial
 )
 
 type event struct {
-	kind  kind
-	text  string        // failed, lost, hung, hostile, refused: the error, escaped
-	wait  time.Duration // failed: the wait that the relay requested, or 0
-	until time.Time     // rateLimited: end of the pause
+	kind kind
+	text string        // failed, lost, hung, hostile, refused: the error, escaped
+	wait time.Duration // failed: the wait that the relay requested, or 0
 }
 
 // step returns the record after an event. jitter is a random value in [0, 1). All functions in this
@@ -58,10 +56,8 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 			r.StoppedAt = now
 		}
 		r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
-	case rateLimited:
-		r.RateLimitedUntil = backoff.Earlier(e.until, now.Add(maxRateLimit))
 	case forgiven:
-		r.NextAttempt, r.RateLimitedUntil = time.Time{}, time.Time{}
+		r.NextAttempt = time.Time{}
 	case hostile:
 		r = c.fail(r.disconnect(), e.text, now, jitter)
 		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(hostileBackoff, jitter)))
@@ -174,7 +170,7 @@ func (c Config) fail(r Record, text string, now time.Time, jitter float64) Recor
 }
 
 func (r Record) remember(now time.Time) bool {
-	return r.Failures > 0 || now.Before(r.NextAttempt) || now.Before(r.RateLimitedUntil)
+	return r.Failures > 0 || now.Before(r.NextAttempt)
 }
 
 func (c Config) rules() backoff.Rules {
@@ -202,8 +198,6 @@ func (r Record) countTo(now time.Time) Record {
 
 func (c Config) state(r Record, now time.Time) State {
 	switch {
-	case now.Before(r.RateLimitedUntil) && (r.connected() || r.Failures == 0):
-		return RateLimited
 	case r.connected():
 		if r.Failures > 0 || !r.RecoveredAt.IsZero() && now.Before(r.RecoveredAt.Add(degradedFor)) {
 			return Degraded
@@ -287,7 +281,6 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 	} {
 		*t = backoff.Past(*t, now)
 	}
-	r.RateLimitedUntil = backoff.Earlier(backoff.Plausible(r.RateLimitedUntil), now.Add(maxRateLimit))
 	r.Restarts = backoff.Count(r.Restarts)
 	r.Held = r.Held && r.connected()
 	r.Up = min(max(r.Up, 0), backoff.Longest)
@@ -308,9 +301,6 @@ func (c Config) status(r Record, now time.Time) Status {
 	r = r.settle(now).countTo(now)
 	s := Status{Record: r, State: c.state(r, now), Connected: r.connected()}
 	s.NextAttempt = r.next()
-	if !now.Before(s.RateLimitedUntil) {
-		s.RateLimitedUntil = time.Time{}
-	}
 	return s
 }
 

@@ -21,8 +21,6 @@ type Record struct {
 	// Restarts is the number of clean stops since RestartsSince.
 	Restarts      int       `json:"restarts,omitempty"`
 	RestartsSince time.Time `json:"restarts_since,omitzero"`
-	// RateLimitedUntil is the end of a pause without requests.
-	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
 	// ConnectedAt is the start of the current connection.
 	ConnectedAt time.Time `json:"connected_at,omitzero"`
 	// Held is true after the current connection has held long enough, Proven after any has, and

@@ -16,7 +16,7 @@ import (
 // stay readable.
 const fullJSON = `{"failures":1,"failing_since":"2030-01-01T00:01:00Z","last_failure":"2030-01-01T00:02:00Z",
 	"last_success":"2030-01-01T00:03:00Z","recovered_at":"2030-01-01T00:04:00Z","last_attempt":"2030-01-01T00:05:00Z",
-	"next_attempt":"2030-01-01T00:06:00Z","stopped_at":"2030-01-01T00:17:00Z","restarts":18,"restarts_since":"2030-01-01T00:19:00Z","rate_limited_until":"2030-01-01T00:07:00Z","connected_at":"2030-01-01T00:08:00Z",
+	"next_attempt":"2030-01-01T00:06:00Z","stopped_at":"2030-01-01T00:17:00Z","restarts":18,"restarts_since":"2030-01-01T00:19:00Z","connected_at":"2030-01-01T00:08:00Z",
 	"held":true,"dialing":true,"proven":true,"last_error":"refused","attempts":9,"connections":10,"failed_attempts":11,
 	"disconnects":12,"reconnects":13,"was_lost":true,"up_ns":14,"down_ns":15,"counted_to":"2030-01-01T00:16:00Z"}`
 

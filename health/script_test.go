@@ -57,12 +57,12 @@ func (p *player) command(words []string) ([]string, error) {
 	text := strings.Join(words[2:], " ")
 	kinds := map[string]kind{
 		"attempt": attempt, "connected": connected, "failed": failed, "lost": lost,
-		"closed": closed, "ratelimited": rateLimited, "hostile": hostile, "hung": hung,
+		"closed": closed, "hostile": hostile, "hung": hung,
 	}
 	prefix := ""
 	switch verb := words[1]; {
 	case kinds[verb] != 0:
-		p.record = p.config.step(p.record, event{kind: kinds[verb], text: text, until: now.Add(65 * time.Second)}, now, p.jitter)
+		p.record = p.config.step(p.record, event{kind: kinds[verb], text: text}, now, p.jitter)
 	case verb == "show":
 	case verb == "fail":
 		until, err := time.ParseDuration(strings.TrimPrefix(text, "until "))
@@ -127,7 +127,6 @@ func (p *player) describe(now time.Time) string {
 	add(s.Proven, "good")
 	add(s.Failures > 0, "failures=%d", s.Failures)
 	add(!s.NextAttempt.IsZero(), "next=%v", s.NextAttempt.Sub(start))
-	add(!s.RateLimitedUntil.IsZero(), "limited=%v", s.RateLimitedUntil.Sub(start))
 	add(s.Disconnects > 0, "disconnects=%d", s.Disconnects)
 	add(s.Reconnects > 0, "reconnects=%d", s.Reconnects)
 	add(s.Up > 0, "up=%v", s.Up)

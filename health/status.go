@@ -14,7 +14,7 @@ const (
 	Degraded
 	// Dead is without success for a day.
 	Dead
-	// RateLimited relays asked for fewer requests. Connections stay open.
+	// RateLimited relays asked for fewer requests. Connections stay open. The tracker does not know it.
 	RateLimited
 )
 
@@ -38,7 +38,7 @@ func (s State) String() string {
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Status is the current status of a relay. NextAttempt is zero while connected, and if an attempt
-// may be made now. RateLimitedUntil is zero after the pause.
+// may be made now.
 type Status struct {
 	Record
 	State     State

@@ -79,18 +79,12 @@ func (t *RelayHealthTracker) Closed(u graspsync.RelayURL) { t.apply(u, event{kin
 // immediately, up to three times in ten minutes.
 func (t *RelayHealthTracker) Stopped(u graspsync.RelayURL) { t.apply(u, event{kind: stopped}) }
 
-// RateLimited records that the relay complained about too many requests, and a pause of at most an
-// hour.
-func (t *RelayHealthTracker) RateLimited(u graspsync.RelayURL, until time.Time) {
-	t.apply(u, event{kind: rateLimited, until: until})
-}
-
 // Hostile records that the relay sent forged data, a failure with a wait of at least an hour.
 func (t *RelayHealthTracker) Hostile(u graspsync.RelayURL) {
 	t.apply(u, event{kind: hostile, text: "hostile"})
 }
 
-// Forgive allows an immediate attempt at a failing or pausing relay, for an operator.
+// Forgive allows an immediate attempt at a failing relay, for an operator.
 func (t *RelayHealthTracker) Forgive(u graspsync.RelayURL) { t.apply(u, event{kind: forgiven}) }
 
 // Forget removes a relay that is no longer wanted. A failing relay keeps its place in the backoff

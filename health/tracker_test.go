@@ -194,7 +194,7 @@ func TestTrackerConcurrentUse(t *testing.T) {
 				case 4:
 					tr.Lost(u, errRefused)
 				case 5:
-					tr.RateLimited(u, time.Time{})
+					tr.Forgive(u)
 				case 6:
 					tr.Hostile(u)
 				case 7:

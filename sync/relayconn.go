@@ -343,7 +343,6 @@ func (c *relayConn) perform(actions []session.Action) {
 			c.m.inbox.put(planInput{closed})
 		case session.RateLimited:
 			c.stats.cooled(session.Cooling{Until: a.Until, For: a.For})
-			c.m.health.RateLimited(c.url, a.Until)
 			c.m.telemetry.remote(slog.LevelInfo, c.url, "relay limit reached", keyReason, graspsync.Printable(a.Reason))
 			c.m.inbox.put(planInput{plan.RateLimited{Relay: c.url, Epoch: c.epoch, Until: a.Until}})
 		case session.Learned:

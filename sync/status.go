@@ -239,6 +239,10 @@ func (l *loop) relayStatus(p plan.RelayStatus) RelayStatus {
 	}
 	if st := l.stats[p.Relay]; st != nil {
 		st.fill(&r)
+		if time.Now().Before(st.lastCooled().Until) && (h.Connected || h.Failures == 0) {
+			r.health = health.RateLimited
+			r.Health = r.health.String()
+		}
 	}
 	if r.LastError == "" && h.Failures > 0 && p.Phase == plan.Disconnected { // an earlier process has logged it
 		r.LastError = h.LastError
