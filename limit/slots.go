@@ -35,8 +35,7 @@ type queue struct {
 type Slot struct {
 	slots   *Slots
 	who     Stranger
-	ready   chan struct{} // closed when the units are granted
-	granted func(*Slot)   // called when the units are granted; may be nil
+	granted func(*Slot) // called when the units are granted
 
 	// guarded by slots.mu
 	units int64
@@ -61,20 +60,21 @@ func (s *Slots) Acquire(ctx context.Context, who Stranger, units int64) (*Slot, 
 	if units > most {
 		return nil, ErrTooLarge
 	}
-	slot := &Slot{slots: s, who: who, units: units, ready: make(chan struct{})}
+	ready := make(chan struct{})
+	slot := &Slot{slots: s, who: who, units: units, granted: func(*Slot) { close(ready) }}
 	s.mu.Lock()
 	s.enqueue(slot)
 	s.serve()
 	s.mu.Unlock()
 	select {
-	case <-slot.ready:
+	case <-ready:
 		return slot, nil
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-slot.ready: // free units are granted even if ctx has ended
+	case <-ready: // free units are granted even if ctx has ended
 		return slot, nil
 	default:
 	}
@@ -100,7 +100,7 @@ func (s *Slots) Queue(who Stranger, units int64, granted func(*Slot)) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.enqueue(&Slot{slots: s, who: who, units: units, ready: make(chan struct{}), granted: granted})
+	s.enqueue(&Slot{slots: s, who: who, units: units, granted: granted})
 	s.serve()
 }
 
@@ -181,10 +181,7 @@ func (s *Slots) serve() {
 		s.take(slot, slot.units)
 		s.ring.MoveToBack(e)
 		s.dequeue(slot)
-		close(slot.ready)
-		if slot.granted != nil {
-			slot.granted(slot)
-		}
+		slot.granted(slot)
 		e = s.ring.Front()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sort"
 )
 
 // infinity is the timestamp that the protocol reserves for the end of the last range.
@@ -72,29 +73,12 @@ func (s *Set) append(at uint64, id *[32]byte) {
 // Len returns the number of items.
 func (s *Set) Len() int { return len(s.ids) }
 
-// search returns the first index in [from, Len] whose item is not below b. It gallops, because
-// ranges are often small.
+// search returns the first index in [from, Len] whose item is not below b.
 func (s *Set) search(from int, b *bound) int {
-	n := s.Len()
 	if b.time == infinity {
-		return n
+		return s.Len()
 	}
-	lo, hi, step := from, from, 1
-	for hi < n && s.below(hi, b) {
-		lo = hi + 1
-		hi += step
-		step *= 2
-	}
-	hi = min(hi, n)
-	for lo < hi {
-		mid := lo + (hi-lo)/2
-		if s.below(mid, b) {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo
+	return from + sort.Search(s.Len()-from, func(i int) bool { return !s.below(from+i, b) })
 }
 
 func (s *Set) below(i int, b *bound) bool {
