@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -154,9 +155,7 @@ func (s *Session) end(q *query, result plan.Result, why string) {
 	s.do(Done{Batch: b.ID, Result: b.result, Cursors: b.cursors, Report: b.report})
 }
 
-func (s *Session) fail(x *request, why string) {
-	s.failWith(x, plan.Failed, why, true)
-}
+func (s *Session) fail(x *request, why string) { s.failWith(x, plan.Failed, why, true) }
 
 func (s *Session) failWith(x *request, result plan.Result, why string, sendClose bool) {
 	s.drop(x, sendClose)
@@ -185,29 +184,20 @@ func (s *Session) Abandon(now time.Time, id plan.BatchID) []Action {
 }
 
 func (s *Session) queriesOf(b *batch) (out []*query) {
-	for _, q := range s.queries {
-		if q.b == b {
+	for _, id := range slices.Sorted(maps.Keys(s.queries)) {
+		if q := s.queries[id]; q.b == b {
 			out = append(out, q)
 		}
 	}
-	slices.SortFunc(out, func(a, b *query) int { return cmp.Compare(a.id, b.id) })
 	return out
 }
 
 func (s *Session) expire(now time.Time) {
-	for _, b := range s.overdue(now) {
-		s.expireBatch(b, now)
-	}
-}
-
-func (s *Session) overdue(now time.Time) (out []*batch) {
-	for _, b := range s.batches {
-		if !now.Before(b.Deadline) {
-			out = append(out, b)
+	for _, id := range slices.Sorted(maps.Keys(s.batches)) {
+		if b := s.batches[id]; b != nil && !now.Before(b.Deadline) {
+			s.expireBatch(b, now)
 		}
 	}
-	slices.SortFunc(out, func(a, b *batch) int { return cmp.Compare(a.ID, b.ID) })
-	return out
 }
 
 // ahead is added to the current time if a query starts over by pages, so that events dated in the

@@ -70,7 +70,8 @@ func (s *Session) openNeg(q *query) {
 	if q.room == 0 {
 		q.room = 2 * s.cfg.NegIDs
 	}
-	s.reconciling.grant(q)
+	s.reconciling.granted += q.room - q.granted
+	q.granted = q.room
 	most := min(s.cfg.NegIDs, q.room/2) // ids claimed twice may double the number
 	q.neg = negentropy.NewSession(q.set, negentropy.Limits{FrameSize: s.cfg.NegFrame, MaxRounds: s.cfg.NegRounds, MaxIDs: most})
 	first, err := q.neg.Open()
@@ -152,7 +153,8 @@ func (s *Session) noNegentropy(reason string, wrong bool) {
 	if !s.reconciling.offered {
 		return
 	}
-	waiting := s.reconciling.stop()
+	waiting := s.reconciling.waiting
+	s.reconciling.offered, s.reconciling.waiting = false, nil
 	s.do(Learned{Kind: relaylimits.NoNegentropy, Value: 1, Reason: reason, Wrong: wrong})
 	for _, x := range slices.Clone(s.waiting) {
 		if x.kind == reqNeg {
@@ -275,11 +277,6 @@ func (t *reconcileQueue) next() *query {
 	return q
 }
 
-func (t *reconcileQueue) grant(q *query) {
-	t.granted += q.room - q.granted
-	q.granted = q.room
-}
-
 // leave frees the slot of a query or ends its wait.
 func (t *reconcileQueue) leave(q *query) (free bool) {
 	switch {
@@ -299,10 +296,4 @@ func (t *reconcileQueue) leave(q *query) (free bool) {
 
 func (t *reconcileQueue) leaveAll(b *batch) {
 	t.waiting = slices.DeleteFunc(t.waiting, func(q *query) bool { return q.b == b })
-}
-
-func (t *reconcileQueue) stop() []*query {
-	waiting := t.waiting
-	t.offered, t.waiting = false, nil
-	return waiting
 }

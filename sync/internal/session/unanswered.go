@@ -29,25 +29,23 @@ type unanswered struct {
 	heardAfter uint64 // requests up to this number may be answered by the last message
 
 	alive    bool
-	answered map[string]struct{}
+	answered []string // shapes
 }
 
 func (f *unanswered) heard(last uint64) { f.count, f.heardAfter = 0, last }
 
 func (f *unanswered) answers(x *request) {
 	f.alive = true
-	if x.kind == reqLive || len(f.answered) >= mostShapes {
+	if x.kind == reqLive || x.events > 0 || len(f.answered) >= mostShapes {
 		return
 	}
-	if f.answered == nil {
-		f.answered = make(map[string]struct{})
+	if is := shape(x); !slices.Contains(f.answered, is) {
+		f.answered = append(f.answered, is)
 	}
-	f.answered[shape(x)] = struct{}{}
 }
 
 func (f *unanswered) failed(now time.Time, x *request, last uint64) {
-	_, before := f.answered[shape(x)]
-	if x.number <= max(f.failedAt, f.heardAfter) || len(f.answered) > 0 && !before {
+	if x.number <= max(f.failedAt, f.heardAfter) || len(f.answered) > 0 && !slices.Contains(f.answered, shape(x)) {
 		return
 	}
 	if f.count == 0 {
