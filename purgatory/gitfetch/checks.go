@@ -94,27 +94,22 @@ func (f *Fetcher) stamp(ctx context.Context, dir string) (s stamp, err error) {
 	return s, err
 }
 
-// objectStamp returns a hash that changes when an object is added or removed.
+// objectStamp returns a hash that changes when a pack is added or removed.
 func objectStamp(on files, objects string) (string, error) {
 	sum := sha256.New()
-	for _, folder := range []string{objects, filepath.Join(objects, "pack")} {
-		entries, err := on.ReadDir(folder)
+	entries, err := on.ReadDir(filepath.Join(objects, "pack"))
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return "", err
 		}
-		for _, e := range entries {
-			if folder == objects && len(e.Name()) != 2 { // not a folder of loose objects
-				continue
-			}
-			info, err := e.Info()
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return "", err
-			}
-			fmt.Fprintf(sum, "%s %d %d\n", e.Name(), info.Size(), info.ModTime().UnixNano())
-		}
+		fmt.Fprintf(sum, "%s %d %d\n", e.Name(), info.Size(), info.ModTime().UnixNano())
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }

@@ -80,16 +80,16 @@ func (f *Fetcher) HoldChild(ctx context.Context, dir string) (release func(), er
 
 // Watch returns a context that ends like that of a fetch measured by the meter.
 func Watch(ctx context.Context) (context.Context, *upload.Meter, func()) {
-	r := &receiver{cfg: Config{}.withDefaults(), disk: &storage{free: func(string) (uint64, error) { return 1 << 40, nil }}}
+	f := &Fetcher{cfg: Config{}.withDefaults(), disk: &storage{free: func(string) (uint64, error) { return 1 << 40, nil }}}
 	m := &upload.Meter{Total: new(atomic.Int64)}
-	ctx, stop := r.watch(ctx, m, "")
+	ctx, stop := f.watch(ctx, m, "")
 	return ctx, m, stop
 }
 
 // Idle fails the test if a slot of f is in use, because a slot that is not released is lost.
 func (f *Fetcher) Idle(t testing.TB) {
 	t.Helper()
-	for _, places := range []*limit.Slots{f.git.children, f.receiver.fetching, f.maintained} {
+	for _, places := range []*limit.Slots{f.git.children, f.fetching, f.maintained} {
 		used, waiting := places.Stats()
 		require.Zero(t, used)
 		require.Zero(t, waiting)

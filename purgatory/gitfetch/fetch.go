@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/http/httptrace"
 	"net/netip"
 	"os"
@@ -20,32 +19,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
-	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 )
-
-// receiver receives packs within limits. It is safe for concurrent use.
-type receiver struct {
-	// set by newReceiver, read-only
-	cfg      Config
-	faults   fsck.Rules
-	client   *upload.Client
-	disk     *storage
-	received *limit.Daily[string] // bytes per server address
-	fetching *limit.Slots         // fetches that wait for a server, by repository owner
-}
-
-func newReceiver(cfg Config, faults fsck.Rules, client *http.Client, disk *storage) *receiver {
-	return &receiver{
-		cfg: cfg, faults: faults, disk: disk, received: limit.NewDaily[string](maxAddresses), fetching: halves(cfg.MaxFetches),
-		client: &upload.Client{
-			HTTP: client, UserAgent: userAgent, Answered: cfg.Dialer.Proven,
-			Limits: upload.Limits{
-				AdvertBytes: cfg.fixed.MaxAdvertBytes, AdvertRefs: cfg.fixed.MaxAdvertRefs,
-				PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,
-			},
-		},
-	}
-}
 
 const (
 	maxAddresses = 50_000
@@ -95,12 +69,11 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 		return err
 	}
 	defer func() { _ = pack.Close() }() // it is unlinked
-	r := q.f.receiver
-	place, err := r.fetching.Acquire(ctx, limit.Stranger{ID: ownerOf(q.dir)}, 1)
+	place, err := q.f.fetching.Acquire(ctx, limit.Stranger{ID: ownerOf(q.dir)}, 1)
 	if err != nil {
 		return fmt.Errorf("waiting for a fetch slot: %w", err)
 	}
-	err = r.within(ctx, m, q.dir, func(ctx context.Context) error { return r.receive(ctx, pack, from, wants, haves, format, m) })
+	err = q.f.within(ctx, m, q.dir, func(ctx context.Context) error { return q.f.receive(ctx, pack, from, wants, haves, format, m) })
 	place.Release()
 	if err != nil {
 		return err
@@ -110,10 +83,10 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 		return err
 	}
 	defer release()
-	return r.within(ctx, m, q.dir, func(ctx context.Context) error { return q.index(ctx, pack) })
+	return q.f.within(ctx, m, q.dir, func(ctx context.Context) error { return q.index(ctx, pack) })
 }
 
-func (r *receiver) receive(ctx context.Context, to *os.File, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *upload.Meter) error {
+func (f *Fetcher) receive(ctx context.Context, to *os.File, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *upload.Meter) error {
 	var peer string // IPv4 address of the server, or its IPv6 /64, because one host may own a /64
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if at, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -122,18 +95,18 @@ func (r *receiver) receive(ctx context.Context, to *os.File, from graspsync.Clon
 	}})
 	defer func() {
 		if peer != "" {
-			r.received.Add(peer, m.Bytes.Load())
+			f.received.Add(peer, m.Bytes.Load())
 		}
 	}()
-	server, err := r.client.Discover(ctx, from, m)
+	server, err := f.client.Discover(ctx, from, m)
 	if err != nil {
 		return err
 	}
 	requests := maxRequests - server.Requests
 	left := slices.DeleteFunc(slices.Clone(wants), func(id nip34.ObjectID) bool { return !server.Serves(id) })
 	switch {
-	case r.received.Today(peer).Units >= r.cfg.MaxAddressDay:
-		return &LimitError{Limit: "bytes of one address a day", Most: r.cfg.MaxAddressDay}
+	case f.received.Today(peer).Units >= f.cfg.MaxAddressDay:
+		return &LimitError{Limit: "bytes of one address a day", Most: f.cfg.MaxAddressDay}
 	case server.Format != format:
 		return fmt.Errorf("%w: %s, ours %s", ErrFormat, server.Format, format)
 	case len(left) == 0:
@@ -141,14 +114,14 @@ func (r *receiver) receive(ctx context.Context, to *os.File, from graspsync.Clon
 	case requests <= 0:
 		return &LimitError{Limit: "requests", Most: maxRequests}
 	}
-	return r.ask(ctx, to, server, left, haves, requests, m)
+	return f.ask(ctx, to, server, left, haves, requests, m)
 }
 
 // ask requests a pack, again without each object that the server reports missing. If more objects
 // are left than requests, only tips of the server are requested.
-func (r *receiver) ask(ctx context.Context, to *os.File, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *upload.Meter) error {
+func (f *Fetcher) ask(ctx context.Context, to *os.File, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *upload.Meter) error {
 	for {
-		err := r.client.Fetch(ctx, s, left, haves, to, m)
+		err := f.client.Fetch(ctx, s, left, haves, to, m)
 		requests--
 		var missing *MissingError
 		if !errors.As(err, &missing) || !slices.Contains(left, missing.ID) {
@@ -159,7 +132,7 @@ func (r *receiver) ask(ctx context.Context, to *os.File, s *upload.Server, left,
 		}
 		left = slices.DeleteFunc(left, func(id nip34.ObjectID) bool { return id == missing.ID })
 		if len(left) > requests && requests > 1 && s.Version == 2 {
-			if err := r.client.ListTips(ctx, s, m); err != nil {
+			if err := f.client.ListTips(ctx, s, m); err != nil {
 				return err
 			}
 			requests--
@@ -172,8 +145,8 @@ func (r *receiver) ask(ctx context.Context, to *os.File, s *upload.Server, left,
 }
 
 // within calls do, and ends its context if it is too slow, takes too long or fills the disk.
-func (r *receiver) within(ctx context.Context, m *upload.Meter, dir string, do func(context.Context) error) error {
-	ctx, stop := r.watch(ctx, m, dir)
+func (f *Fetcher) within(ctx context.Context, m *upload.Meter, dir string, do func(context.Context) error) error {
+	ctx, stop := f.watch(ctx, m, dir)
 	defer stop()
 	err := do(ctx)
 	if why := context.Cause(ctx); err != nil && why != nil && !errors.Is(err, why) {
@@ -182,12 +155,12 @@ func (r *receiver) within(ctx context.Context, m *upload.Meter, dir string, do f
 	return err
 }
 
-func (r *receiver) watch(ctx context.Context, m *upload.Meter, dir string) (_ context.Context, stop func()) {
+func (f *Fetcher) watch(ctx context.Context, m *upload.Meter, dir string) (_ context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		period := max(min(time.Second, r.cfg.fixed.RateWindow/6), 1)
+		period := max(min(time.Second, f.cfg.fixed.RateWindow/6), 1)
 		tick := time.NewTicker(period)
 		defer tick.Stop()
 		began := time.Now()
@@ -202,13 +175,13 @@ func (r *receiver) watch(ctx context.Context, m *upload.Meter, dir string) (_ co
 			if seen = append(seen, bytes); !m.Sending.Load() {
 				seen = nil
 			}
-			err := r.disk.check(dir, 0)
-			if took >= r.cfg.earned(bytes) {
+			err := f.disk.check(dir, 0)
+			if took >= f.cfg.earned(bytes) {
 				err = fmt.Errorf("%w: %w", purgatory.ErrSlow, &LimitError{Limit: "seconds", Most: int64(took / time.Second)})
 			}
-			if len(seen) > int(r.cfg.fixed.RateWindow/period) {
-				if n := bytes - seen[0]; float64(n) < float64(r.cfg.fixed.MinRate)*r.cfg.fixed.RateWindow.Seconds() {
-					err = fmt.Errorf("%w: %d bytes in %v", ErrSlow, n, r.cfg.fixed.RateWindow)
+			if len(seen) > int(f.cfg.fixed.RateWindow/period) {
+				if n := bytes - seen[0]; float64(n) < float64(f.cfg.fixed.MinRate)*f.cfg.fixed.RateWindow.Seconds() {
+					err = fmt.Errorf("%w: %d bytes in %v", ErrSlow, n, f.cfg.fixed.RateWindow)
 				}
 				seen = seen[1:]
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
@@ -32,10 +33,14 @@ type Fetcher struct {
 	http       *http.Client
 	git        *program
 	disk       *storage
-	receiver   *receiver
 	checks     *checks
 	maintained *limit.Slots // maintenance, one run at a time
 	epoch      string       // part of the names of quarantines of this process
+	cfg        Config
+	faults     fsck.Rules
+	client     *upload.Client
+	received   *limit.Daily[string] // bytes per server address
+	fetching   *limit.Slots         // fetches that wait for a server, by repository owner
 
 	names atomic.Uint64 // quarantines made
 }
@@ -65,17 +70,22 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		cfg.Logger.Warn("git does not detect SHA-1 collisions", "version", version)
 	}
 	client := cfg.Dialer.HTTPClient(0)
-	f := &Fetcher{
-		version: version, http: client,
+	return &Fetcher{
+		version: version, http: client, cfg: cfg, faults: faults,
 		git: &program{
 			Program:  &gitrun.Program{Path: cfg.Git, Settings: settings, Environment: environment, Memory: cfg.Memory},
 			children: halves(cfg.MaxChildren),
 		},
 		disk:   &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk},
-		checks: newChecks(), maintained: limit.NewSlots(1, 1), epoch: rand.Text(),
-	}
-	f.receiver = newReceiver(cfg, faults, client, f.disk)
-	return f, nil
+		checks: newChecks(), epoch: rand.Text(), received: limit.NewDaily[string](maxAddresses), fetching: halves(cfg.MaxFetches), maintained: limit.NewSlots(1, 1),
+		client: &upload.Client{
+			HTTP: client, UserAgent: userAgent, Answered: cfg.Dialer.Proven,
+			Limits: upload.Limits{
+				AdvertBytes: cfg.fixed.MaxAdvertBytes, AdvertRefs: cfg.fixed.MaxAdvertRefs,
+				PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,
+			},
+		},
+	}, nil
 }
 
 // halves returns slots of which one owner may hold half.

@@ -78,9 +78,6 @@ var environment = append(gitrun.Environment(), "GIT_SHALLOW_FILE=")
 // settings disable commit graphs, because they may list removed commits.
 var settings = append(gitrun.Settings(), "-c", "core.commitGraph=false")
 
-// maxOutput is the maximum size of the kept output of a child, in bytes.
-const maxOutput = 64 << 20
-
 // program runs git in the slots of children. It is safe for concurrent use.
 type program struct {
 	*gitrun.Program
@@ -125,18 +122,15 @@ func (g *program) runNow(ctx context.Context, c gitrun.Child) ([]byte, error) {
 		return nil, fmt.Errorf("waiting for memory to run git: %w: %w", gitops.ErrBusy, err)
 	}
 	defer memory.Release()
-	out := &capped{}
+	var out bytes.Buffer
 	if c.Stdout == nil {
-		c.Stdout = out
+		c.Stdout = &out
 	}
-	switch err := g.Run(ctx, c); {
-	case err != nil && ctx.Err() != nil: // not an error of git
-		return nil, fmt.Errorf("running git %s: %w", c.Args[0], context.Cause(ctx))
-	case err == nil && out.over:
-		return nil, fmt.Errorf("running git %s: output exceeds %d bytes", c.Args[0], maxOutput)
-	default:
-		return out.b.Bytes(), err
+	err = g.Run(ctx, c)
+	if err != nil && ctx.Err() != nil { // not an error of git
+		err = fmt.Errorf("running git %s: %w", c.Args[0], context.Cause(ctx))
 	}
+	return out.Bytes(), err
 }
 
 // isVerdict reports whether git completed its check and failed. It was not killed or out of memory,
@@ -148,17 +142,4 @@ func isVerdict(err error) bool {
 	}
 	code := failed.Code()
 	return code > 0 && (code < 125 || code > 127)
-}
-
-// capped keeps the first maxOutput bytes written to it.
-type capped struct {
-	b    bytes.Buffer
-	over bool // bytes were dropped
-}
-
-func (c *capped) Write(p []byte) (int, error) {
-	n := min(len(p), maxOutput-c.b.Len())
-	c.b.Write(p[:n])
-	c.over = c.over || n < len(p)
-	return len(p), nil
 }

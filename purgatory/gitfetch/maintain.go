@@ -34,11 +34,11 @@ const recordName = "graspsync-maintenance"
 // Maintain implements [gitops.Operations]. It repacks without the lock. Expired objects are removed
 // under the lock, after a check that no ref has named them in between.
 func (f *Fetcher) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Maintained, error) {
-	place, err := f.maintained.Acquire(ctx, limit.Stranger{}, 1)
+	slot, err := f.maintained.Acquire(ctx, limit.Stranger{}, 1) // concurrent repacks of a repository disturb each other
 	if err != nil {
 		return gitops.Maintained{}, fmt.Errorf("waiting to run git: %w", err)
 	}
-	defer place.Release()
+	defer slot.Release()
 	m := &maintenance{Fetcher: f, how: how, now: time.Now()}
 	if err := m.run(ctx); err != nil {
 		return m.done, fmt.Errorf("maintaining a repository: %w", err)

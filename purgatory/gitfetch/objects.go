@@ -2,6 +2,7 @@ package gitfetch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -147,17 +148,20 @@ func (f *Fetcher) haves(ctx context.Context, dir string) ([]nip34.ObjectID, erro
 	if err != nil {
 		return nil, err
 	}
-	names := slices.SortedFunc(maps.Keys(refs.At), func(a, b nip34.RefName) int { return strings.Compare(a.String(), b.String()) })
-	var tips []nip34.ObjectID
-	if tip, exists := refs.At[refs.Head]; exists {
-		tips = append(tips, tip) // first, because there may be more names than are sent
-	}
-	for _, ofEvents := range []bool{false, true} { // anyone can push refs of events
-		for _, name := range names {
-			if strings.HasPrefix(name.String(), "refs/nostr/") == ofEvents {
-				tips = append(tips, refs.At[name])
-			}
+	rank := func(name nip34.RefName) int {
+		switch {
+		case name == refs.Head:
+			return 0 // there may be more names than are sent
+		case refplan.IsState(name):
+			return 1
 		}
+		return 2 // anyone can push refs of events
+	}
+	var tips []nip34.ObjectID
+	for _, name := range slices.SortedFunc(maps.Keys(refs.At), func(a, b nip34.RefName) int {
+		return cmp.Or(rank(a)-rank(b), strings.Compare(a.String(), b.String()))
+	}) {
+		tips = append(tips, refs.At[name])
 	}
 	haves := without(tips, nil)
 	now, err := f.stamp(ctx, dir)

@@ -108,8 +108,8 @@ func (q *Quarantine) Discard() error {
 
 // index indexes a pack by the rules of package fsck. The caller holds a slot for a child.
 func (q *Quarantine) index(ctx context.Context, pack *os.File) error {
-	memory, most := q.f.git.Memory.Part, q.f.receiver.cfg.MaxPackBytes
-	_, err := q.f.receiver.faults.Index(pack, 0, most, q.name, func(c gitrun.Child) error {
+	memory, most := q.f.git.Memory.Part, q.f.cfg.MaxPackBytes
+	_, err := q.f.faults.Index(pack, 0, most, q.name, func(c gitrun.Child) error {
 		if c.Dir = q.dir; c.Args[0] == fsck.Command {
 			c.Limits.Memory = memory
 		}

@@ -148,10 +148,9 @@ func lockFolder(dir string, most time.Duration) (*os.File, error) {
 
 // Writable returns an error if the folder is not writable.
 func (r *Repositories) Writable() error {
-	name := r.fresh()
-	err := r.write(name, "")
-	if removed := r.root.Remove(name); err == nil { // even after an error the file may exist
-		err = removed
+	file, err := r.scratch()
+	if err == nil {
+		err = errors.Join(r.flush(file), file.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("writing to the folder of repositories: %w", err)
@@ -432,15 +431,12 @@ func (r *Repositories) deleteRetired(ctx context.Context, now time.Time) error {
 	var errs []error
 	for at, err := range r.folders(departed, graspsync.PubKey{}) {
 		at = path.Join(departed, at)
-		there, until := false, time.Time{}
+		var until time.Time
 		if err = errors.Join(err, ctx.Err()); err == nil {
-			there, err = r.isThere(at)
-		}
-		if err == nil && !there { // it was put back, or is no repository
-			continue
-		}
-		if err == nil {
 			until, err = r.retiredUntil(at)
+		}
+		if ifExists(err) == nil && err != nil { // it was put back, or is no repository
+			continue
 		}
 		if err == nil && now.After(until) {
 			err = errors.Join(r.away(at), r.dropOwner(path.Dir(at)))
