@@ -333,10 +333,10 @@ func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev graspsync.Event, view
 	if len(r.wait) == 0 {
 		v = reject(reasonUnrelated)
 	}
-	for _, d := range r.wait {
-		r.mentions = addDependency(r.mentions, d)
+	for _, d := range r.mentions {
+		r.wait = addDependency(r.wait, d)
 	}
-	v.DependsOn = r.mentions
+	v.DependsOn = r.wait
 	return v, nil
 }
 

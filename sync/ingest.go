@@ -56,8 +56,9 @@ type ingest struct {
 	view      View
 	request   func(graspsync.RelayURL, []graspsync.EventID) // requests events by id and never blocks
 
-	inflight  *inflight
-	reprocess reprocessQueue
+	inflight *inflight
+	wakeups  mailbox[[]pending.Key] // dependencies that events fulfill which were stored without the writer
+	overrun  atomic.Bool            // a part of wakeups was dropped
 
 	savesNothing atomic.Bool // all attempts to save fail
 
@@ -77,7 +78,7 @@ func newIngest(m *SyncManager) *ingest {
 	return &ingest{
 		cfg: m.cfg, identity: m.identity, index: m.index, self: m.self, telemetry: m.telemetry, request: m.refetch,
 		store: m.store, policy: m.cfg.Policy, view: storeView{m.index, m.store},
-		inflight: newInflight(m.cfg.InFlight), reprocess: reprocessQueue{most: c.FeedQueue, wake: make(chan struct{}, 1)},
+		inflight: newInflight(m.cfg.InFlight), wakeups: newMailbox[[]pending.Key](),
 		known: pending.NewKnown(c.Remembered),
 		rejected: pending.NewRejectedIndex(pending.Config{
 			Most: c.Remembered, Waiting: c.Waiting, WaitingBytes: c.WaitingBytes, KeepFor: rejectedFor,
@@ -108,7 +109,6 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool) error {
 		g.refetch(relay, []graspsync.EventID{ev.ID})
 	}
 	if known || dealtWith {
-		g.telemetry.duplicates.Add(1)
 		g.inflight.claims.settled(ev.ID)
 		return nil
 	}
@@ -121,7 +121,6 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool) error {
 	j.size = min(memorySize(ev, int(received)), hostShare(g.cfg.InFlight))
 	if j.from != nil {
 		if j.stats = j.from.stats; ev.Sig != "" && j.stats.badSig(ev.ID) == ev.Sig {
-			g.telemetry.duplicates.Add(1)
 			j.from.spend(received) // a repeated bad copy
 			return nil
 		}
@@ -133,11 +132,9 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool) error {
 	wait.open.Add(1)
 	if !g.inflight.enter(j) {
 		j.release()
-		g.telemetry.duplicates.Add(1)
 		return nil
 	}
 	if g.dealtWith(ev.ID) { // an earlier copy was processed while this one waited
-		g.telemetry.duplicates.Add(1)
 		g.inflight.settled(j, true)
 		return nil
 	}
@@ -330,7 +327,6 @@ func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
 	for i, j := range jobs {
 		if has[i] {
 			g.known.Add(j.key.id)
-			g.telemetry.duplicates.Add(1)
 			g.inflight.settled(j, true)
 			continue
 		}

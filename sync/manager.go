@@ -263,21 +263,6 @@ func (m *SyncManager) HeldFrom(id graspsync.EventID) graspsync.Source {
 	return m.ingest.heldFrom(id, false).Incoming.Source
 }
 
-// NotifyReleaseFailed reports that the Store did not accept a released event. The outcome is
-// Superseded, Deleted or Refused. It never blocks. Report the end of the hold with
-// [SyncManager.NotifyRemoved].
-func (m *SyncManager) NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outcome) {
-	if o.Result != graspsync.Superseded && o.Result != graspsync.Deleted && o.Result != graspsync.Refused {
-		return
-	}
-	src := m.HeldFrom(id)
-	m.telemetry.outcome(src.Kind, o.Result)
-	m.telemetry.observe(Observation{Is: IsRejected, Source: src, Event: graspsync.Event{ID: id}, Reason: "released and " + o.Result.String()})
-	if o.Result == graspsync.Refused {
-		m.cfg.Logger.Warn("held event refused by the store", keyEvent, id.String(), keyErr, o.Err)
-	}
-}
-
 // NotifyHeld reports an event that the [Policy] holds again without a call of Judge. It blocks like
 // [SyncManager.NotifyRemoved].
 func (m *SyncManager) NotifyHeld(event graspsync.Event) {
@@ -285,7 +270,7 @@ func (m *SyncManager) NotifyHeld(event graspsync.Event) {
 		return
 	}
 	m.apply()
-	m.ingest.reprocess.wakeFor(m.ingest.nowHeld(event))
+	m.ingest.wakeFor(m.ingest.nowHeld(event))
 }
 
 // Ready returns a channel that is closed when Run has read the Store and Judge can be called.
@@ -547,7 +532,7 @@ func (m *SyncManager) RulesChanged(ctx context.Context, lifted ...graspsync.Depe
 	if err := m.ask(ctx, &request{rules: true}); err != nil {
 		return err
 	}
-	m.ingest.reprocess.wakeFor(pending.KeysOf(lifted))
+	m.ingest.wakeFor(pending.KeysOf(lifted))
 	return nil
 }
 

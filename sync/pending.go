@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -126,19 +125,19 @@ func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
 
 // fulfil judges the events again that wait for an event which was stored without the writer.
 func (g *ingest) fulfil(ev graspsync.Event) {
-	g.reprocess.wakeFor(pending.Fulfils(ev, true))
+	g.wakeFor(pending.Fulfils(ev, true))
 }
 
 // withdrawn records that an event was removed.
 func (g *ingest) withdrawn(ev graspsync.Event) {
 	g.index.Note(ev)
-	g.reprocess.wakeFor(nil)
+	g.wakeFor(nil)
 }
 
 // recalled resumes the pending events of the previous process. keys are their dependencies, which
 // may have been stored since.
 func (g *ingest) recalled(keys map[pending.Key]struct{}) {
-	g.reprocess.wakeFor(slices.Collect(maps.Keys(keys)))
+	g.wakeFor(slices.Collect(maps.Keys(keys)))
 	for relay, ids := range g.rejected.Wanted() {
 		g.refetch(relay, ids)
 	}
@@ -208,43 +207,17 @@ func (g *ingest) count(ev graspsync.Event) {
 	}
 }
 
-// reprocessQueue contains the causes to judge pending events again. Adding one never blocks.
-type reprocessQueue struct {
-	most int           // maximum number of keys
-	wake chan struct{} // one slot: the queue is not empty
-
-	mu sync.Mutex
-	// guarded by mu
-	fulfilled []pending.Key // by events that were stored without the writer
-	overrun   bool          // a limit was exceeded: judge all pending events
-}
-
-// wakeFor adds fulfilled dependencies.
-func (q *reprocessQueue) wakeFor(keys []pending.Key) {
-	q.mu.Lock()
-	if len(q.fulfilled) < q.most {
-		q.fulfilled = append(q.fulfilled, keys...)
-	} else {
-		q.overrun = true
-	}
-	q.mu.Unlock()
-	q.poke()
-}
-
-func (q *reprocessQueue) poke() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
+// wakeFor makes the writer judge the events again that wait for any of keys. It never blocks. Beyond
+// a limit all pending events are judged again.
+func (g *ingest) wakeFor(keys []pending.Key) {
+	if g.wakeups.put(keys) > maxFulfilled {
+		g.overrun.Store(true)
+		g.wakeups.take()
 	}
 }
 
-func (q *reprocessQueue) take() (keys []pending.Key, all bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	keys, all = q.fulfilled, q.overrun
-	q.fulfilled, q.overrun = nil, false
-	return keys, all
-}
+// maxFulfilled is the maximum number of waiting calls of wakeFor. One call has up to 1,000 keys.
+const maxFulfilled = 3_000
 
 // maxHeld exceeds the room of any purgatory.
 const maxHeld = 100_000

@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/memory"
 	"github.com/graspsync/graspsync/sync/internal/pending"
@@ -34,6 +35,18 @@ const (
 	rejectedFormat = "5" // rejections in another format are forgotten
 	transportName  = "transport"
 )
+
+type observedState struct {
+	state.Store
+	telemetry *telemetry
+}
+
+// Put implements [state.Store].
+func (s observedState) Put(ctx context.Context, records ...state.Record) error {
+	err := s.Store.Put(ctx, records...)
+	s.telemetry.depends("state write", err)
+	return err
+}
 
 // persistence saves learned state for the next process.
 type persistence struct {
@@ -57,10 +70,14 @@ type persistence struct {
 func newPersistence(
 	cfg *Config, identity nip34.Identity, tracker *health.RelayHealthTracker, table *pending.RejectedIndex, transport Transport, rep *telemetry,
 ) *persistence {
+	store := cfg.State
+	if store != nil {
+		store = observedState{store, rep}
+	}
 	return &persistence{
 		cfg: cfg, tracker: tracker, basis: basisOf(identity, cfg.PolicyVersion),
 		rejected: table, transport: transport, telemetry: rep,
-		memory: memory.New(cfg.State, writebehind.Config{
+		memory: memory.New(store, writebehind.Config{
 			Delay: 3 * time.Second, Timeout: cfg.constants.StoreTimeout, Logger: cfg.Logger,
 			MaxValue: 6 << 20, // 500,000 items of one relay
 			MaxQueue: 250_000, Dropped: func(reason string, n int) { rep.drop("memory_"+reason, n) },
@@ -164,7 +181,6 @@ func (r *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) erro
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.constants.StoreTimeout)
 	defer cancel()
 	err := r.memory.SaveHealth(ctx, r.records(u)...)
-	r.telemetry.depends("state write", err)
 	if err != nil && !r.tracker.KnownGood(u) {
 		return fmt.Errorf("%w: %w", errUnsaved, err)
 	}
@@ -226,7 +242,6 @@ func (r *persistence) export(ctx context.Context) error {
 		}
 	}
 	first := r.memory.SaveChunks(ctx, rejectedName, rejected)
-	r.telemetry.depends("state write", first)
 	if chunks, err := r.exportTransport(); err != nil { // its earlier record stays
 		r.cfg.Logger.Warn("exporting the state of the transport failed", keyErr, err)
 	} else {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
@@ -28,7 +27,9 @@ type relayStats struct {
 
 	host limit.Stranger // read-only
 
-	dead bool // that it is dead was logged; owned by the loop
+	// owned by the loop
+	failingSince time.Time // the first failure since the last successful batch, or zero
+	warned       bool      // failingLong was logged
 
 	mu sync.Mutex
 	// guarded by mu
@@ -111,20 +112,28 @@ func (s *relayStats) fill(r *RelayStatus) {
 	r.Learned = s.observed.Facts.Known(time.Now())
 }
 
+// failingLong is the time of failures after which a warning is logged.
+const failingLong = time.Hour
+
+// logFailing warns once about a relay that has failed for failingLong.
+func (m *SyncManager) logFailing(s *relayStats, u graspsync.RelayURL, reason string) {
+	now := time.Now()
+	if s.failingSince.IsZero() {
+		s.failingSince = now
+	}
+	if !s.warned && now.Sub(s.failingSince) >= failingLong {
+		s.warned = true
+		m.cfg.Logger.Warn("relay has failed for long", keyRelay, u.String(), "since", s.failingSince, keyErr, reason)
+	}
+}
+
 // logFailure logs a failed attempt.
 func (m *SyncManager) logFailure(c *relayConn, err error) {
 	st := m.health.Status(c.url)
 	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
+	m.logFailing(c.stats, c.url, graspsync.Printable(err.Error()))
 	m.telemetry.remote(slog.LevelInfo, c.url, "connection failed",
 		keyAttempt, st.Failures, keyBackoff, backoff, keyErr, graspsync.Printable(err.Error()))
-	if st.State != health.Dead {
-		c.stats.dead = false
-		return
-	}
-	if !c.stats.dead {
-		c.stats.dead = true
-		m.cfg.Logger.Info("relay dead", keyRelay, c.url.String(), keyAttempt, st.Failures, "since", st.FailingSince)
-	}
 }
 
 func (m *SyncManager) logBatch(msg batchResult, result plan.Result) {
@@ -134,8 +143,10 @@ func (m *SyncManager) logBatch(msg batchResult, result plan.Result) {
 		if reason == "" && result == plan.Failed {
 			reason = "some events could not be saved"
 		}
+		m.logFailing(msg.conn.stats, u, reason)
 		m.telemetry.remote(slog.LevelInfo, u, "fetching history failed", keyItems, items, keyErr, reason)
 	} else {
+		msg.conn.stats.failingSince, msg.conn.stats.warned = time.Time{}, false
 		m.telemetry.observe(Observation{Is: BatchConfirmed, Source: graspsync.Source{Relay: u}})
 	}
 	if r.Missing > 0 || r.Seconds > 0 {

@@ -133,7 +133,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	if first {
 		m.ingest.recalled(waited)
 	}
-	m.ingest.reprocess.poke()
+	m.ingest.wakeFor(nil)
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	if earlier := m.endSearch.Swap(&end); earlier != nil {

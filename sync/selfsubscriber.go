@@ -26,12 +26,11 @@ type selfSubscriber struct {
 	all     bool                                      // everything counts as changed
 	held    map[graspsync.RepoRef]*nip34.Announcement // by the Policy
 	authors plan.Authors
-	seen    map[graspsync.PubKey]struct{} // recently reported authors, at most maxAuthors
 }
 
 func newSelfSubscriber(m *SyncManager) *selfSubscriber {
 	return &selfSubscriber{
-		m: m, wake: make(chan struct{}, 1), seen: make(map[graspsync.PubKey]struct{}),
+		m: m, wake: make(chan struct{}, 1),
 		held: make(map[graspsync.RepoRef]*nip34.Announcement), counted: make(map[graspsync.RepoRef]graspsync.EventID),
 	}
 }
@@ -41,15 +40,9 @@ func newSelfSubscriber(m *SyncManager) *selfSubscriber {
 func (f *selfSubscriber) stored(ev graspsync.Event) {
 	f.update(func() {
 		f.add(f.m.index.Stored(ev))
-		a := ev.PubKey
-		if _, known := f.seen[a]; known || len(f.authors) >= maxAuthors {
-			return
+		if len(f.authors) < maxAuthors { // reporting an author twice is harmless
+			f.authors = append(f.authors, ev.PubKey)
 		}
-		if len(f.seen) >= maxAuthors {
-			clear(f.seen) // reporting an author twice is harmless
-		}
-		f.seen[a] = struct{}{}
-		f.authors = append(f.authors, a)
 	})
 }
 
@@ -125,14 +118,14 @@ func (f *selfSubscriber) update(change func()) {
 	}
 }
 
-// pending reports whether there are changes. Replies do not count, because a relay is synced
-// without them.
+// pending reports whether there are changes. Replies and authors do not count, because a relay is
+// synced without them.
 func (f *selfSubscriber) pending() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.change
 	c.Descendants, c.LeftOut = nil, 0
-	return !c.Empty() || len(f.authors) > 0 || f.all
+	return !c.Empty() || f.all
 }
 
 // take returns the changes of the window and the new authors. all means that c is the whole index.

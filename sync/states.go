@@ -64,9 +64,8 @@ const (
 
 // EventState is the known state of one event.
 type EventState struct {
-	Now time.Time         `json:"now,omitzero"` // time of the answer
-	ID  graspsync.EventID `json:"id"`
-	Is  StateCode         `json:"is"`
+	ID graspsync.EventID `json:"id"`
+	Is StateCode         `json:"is"`
 	// Reason is the reason why the event is not stored, as in an OK message, Detail the part about
 	// this event.
 	Reason string `json:"reason,omitempty"`
@@ -199,10 +198,8 @@ const maxNamed = 3
 
 // waitedFor describes up to maxNamed dependencies of an event.
 func waitedFor(deps []graspsync.Dependency) string {
-	named := slices.Clone(deps)
-	slices.SortStableFunc(named, func(a, b graspsync.Dependency) int { return mention(a) - mention(b) })
 	var texts []string
-	for _, d := range named[:min(len(named), maxNamed)] {
+	for _, d := range deps[:min(len(deps), maxNamed)] {
 		text := d.String()
 		if d.Await == graspsync.AwaitBecomesMaintainer {
 			text = "an announcement of " + d.Text + " by " + nip34.NPub(d.Author) + ", or one that lists them as a maintainer"
@@ -215,17 +212,10 @@ func waitedFor(deps []graspsync.Dependency) string {
 	return strings.Join(texts, ", or ")
 }
 
-func mention(d graspsync.Dependency) int {
-	if d.Await == graspsync.AwaitMention || d.Await == graspsync.AwaitVersionMention {
-		return 1
-	}
-	return 0
-}
-
 // EventState returns the state of an event, also before and after Run. Reasons are kept for the last
 // 20,000 events that were not stored, ids for a week. The error is that of ctx or the Store.
 func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
-	x := EventState{Now: time.Now(), ID: id}
+	x := EventState{ID: id}
 	if why := m.unreadable(); why != "" {
 		x.Is, x.Reason = IsUnknown, why
 		return x, nil
@@ -241,7 +231,6 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 	}
 	last, known, since := m.telemetry.lastState(id)
 	if known {
-		last.Now = x.Now
 		x = last
 	}
 	if e, remembered := m.ingest.rejected.Look(id); remembered {
@@ -250,7 +239,7 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 	switch {
 	case held:
 		// The record may be of an earlier state, or of a later state if the hold has just ended.
-		x = EventState{Now: x.Now, ID: id, Is: IsHeld, Event: x.Event}
+		x = EventState{ID: id, Is: IsHeld, Event: x.Event}
 		if n, is := m.ingest.inflight.heldNote(id, false); is {
 			x.Source, x.Relay = n.Incoming.Source.Kind.String(), n.Incoming.Source.Relay
 		}
@@ -361,7 +350,6 @@ func (m *SyncManager) unreadable() string {
 
 // RepoFollowState explains why a repository is followed or not.
 type RepoFollowState struct {
-	Now time.Time         `json:"now,omitzero"`
 	Ref graspsync.RepoRef `json:"ref"`
 	Is  StateCode         `json:"is"`
 	// Reason is the cause of RepoLeft or RepoRejected, in the words of an OK message, or the error
@@ -381,7 +369,6 @@ type RepoFollowState struct {
 
 // RelayFollowState explains why a relay is followed or not.
 type RelayFollowState struct {
-	Now time.Time          `json:"now,omitzero"`
 	URL graspsync.RelayURL `json:"url"`
 	Is  StateCode          `json:"is"`
 	// Status is nil if the relay is not followed.
@@ -395,7 +382,7 @@ type RelayFollowState struct {
 // RepoFollowState blocks like RepoStatus. The error is that of ctx or the Store, or
 // [ErrNotRunning].
 func (m *SyncManager) RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (RepoFollowState, error) {
-	x := RepoFollowState{Now: time.Now(), Ref: ref, Want: [2]string{m.identity.RelayURL(), m.identity.CloneURL(ref)}}
+	x := RepoFollowState{Ref: ref, Want: [2]string{m.identity.RelayURL(), m.identity.CloneURL(ref)}}
 	if why := m.unreadable(); why != "" {
 		x.Is, x.Reason = RepoStarting, why
 		return x, nil
@@ -493,7 +480,7 @@ func (m *SyncManager) unstoredAnnouncement(ctx context.Context, x *RepoFollowSta
 // RelayFollowState explains why a relay is followed or not. It is as old as [SyncManager.Status],
 // and does not read the Store.
 func (m *SyncManager) RelayFollowState(u graspsync.RelayURL) RelayFollowState {
-	x := RelayFollowState{Now: time.Now(), URL: u}
+	x := RelayFollowState{URL: u}
 	relays := m.snapshot.Load().Relays
 	if i := slices.IndexFunc(relays, func(r RelayStatus) bool { return r.URL == u }); i >= 0 {
 		s := relays[i]

@@ -2,7 +2,6 @@ package sync
 
 import (
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -46,11 +45,10 @@ func (g GitStatus) All() int { return g.Complete + g.Missing + g.Unobtainable }
 
 // EventStatus counts events since the start.
 type EventStatus struct {
-	Received   uint64            `json:"received"`   // received from relays, copies included
-	Duplicates uint64            `json:"duplicates"` // dropped before the signature check
-	Verified   uint64            `json:"verified"`   // signatures checked
-	Forged     uint64            `json:"forged"`     // wrong id or signature
-	Stored     uint64            `json:"stored"`     // newly stored
+	Received   uint64            `json:"received"` // received from relays, copies included
+	Verified   uint64            `json:"verified"` // signatures checked
+	Forged     uint64            `json:"forged"`   // wrong id or signature
+	Stored     uint64            `json:"stored"`   // newly stored
 	Superseded uint64            `json:"superseded"`
 	Deleted    uint64            `json:"deleted"`
 	Refused    uint64            `json:"refused"` // refused by the Store
@@ -195,7 +193,7 @@ func (l *loop) status(now time.Time) *Status {
 	k.drop("health", int(lost-l.healthLost))
 	l.healthLost = lost
 	s := &Status{At: now, Unread: !l.started, StoreError: l.storeErr, Events: EventStatus{
-		Received: k.received.Load(), Duplicates: k.duplicates.Load(), Verified: k.verified.Load(),
+		Received: k.received.Load(), Verified: k.verified.Load(),
 		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
 		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
 		Held: k.held.Load(), Failed: k.failed.Load(),
@@ -278,27 +276,6 @@ func repoStatus(p plan.RepoStatus, listers map[graspsync.RelayURL]graspsync.PubK
 		})
 	}
 	return s
-}
-
-// LogValue implements [slog.LogValuer]. It returns a group for one log line.
-func (s Status) LogValue() slog.Value {
-	connected, synced, dead := 0, 0, 0
-	for _, r := range s.Relays {
-		connected += b2i(r.Connected())
-		synced += b2i(r.Synced)
-		dead += b2i(r.dead())
-	}
-	return slog.GroupValue(
-		slog.Bool("synced", s.Synced), slog.Bool("store_unread", s.Unread),
-		slog.Int("git_complete", s.Git.Complete), slog.Int("git_missing", s.Git.Missing),
-		slog.Int("git_unobtainable", s.Git.Unobtainable),
-		slog.Int("relays_connected", connected), slog.Int("relays_known", len(s.Relays)),
-		slog.Int("relays_synced", synced), slog.Int("relays_dead", dead),
-		slog.Int("repos", s.Repos), slog.Int("roots", s.Roots),
-		slog.Uint64("stored", s.Events.Stored), slog.Uint64("rejected", total(s.Events.Rejected)),
-		slog.Uint64("dropped", total(s.Events.Dropped)), slog.Uint64("failed", s.Events.Failed),
-		slog.Int64("waiting", s.Events.Waiting), slog.Int64("in_flight", s.Events.InFlight),
-	)
 }
 
 func b2i(is bool) int {

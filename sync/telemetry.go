@@ -24,7 +24,7 @@ type telemetry struct {
 	tell  func(Observation)
 	queue chan Observation // nil without Config.Observe
 
-	received, duplicates, verified, failed, held, forged atomic.Uint64
+	received, verified, failed, held, forged atomic.Uint64
 
 	sources [graspsync.Daily + 1]atomic.Uint64  // newly stored, by source
 	results [graspsync.Failed + 1]atomic.Uint64 // by result of the Store

@@ -60,7 +60,7 @@ func (w *writer) run(ctx context.Context) {
 		select {
 		case j := <-w.toSave:
 			_ = w.telemetry.contain(whosePipeline, func() { w.process(ctx, more(w.toSave, []*job{j}, saveBatch)) })
-		case <-w.reprocess.wake:
+		case <-w.wakeups.wake:
 			_ = w.telemetry.contain(whosePipeline, func() { w.catchUp(ctx) })
 		case <-retry.C:
 			_ = w.telemetry.contain(whosePipeline, func() { w.judgeAgain(ctx) })
@@ -80,13 +80,13 @@ func (w *writer) contain(j *job, step func()) {
 	}
 }
 
-// catchUp judges the events again that reprocessQueue reports.
+// catchUp judges the events again for which wakeFor was called.
 func (w *writer) catchUp(ctx context.Context) {
 	w.inflight.unsettled.Add(1) // revived events are in no table
 	defer w.inflight.unsettled.Add(-1)
-	keys, all := w.reprocess.take()
+	keys := slices.Concat(w.wakeups.take()...)
 	waiting := append(w.arrived(ctx, keys), w.maintainersChanged(ctx)...)
-	if all {
+	if w.overrun.Swap(false) {
 		waiting = append(waiting, w.rejected.Anything()...)
 	}
 	w.process(ctx, w.revived(waiting))
@@ -152,7 +152,6 @@ func (w *writer) judge(ctx context.Context, jobs []*job) (accepted []*job, woken
 		w.contain(j, func() {
 			switch {
 			case !j.revived && w.known.Has(j.key.id): // another copy was processed in the meantime
-				w.telemetry.duplicates.Add(1)
 				w.end(j, true)
 				return
 			case j.foreign:

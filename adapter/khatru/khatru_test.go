@@ -37,12 +37,11 @@ type fakeManager struct {
 	removed []string
 	judged  int
 
-	refused     []string
-	from        map[graspsync.EventID]graspsync.Source
-	notReleased []string
-	verdict     graspsync.Verdict
-	err         error
-	ready       chan struct{}
+	refused []string
+	from    map[graspsync.EventID]graspsync.Source
+	verdict graspsync.Verdict
+	err     error
+	ready   chan struct{}
 }
 
 // Ready is closed by the test.
@@ -66,12 +65,6 @@ func (m *fakeManager) NotifyRemoved(e graspsync.Event) {
 }
 
 func (m *fakeManager) NotifySuperseded(graspsync.Event) {}
-
-func (m *fakeManager) NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outcome) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.notReleased = append(m.notReleased, o.Result.String()+" "+id.String())
-}
 
 func (m *fakeManager) NotifyRefused(e graspsync.Event, reason string) {
 	m.mu.Lock()

@@ -80,7 +80,7 @@ func (s *server) change(f func(*relaysync.Status, *purgatory.Status)) {
 func large(relays, repos int) *server {
 	now := time.Now()
 	s := &server{status: relaysync.Status{At: now, Repos: repos, Roots: 9 * repos, Events: relaysync.EventStatus{
-		Received: 1_234_567, Duplicates: 900_000, Verified: 330_000, Stored: 210_000, InFlight: 37, Waiting: 12,
+		Received: 1_234_567, Verified: 330_000, Stored: 210_000, InFlight: 37, Waiting: 12,
 		Rejected: map[string]uint64{"blocked: announcement does not list this service": 5312, "blocked: too large": 3},
 		Dropped:  map[string]uint64{"relays_listed": 41, "not_dialed": 17, "unsaved": 2, "named_later": 1},
 		Panics:   map[string]uint64{}, Learned: map[string]uint64{"max_filters": 12},

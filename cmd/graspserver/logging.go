@@ -34,11 +34,8 @@ func newLogger(to io.Writer, opt options) *slog.Logger {
 	return slog.New(tint.NewTextHandler(to, &tint.Options{Level: level, TimeFormat: time.DateTime, NoColor: !color, ReplaceAttr: readable}))
 }
 
-// readable replaces hex keys by npubs, and removes the numbers of a summary.
-func readable(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) > 0 && groups[0] == statusKey {
-		return slog.Attr{}
-	}
+// readable replaces hex keys by npubs.
+func readable(_ []string, a slog.Attr) slog.Attr {
 	text := a.Value.String()
 	if ref, err := graspsync.ParseRepoRef(text); err == nil {
 		return slog.String(a.Key, nip34.NPub(ref.Owner)+"/"+ref.Identifier)
@@ -78,8 +75,6 @@ func banner(log *slog.Logger, identity nip34.Identity, addr net.Addr, opt option
 
 const progressEvery = 10 * time.Second
 
-const statusKey = "status"
-
 // report logs the progress while the server catches up, and changed summaries.
 func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(min(every, progressEvery))
@@ -102,9 +97,10 @@ func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logge
 		if missing > 0 && connected {
 			log.Info("catching up", "percent", 100*(all-missing)/all, "state", words)
 		}
-		if text := fmt.Sprint(s.LogValue()); now.Sub(summarized) >= every && text != summary {
+		facts := []any{"state", words, "repositories", s.Git.All(), "relays", len(s.Relays), "stored", s.Events.Stored}
+		if text := fmt.Sprint(facts...); now.Sub(summarized) >= every && text != summary {
 			summary, summarized = text, now
-			log.Info("summary", "state", words, "repositories", s.Git.All(), "relays", len(s.Relays), "stored", s.Events.Stored, statusKey, s)
+			log.Info("summary", facts...)
 		}
 	}
 }

@@ -47,7 +47,6 @@ type Manager interface {
 	NotifySuperseded(event graspsync.Event)
 	NotifyRefused(event graspsync.Event, reason string)
 	HeldFrom(id graspsync.EventID) graspsync.Source
-	NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outcome)
 	Ready() <-chan struct{}
 	Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error)
 	Collector(namespace string) prometheus.Collector

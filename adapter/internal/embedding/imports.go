@@ -54,7 +54,6 @@ func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Out
 	in := graspsync.Incoming{Event: e, Source: m.HeldFrom(e.ID)}
 	ctx = synced(ctx)
 	if o := s.env.admit(ctx, in); o.Result != 0 {
-		m.NotifyReleaseFailed(e.ID, o)
 		return o, nil
 	}
 	if full := s.env.Room.Of(e.Event); full != nil {
@@ -66,8 +65,6 @@ func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Out
 	}
 	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
 		m.NotifyStored(e)
-	} else {
-		m.NotifyReleaseFailed(e.ID, outcomes[0]) // ignored if the event is retried
 	}
 	return outcomes[0], nil
 }

@@ -84,15 +84,14 @@ func newBolt(t testing.TB) *boltdb.BoltBackend {
 
 // fakeManager records calls of the hooks.
 type fakeManager struct {
-	mu          sync.Mutex
-	stored      []graspsync.EventID
-	removed     []graspsync.EventID
-	judged      int
-	notReleased []graspsync.Result
-	refused     []string
-	verdict     graspsync.Verdict
-	err         error
-	source      graspsync.Source
+	mu      sync.Mutex
+	stored  []graspsync.EventID
+	removed []graspsync.EventID
+	judged  int
+	refused []string
+	verdict graspsync.Verdict
+	err     error
+	source  graspsync.Source
 }
 
 func (m *fakeManager) Ready() <-chan struct{} { return nil }
@@ -129,10 +128,6 @@ func (m *fakeManager) gone() []graspsync.EventID {
 func (m *fakeManager) NotifySuperseded(graspsync.Event) {}
 
 func (m *fakeManager) HeldFrom(graspsync.EventID) graspsync.Source { return m.source }
-
-func (m *fakeManager) NotifyReleaseFailed(_ graspsync.EventID, o graspsync.Outcome) {
-	m.notReleased = append(m.notReleased, o.Result)
-}
 
 func (m *fakeManager) Judge(context.Context, graspsync.Event) (graspsync.Verdict, error) {
 	m.mu.Lock()

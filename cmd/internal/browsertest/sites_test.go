@@ -150,7 +150,7 @@ func catchingUp(t *testing.T) *state {
 	s := &state{status: relaysync.Status{
 		At: now, Repos: 35, Roots: 1472, Git: relaysync.GitStatus{Complete: 35, Missing: 83, Unobtainable: 2},
 		Events: relaysync.EventStatus{
-			Received: 1_234_567, Duplicates: 900_000, Verified: 330_000, Stored: 210_000, InFlight: 37, Waiting: 12, Dropped: map[string]uint64{"relays_listed": 41},
+			Received: 1_234_567, Verified: 330_000, Stored: 210_000, InFlight: 37, Waiting: 12, Dropped: map[string]uint64{"relays_listed": 41},
 			Sources: map[string]uint64{"catchup": 208_000}, Rejected: map[string]uint64{"blocked: announcement does not list this service": 5312},
 		},
 	}}
