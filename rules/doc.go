@@ -2,7 +2,7 @@
 // and events, relays that are always followed, and the server's description of itself. A [RuleSet]
 // keeps the rules over restarts and answers lookups.
 //
-//	book, err := rules.Open(ctx, store, rules.Config{})
+//	book, err := rules.Open(ctx, store, rules.File{})
 //	subject, err := rules.ParseSubject("author", "npub1...")
 //	err = book.Set(ctx, rules.Rule{Action: rules.Block, Subject: subject, Reason: "spam"})
 //

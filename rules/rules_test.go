@@ -136,7 +136,7 @@ func TestRuleSet(t *testing.T) {
 	file, err := rules.ParseFile(strings.NewReader("block author " + bob.Npub() + "\nbootstrap wss://file.example\nblock relay spam.example"))
 	require.NoError(t, err)
 	open := func() *rules.RuleSet {
-		b, err := rules.Open(ctx, store, rules.Config{File: file})
+		b, err := rules.Open(ctx, store, file)
 		require.NoError(t, err)
 		return b
 	}
@@ -182,18 +182,18 @@ func TestRuleSet(t *testing.T) {
 	require.False(t, b.BlocksRepository(bob.Ref("x")))
 	require.False(t, open().BlocksRepository(alice.Ref("good")))
 
-	_, err = rules.Open(ctx, nil, rules.Config{})
+	_, err = rules.Open(ctx, nil, rules.File{})
 	require.Error(t, err)
 	err = store.Put(ctx, state.Record{Key: "rules/rule/author x", Value: []byte("{}")})
 	require.NoError(t, err)
-	_, err = rules.Open(ctx, store, rules.Config{})
+	_, err = rules.Open(ctx, store, rules.File{})
 	require.ErrorIs(t, err, rules.ErrRule, "who is blocked is not forgotten without a word")
 }
 
 // A rule was rounded to a time after its first refusal.
 func TestARuleIsNoYoungerThanWhatItRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		book, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{})
+		book, err := rules.Open(t.Context(), state.NewMemory(), rules.File{})
 		require.NoError(t, err)
 		time.Sleep(700 * time.Millisecond)
 		require.NoError(t, book.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: subject(t, "author", relaytest.NewKey("mallory").Hex())}))
@@ -202,7 +202,7 @@ func TestARuleIsNoYoungerThanWhatItRefuses(t *testing.T) {
 }
 
 func TestWhatIsBlocked(t *testing.T) {
-	b, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{})
+	b, err := rules.Open(t.Context(), state.NewMemory(), rules.File{})
 	require.NoError(t, err)
 	alice, bob, carol := relaytest.NewKey("alice"), relaytest.NewKey("bob"), relaytest.NewKey("carol")
 	set := func(a rules.Action, s rules.Subject) {
@@ -266,7 +266,7 @@ func ExampleRuleSet() {
 	if err != nil {
 		panic(err)
 	}
-	book, err := rules.Open(ctx, state.NewMemory(), rules.Config{})
+	book, err := rules.Open(ctx, state.NewMemory(), rules.File{})
 	if err != nil {
 		panic(err)
 	}

@@ -18,11 +18,8 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// Keys of the store.
-const (
-	prefix     = "rules/"
-	prefixRule = prefix + "rule/"
-)
+// prefixRule begins the keys of the store.
+const prefixRule = "rules/rule/"
 
 // Messages to clients. They are metric labels too.
 const (
@@ -31,19 +28,12 @@ const (
 	reasonEvent      = "blocked: this server does not take this event"
 )
 
-// Config configures a [RuleSet].
-type Config struct {
-	// File contains the rules of a file. The RuleSet does not save them.
-	File File
-}
-
 // RuleSet is the set of rules of a server, made by [Open]. It is safe for concurrent use. Lookups
 // never block.
 type RuleSet struct {
 	store  state.Store // read-only
 	change sync.Mutex  // held during a change
 	now    atomic.Pointer[page]
-	failed atomic.Uint64 // changes that could not be saved
 }
 
 // page is an immutable snapshot of all rules.
@@ -54,8 +44,9 @@ type page struct {
 }
 
 // Open reads the rules from a store, in which only the RuleSet may write keys that begin with
-// "rules/". It fails if a record cannot be read, because blocked authors would be served.
-func Open(ctx context.Context, store state.Store, cfg Config) (*RuleSet, error) {
+// "rules/". It fails if a record cannot be read, because blocked authors would be served. The rules
+// of the file are not saved.
+func Open(ctx context.Context, store state.Store, file File) (*RuleSet, error) {
 	if store == nil {
 		return nil, errors.New("opening the rules: store is nil")
 	}
@@ -74,7 +65,7 @@ func Open(ctx context.Context, store state.Store, cfg Config) (*RuleSet, error) 
 		}
 		p.rules[r.Subject] = r
 	}
-	b.now.Store(p.withFile(cfg.File))
+	b.now.Store(p.withFile(file))
 	return b, nil
 }
 
@@ -112,7 +103,14 @@ func (b *RuleSet) Set(ctx context.Context, r Rule) error {
 		next := *p
 		next.rules = maps.Clone(p.rules)
 		next.rules[r.Subject] = r
-		return &next, b.save(ctx, prefixRule+r.Subject.String(), r)
+		value, err := json.Marshal(r)
+		if err == nil {
+			err = b.store.Put(ctx, state.Record{Key: prefixRule + r.Subject.String(), Value: value})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("saving the rule for %s: %w", r.Subject, err)
+		}
+		return &next, nil
 	})
 }
 
@@ -128,7 +126,10 @@ func (b *RuleSet) Unset(ctx context.Context, s Subject) error {
 		next := *p
 		next.rules = maps.Clone(p.rules)
 		delete(next.rules, s)
-		return &next, b.save(ctx, prefixRule+s.String(), nil)
+		if err := b.store.Delete(ctx, prefixRule+s.String()); err != nil {
+			return nil, fmt.Errorf("removing the rule for %s: %w", s, err)
+		}
+		return &next, nil
 	})
 }
 
@@ -141,24 +142,6 @@ func (b *RuleSet) replace(to func(*page) (*page, error)) error {
 		b.now.Store(next)
 	}
 	return err
-}
-
-// save stores a record, or deletes it if value is nil. It counts errors, except after ctx ended.
-func (b *RuleSet) save(ctx context.Context, key string, value any) (err error) {
-	if value == nil {
-		err = b.store.Delete(ctx, key)
-	} else if data, merr := json.Marshal(value); merr == nil {
-		err = b.store.Put(ctx, state.Record{Key: key, Value: data})
-	} else {
-		err = merr
-	}
-	if err == nil {
-		return nil
-	}
-	if ctx.Err() == nil {
-		b.failed.Add(1)
-	}
-	return fmt.Errorf("saving %q: %w", key, err)
 }
 
 // Rule returns the rule for a subject, of Set before that of the file.

@@ -104,7 +104,7 @@ func TestConfig(t *testing.T) {
 // added to the caller's.
 func TestEnforce(t *testing.T) {
 	mine, added := relay(t, "wss://mine.example"), relay(t, "wss://added.example")
-	book, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{File: rules.File{Bootstrap: []graspsync.RelayURL{added}}})
+	book, err := rules.Open(t.Context(), state.NewMemory(), rules.File{Bootstrap: []graspsync.RelayURL{added}})
 	require.NoError(t, err)
 	blocked, err := rules.ParseSubject("relay", "blocked.example")
 	require.NoError(t, err)

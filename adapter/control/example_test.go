@@ -45,7 +45,7 @@ func newServer(ctx context.Context, audit func(admin.Entry), bootstrap ...grasps
 	if err != nil {
 		return nil, nil, err
 	}
-	book, err := rules.Open(ctx, state.NewMemory(), rules.Config{})
+	book, err := rules.Open(ctx, state.NewMemory(), rules.File{})
 	if err != nil {
 		return nil, nil, err
 	}

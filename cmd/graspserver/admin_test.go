@@ -105,7 +105,7 @@ func TestRulesThatFailAreSeen(t *testing.T) {
 	has := func(metric string) bool {
 		return strings.Contains(get(t, "http://"+admin+"/metrics"), "\n"+metric+"\n")
 	}
-	require.True(t, has("ngit_rules_failures_total 0"))
+	require.True(t, has("ngit_rules_state_failures_total 0"))
 	require.True(t, has("ngit_rules_state_damaged_files 1"))
 	require.True(t, has("ngit_state_damaged_files 0"))
 	require.True(t, has("ngit_rules_reload_failed 0"))

@@ -45,7 +45,7 @@ func openOperator(ctx context.Context, opt options, log *slog.Logger) (_ *operat
 	if o.kept, err = state.Open(rulesDir(opt), state.Config{Logger: log}); err != nil {
 		return nil, fmt.Errorf("opening the rules: %w", err)
 	}
-	if o.book, err = rules.Open(ctx, o.kept, rules.Config{File: file}); err != nil {
+	if o.book, err = rules.Open(ctx, o.kept, file); err != nil {
 		return nil, err
 	}
 	o.audit, err = admin.OpenLog(filepath.Join(opt.Data, "audit.log"))

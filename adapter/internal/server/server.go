@@ -168,7 +168,7 @@ func Open(ctx context.Context, c Config, errs ...error) (_ *Parts, err error) {
 	}
 	s := &Parts{started: c.Sync.Bootstrap}
 	if c.Rules == nil {
-		if c.Rules, err = rules.Open(ctx, c.State, rules.Config{}); err != nil {
+		if c.Rules, err = rules.Open(ctx, c.State, rules.File{}); err != nil {
 			return nil, err
 		}
 	}
@@ -261,7 +261,7 @@ func (s *Parts) removed(e graspsync.Event) {
 func (s *Parts) Collector(namespace string, more ...prometheus.Collector) prometheus.Collector {
 	all := append(settings.Collectors{
 		s.relay.Collector(namespace), s.Purgatory().Collector(""), s.Fetcher.Collector(namespace), s.Git.Collector(namespace),
-		s.Repos.Staging().Collector(namespace), s.ready.Collector(namespace), s.Commands.Rules().Collector(namespace), s.Commands.Collector(namespace),
+		s.Repos.Staging().Collector(namespace), s.ready.Collector(namespace), s.Commands.Collector(namespace),
 	}, more...)
 	if s.Records != nil {
 		all = append(all, s.Records.Collector(namespace))

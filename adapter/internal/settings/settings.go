@@ -80,7 +80,7 @@ func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.RuleSet,
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the rules: %w", err)
 	}
-	book, err := rules.Open(ctx, decided, rules.Config{})
+	book, err := rules.Open(ctx, decided, rules.File{})
 	if err != nil {
 		return nil, nil, errors.Join(err, decided.Close())
 	}

@@ -89,11 +89,11 @@ var exhibits = []exhibit{
 	},
 	{
 		"ids are not compared with the event", "sync/ingest.go",
-		"if !ids.Check(ev) {", "if false {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
+		"if !ev.CheckID() {", "if false {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
 	{
 		"an id is known before it was verified", "sync/ingest.go",
-		"if !ids.Check(ev) {", "g.known.Add(ev.ID)\n\tif !ids.Check(ev) {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
+		"if !ev.CheckID() {", "g.known.Add(ev.ID)\n\tif !ids.Check(ev) {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
 	{
 		"only the first tag counts", "nip34/tags.go",

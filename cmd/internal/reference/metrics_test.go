@@ -49,7 +49,6 @@ func TestMetrics(t *testing.T) {
 		{"gitserve.Staging.Collector", server.Staging().Collector("ngit")},
 		{"gate.Gate.Collector", server.Gate().Collector("ngit")},
 		{"state.DB.Collector", records.Collector("ngit")},
-		{"rules.RuleSet.Collector", server.Control().Rules().Collector("ngit")},
 		{"grasp.Server.Collector, besides", server.Collector("ngit")},
 	} {
 		fmt.Fprintf(&out, "\n### %s\n\n| metric | type | labels | what |\n|---|---|---|---|\n", c.of)
