@@ -18,7 +18,7 @@ import (
 )
 
 func newBook(t *testing.T) *rules.RuleSet {
-	b, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{})
+	b, err := rules.Open(t.Context(), state.NewMemory(), rules.File{})
 	require.NoError(t, err)
 	return b
 }

@@ -93,53 +93,53 @@ func Declared(info wire.Info, usual Requests) Requests {
 
 // Effective returns the declared limits, narrowed by the facts.
 func (f Facts) Effective(declared Requests, now time.Time) Limits {
-	l := Limits{
-		Requests:      declared,
-		NoNegentropy:  f.Value(NoNegentropy, now) > 0,
-		NoNotes:       f.Value(NoNotes, now) > 0,
-		NoLimitZero:   f.Value(NoLimitZero, now) > 0,
-		NegentropyMax: f.Value(NegentropyMax, now),
-		Pace:          time.Duration(f.Value(Pace, now)) * time.Millisecond,
+	l := Limits{Requests: declared}
+	for k := range kinds {
+		l.Narrow(k, f.Value(k, now))
 	}
-	narrow := func(field *int, k Kind, least int) {
-		if n := f.Value(k, now); n > 0 {
-			*field = min(*field, max(n, least))
-		}
-	}
-	narrow(&l.MaxMessage, MaxMessage, LeastMessage)
-	narrow(&l.MaxFilters, MaxFilters, 1)
-	narrow(&l.MaxSubscriptions, MaxSubscriptions, LeastSubscriptions)
-	if l.NoLimitZero {
-		l.shorten()
-	}
-	if l.MaxRetained = f.Value(MaxRetained, now); l.MaxRetained > 0 {
-		// A message uses at most a quarter, so that several requests fit.
+	if l.MaxRetained > 0 { // a message uses at most a quarter, so that several requests fit
 		l.MaxMessage = min(l.MaxMessage, max(LeastMessage, l.MaxRetained/4))
 	}
-	l.MaxValues, l.NeedsKinds = f.Value(MaxValues, now), f.Value(NeedsKinds, now) > 0
 	return l
 }
 
-// shorten reserves room for the longer filters of a relay that refuses limit 0.
-func (l *Limits) shorten() { l.MaxMessage = max(LeastMessage, l.MaxMessage-SinceSize*l.MaxFilters) }
-
-// Narrow applies a fact and reports whether a limit changed.
+// Narrow applies a fact, unless value is 0, and reports whether a limit changed.
 func (l *Limits) Narrow(k Kind, value int) (news bool) {
-	is := map[Kind]*bool{NeedsKinds: &l.NeedsKinds, NoNotes: &l.NoNotes, NoLimitZero: &l.NoLimitZero}[k]
-	if is != nil {
-		if news = !*is; news && k == NoLimitZero {
-			l.shorten()
-		}
-		*is = true
-		return news
-	}
-	most := map[Kind]*int{
-		MaxValues: &l.MaxValues, MaxFilters: &l.MaxFilters, MaxMessage: &l.MaxMessage,
-		MaxSubscriptions: &l.MaxSubscriptions, NegentropyMax: &l.NegentropyMax, MaxRetained: &l.MaxRetained,
-	}[k]
-	if value < 1 || *most > 0 && value >= *most {
+	if value < 1 {
 		return false
 	}
-	*most = value
-	return true
+	before := *l
+	narrow := func(limit *int, least int) {
+		if n := max(value, least); *limit == 0 || n < *limit {
+			*limit = n
+		}
+	}
+	switch k {
+	case NoNegentropy:
+		l.NoNegentropy = true
+	case NeedsKinds:
+		l.NeedsKinds = true
+	case NoNotes:
+		l.NoNotes = true
+	case NoLimitZero:
+		if !l.NoLimitZero { // live filters are longer
+			l.NoLimitZero, l.MaxMessage = true, max(LeastMessage, l.MaxMessage-SinceSize*l.MaxFilters)
+		}
+	case MaxValues:
+		narrow(&l.MaxValues, 1)
+	case MaxFilters:
+		narrow(&l.MaxFilters, 1)
+	case MaxSubscriptions:
+		narrow(&l.MaxSubscriptions, LeastSubscriptions)
+	case MaxMessage:
+		narrow(&l.MaxMessage, LeastMessage)
+	case NegentropyMax:
+		narrow(&l.NegentropyMax, 1)
+	case Pace:
+		l.Pace = time.Duration(value) * time.Millisecond
+	case MaxRetained:
+		narrow(&l.MaxRetained, 1)
+	case PageSize, kinds:
+	}
+	return *l != before
 }
