@@ -46,9 +46,7 @@ func (b *Budget) Import(s BudgetState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range s.Addresses {
-		if r.Address == budgetPrefix(r.Address.Addr()) && r.Address.IsValid() {
-			b.put(b.imported(r, time.Now()))
-		}
+		b.put(b.imported(r, time.Now()))
 	}
 	for _, h := range s.Hosts {
 		b.hosts.Put(h, limit.Stranger{}, 0, struct{}{})
@@ -59,9 +57,6 @@ func (b *Budget) imported(s AddressRecord, now time.Time) *account {
 	a := &account{AddressRecord: s}
 	a.Record = s.Believed(now)
 	if a.Failures > 0 {
-		if a.Untold() {
-			a.FailingSince, a.LastFailure = now, now
-		}
 		b.putOff(a, a.LastFailure)
 	}
 	rules := rulesOf(a)

@@ -44,7 +44,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 	case refused:
 		r.Dialing, r.LastError = false, e.text
 		r.refused++
-		r.NextAttempt = now.Add(c.rules().Lengthen(backoff.Doubled(refusedPause, backoff.Max, r.refused), jitter))
+		r.NextAttempt = now.Add(backoff.Lengthen(backoff.Doubled(refusedPause, backoff.Max, r.refused), jitter))
 	case lost:
 		return c.end(r, e.text, now, jitter)
 	case hung:
@@ -60,7 +60,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 		r.NextAttempt = time.Time{}
 	case hostile:
 		r = c.fail(r.disconnect(), e.text, now, jitter)
-		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(c.rules().Lengthen(hostileBackoff, jitter)))
+		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(backoff.Lengthen(hostileBackoff, jitter)))
 	}
 	return r
 }
@@ -134,7 +134,7 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 
 // requested returns the end of the wait that a relay requested.
 func (c Config) requested(e event, now time.Time, jitter float64) time.Time {
-	return now.Add(c.rules().Lengthen(min(e.wait, backoff.Max), jitter))
+	return now.Add(backoff.Lengthen(min(e.wait, backoff.Max), jitter))
 }
 
 func (c Config) end(r Record, text string, now time.Time, jitter float64) Record {
@@ -264,17 +264,13 @@ func (c Config) restart(r Record, now time.Time) (Record, bool) {
 
 func (c Config) longestWait(r Record) time.Duration {
 	rules := c.rules()
-	return max(rules.LongestWait(r.Record), rules.Lengthen(hostileBackoff, 1))
+	return max(rules.LongestWait(r.Record), backoff.Lengthen(hostileBackoff, 1))
 }
 
 func (c Config) sanitise(r Record, now time.Time) Record {
 	r.Record = r.Believed(now)
-	switch {
-	case r.Failures == 0:
+	if r.Failures == 0 {
 		r.FailingSince = time.Time{}
-	case r.Untold():
-		r.FailingSince, r.LastFailure = now, now
-		r.Record = c.rules().PutOff(r.Record, r.Failures, now, 0)
 	}
 	for _, t := range []*time.Time{
 		&r.LastSuccess, &r.RecoveredAt, &r.ConnectedAt, &r.CountedTo, &r.StoppedAt, &r.RestartsSince,

@@ -26,16 +26,12 @@ const mostTimes = 1 << 30
 type Rules struct {
 	Base, Max    time.Duration // wait after the first failure, and its maximum after doubling
 	DeadAfter    time.Duration // minimum time of uninterrupted failures until a target is dead; 0: never
-	DeadInterval time.Duration // wait between attempts at a dead target
 	RestartPause time.Duration // minimum wait between attempts with a restart of our process in between
-	Jitter       float64       // maximum random extension of a wait, as a fraction
 }
 
 // Default returns the rules for relays, hosts and addresses.
 func Default() Rules {
-	return Rules{
-		Base: Base, Max: Max, DeadAfter: DeadAfter, DeadInterval: DeadInterval, RestartPause: RestartPause, Jitter: Jitter,
-	}
+	return Rules{Base: Base, Max: Max, DeadAfter: DeadAfter, RestartPause: RestartPause}
 }
 
 // Record is the failure record of a target. Zero times mean never.
@@ -71,7 +67,7 @@ func (c Rules) Fail(r Record, now time.Time, jitter float64) Record {
 func (c Rules) PutOff(r Record, n int, now time.Time, jitter float64) Record {
 	wait := c.Wait(n, jitter)
 	if c.Dead(r) {
-		wait = c.Lengthen(c.DeadInterval, jitter)
+		wait = Lengthen(DeadInterval, jitter)
 	}
 	r.NextAttempt = Later(r.NextAttempt, now.Add(wait))
 	return r
@@ -84,21 +80,21 @@ func (c Rules) Dead(r Record) bool {
 
 // Wait returns the wait after n consecutive failures, n >= 1.
 func (c Rules) Wait(n int, jitter float64) time.Duration {
-	return c.Lengthen(Doubled(c.Base, c.Max, n), jitter)
+	return Lengthen(Doubled(c.Base, c.Max, n), jitter)
 }
 
-// Lengthen extends a wait randomly.
-func (c Rules) Lengthen(d time.Duration, jitter float64) time.Duration {
-	return d + time.Duration(jitter*c.Jitter*float64(d))
+// Lengthen extends a wait randomly, by at most the fraction Jitter.
+func Lengthen(d time.Duration, jitter float64) time.Duration {
+	return d + time.Duration(jitter*Jitter*float64(d))
 }
 
 // LongestWait returns the maximum wait of a record.
 func (c Rules) LongestWait(r Record) time.Duration {
 	d := max(c.Max, c.RestartPause)
 	if c.Dead(r) {
-		d = max(d, c.DeadInterval)
+		d = max(d, DeadInterval)
 	}
-	return c.Lengthen(d, 1)
+	return Lengthen(d, 1)
 }
 
 // Believed corrects invalid values of a saved record. Its wait may still be too long, see
@@ -112,13 +108,10 @@ func (r Record) Believed(now time.Time) Record {
 	return r
 }
 
-// Untold reports whether a failing record lacks the times of failures.
-func (r Record) Untold() bool { return r.FailingSince.IsZero() || r.LastFailure.IsZero() }
-
 // Restart delays a record after an unclean stop, which may have hidden an attempt.
 func (c Rules) Restart(r Record, jitter float64) Record {
 	if !r.LastAttempt.IsZero() {
-		r.NextAttempt = Later(r.NextAttempt, r.LastAttempt.Add(c.Lengthen(c.RestartPause, jitter)))
+		r.NextAttempt = Later(r.NextAttempt, r.LastAttempt.Add(Lengthen(c.RestartPause, jitter)))
 	}
 	return r
 }

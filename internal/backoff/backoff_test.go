@@ -12,7 +12,7 @@ var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // standard returns the default rules.
 func standard() Rules {
-	return Rules{Base: Base, Max: Max, DeadAfter: DeadAfter, DeadInterval: DeadInterval, RestartPause: RestartPause, Jitter: Jitter}
+	return Rules{Base: Base, Max: Max, DeadAfter: DeadAfter, RestartPause: RestartPause}
 }
 
 func TestDoubled(t *testing.T) {
@@ -70,10 +70,8 @@ func TestBelieved(t *testing.T) {
 		Failures: -1, FailingSince: start.Add(1), LastFailure: time.Unix(-1, 0), LastAttempt: start.Add(Longest), NextAttempt: time.Unix(-9, 0),
 	}
 	assert.Equal(t, Record{FailingSince: start, LastAttempt: start}, wrong.Believed(start))
-	assert.True(t, wrong.Believed(start).Untold())
 	right := Record{Failures: 3, FailingSince: start.Add(-3), LastFailure: start.Add(-2), LastAttempt: start.Add(-1), NextAttempt: start.Add(1)}
 	assert.Equal(t, right, right.Believed(start))
-	assert.False(t, right.Untold())
 
 	rules := standard()
 	assert.Equal(t, right.LastAttempt.Add(RestartPause), rules.Restart(right, 0).NextAttempt)

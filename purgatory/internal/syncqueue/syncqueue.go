@@ -487,7 +487,7 @@ func (q *SyncQueue) backoff(repo graspsync.RepoRef, n int) time.Duration {
 		_, _ = fmt.Fprint(h, repo, q.cfg.Seed, n) // never fails
 		jitter = float64(h.Sum64()%1024) / 1024
 	}
-	return backoff.Rules{Base: q.cfg.Backoff, Max: q.cfg.MaxBackoff, Jitter: backoff.Jitter}.Wait(n, jitter)
+	return backoff.Rules{Base: q.cfg.Backoff, Max: q.cfg.MaxBackoff}.Wait(n, jitter)
 }
 
 // start starts a request to an open domain, if a slot is free for the owner.

@@ -16,23 +16,6 @@ type audit struct {
 
 const maxAudited = 1_000
 
-func (a *audit) brought(id graspsync.EventID) {
-	if a.came == nil {
-		a.came = make(map[graspsync.EventID]struct{})
-	}
-	if !a.compare && len(a.came) < maxAudited {
-		a.came[id] = struct{}{}
-	}
-}
-
-func (a *audit) shown(need [][32]byte) bool {
-	for _, id := range need {
-		delete(a.came, id)
-	}
-	a.hidden = a.came
-	return len(a.hidden) > 0
-}
-
 // audited continues an audit whose pages arrived. It returns false if the audit is complete.
 func (s *Session) audited(q *query, result plan.Result) bool {
 	a := q.audit
@@ -47,7 +30,12 @@ func (s *Session) audited(q *query, result plan.Result) bool {
 }
 
 func (s *Session) shown(q *query, neg *negentropy.Session) {
-	if !s.maybeCut(neg.TheirLen()) && q.audit.shown(neg.Need()) { // a cut set proves nothing
+	hidden := q.audit.came
+	for _, id := range neg.Need() {
+		delete(hidden, id)
+	}
+	if len(hidden) > 0 && !s.maybeCut(neg.TheirLen()) { // a cut set proves nothing
+		q.audit.hidden = hidden
 		s.startPages(q, 0)
 		return
 	}
@@ -63,7 +51,7 @@ func (s *Session) auditPage(q *query, ev graspsync.Event, known bool) {
 		q.b.report.Disproved = true
 		s.noNegentropy("NIP-77 hides events that pages contain", true)
 	}
-	if !known {
-		a.brought(ev.ID)
+	if !known && !a.compare && len(a.came) < maxAudited {
+		a.came[ev.ID] = struct{}{}
 	}
 }

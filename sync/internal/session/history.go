@@ -82,7 +82,7 @@ func (s *Session) queriesFor(b *batch, index int, from plan.Query) []*query {
 			filter: f, match: filters.Compile([]nostr.Filter{f}),
 		}
 		if b.Kind == plan.Audit {
-			q.audit = &audit{}
+			q.audit = &audit{came: make(map[graspsync.EventID]struct{})}
 		}
 		out[i] = q
 		s.queries[q.id] = q
