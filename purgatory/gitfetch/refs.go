@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
@@ -33,7 +32,7 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (refs refplan.Refs, err 
 	}
 	refs.At = make(map[nip34.RefName]nip34.ObjectID, len(all))
 	for name, id := range all {
-		if ref, ok := refName(name); ok {
+		if ref, err := refplan.ParseRef(name); err == nil {
 			refs.At[ref] = id
 		}
 	}
@@ -42,17 +41,8 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (refs refplan.Refs, err 
 		return refs, fmt.Errorf("reading HEAD: %w", err)
 	}
 	target, _ := strings.CutPrefix(strings.TrimSpace(string(data)), "ref: ")
-	refs.Head, _ = refName(target)
+	refs.Head, _ = refplan.ParseRef(target)
 	return refs, nil
-}
-
-func refName(name string) (nip34.RefName, bool) {
-	if hex, ok := strings.CutPrefix(name, "refs/nostr/"); ok {
-		id, err := graspsync.ParseEventID(hex)
-		return nip34.EventRef(id), err == nil
-	}
-	r, err := nip34.ParseRefName(name)
-	return r, err == nil
 }
 
 // UpdateRefs implements [gitops.Operations]. Conflicting deletions come first if git refuses a ref below

@@ -3,11 +3,11 @@ package gitserve
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // Authority decides which refs may be pushed, and is notified of pushes. All methods may be called
@@ -59,7 +59,7 @@ func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request
 		if c.reason != "" {
 			continue
 		}
-		if id, ok := eventOf(c.ref); ok {
+		if id, ok := refplan.EventOf(c.ref); ok {
 			if err := judgeEvent(ctx, a, ref, id, c); err != nil {
 				return err
 			}
@@ -103,7 +103,7 @@ func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string,
 	makes := make(map[graspsync.EventID]*command)
 	var ids []graspsync.EventID
 	for _, c := range commands {
-		id, of := eventOf(c.ref)
+		id, of := refplan.EventOf(c.ref)
 		switch {
 		case !of && now[c.ref.String()] != c.new:
 			bytes = 0
@@ -139,13 +139,4 @@ func judgeEvent(ctx context.Context, a Authority, ref graspsync.RepoRef, id gras
 		c.reason = refusedTip
 	}
 	return nil
-}
-
-func eventOf(name nip34.RefName) (graspsync.EventID, bool) {
-	digits, ok := strings.CutPrefix(name.String(), "refs/nostr/")
-	if !ok {
-		return graspsync.EventID{}, false
-	}
-	id, err := graspsync.ParseEventID(digits)
-	return id, err == nil
 }

@@ -173,7 +173,7 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.limited(w, r, of, func(ctx context.Context, w *clientWriter, t *transfer) {
-		dir, err := h.use(ctx, ref)
+		dir, err := h.repos.existing(ref)
 		if err != nil && !(isPage && errors.Is(err, purgatory.ErrNoRepository)) {
 			h.fail(w, ref, err)
 			return
@@ -208,12 +208,6 @@ func (h *Handler) limited(w http.ResponseWriter, r *http.Request, of *requests, 
 }
 
 const answerTimeouts = 8
-
-func (h *Handler) use(ctx context.Context, ref graspsync.RepoRef) (dir string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Wait, errBusy)
-	defer cancel()
-	return h.repos.use(ctx, ref)
-}
 
 func busy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "30")

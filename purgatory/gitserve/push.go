@@ -233,7 +233,7 @@ func (h *Handler) choose(ctx context.Context, p *push, now map[string]nip34.Obje
 			bytes, err = h.repos.weigh(pack)
 		}
 		if err == nil {
-			pulls := !slices.ContainsFunc(some, func(c *command) bool { _, ok := eventOf(c.ref); return !ok })
+			pulls := !slices.ContainsFunc(some, func(c *command) bool { _, ok := refplan.EventOf(c.ref); return !ok })
 			err = h.repos.quota.reserve(ctx, p.ref, pulls, bytes)
 		}
 		if err == nil {
@@ -433,7 +433,7 @@ func (h *Handler) room(more int64) error {
 func (h *Handler) keep(p *push) error {
 	tips := make(map[graspsync.EventID]string)
 	for _, c := range p.req.left(true) {
-		id, _ := eventOf(c.ref) // left(true) returns only refs of events
+		id, _ := refplan.EventOf(c.ref) // left(true) returns only refs of events
 		tips[id] = c.new.String()
 	}
 	if len(tips) == 0 {

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/pktline"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // command is a ref change in a push. The zero id is git's null id.
@@ -140,7 +140,7 @@ func (r *request) add(line []byte, seen map[string]*command) error {
 	if c.new, err = parseID(words[1]); err != nil {
 		return err
 	}
-	if c.ref, err = parseRef(c.name); err != nil {
+	if c.ref, err = refplan.ParseRef(c.name); err != nil {
 		c.reason = err.Error()
 	} else if first := seen[c.name]; first != nil {
 		first.reason, c.reason = refusedTwice, refusedTwice
@@ -159,17 +159,6 @@ func parseID(s string) (nip34.ObjectID, error) {
 		return nip34.ObjectID{}, nil
 	}
 	return id, nil
-}
-
-func parseRef(s string) (nip34.RefName, error) {
-	if digits, ok := strings.CutPrefix(s, "refs/nostr/"); ok {
-		id, err := graspsync.ParseEventID(digits)
-		if err != nil {
-			return nip34.RefName{}, errors.New("refs/nostr/ needs an event id")
-		}
-		return nip34.EventRef(id), nil
-	}
-	return nip34.ParseRefName(s)
 }
 
 // writeReport writes the report of a push, like git receive-pack. problem is the reason why the

@@ -168,16 +168,7 @@ func (r *Repositories) Close() error {
 	return errors.Join(r.root.Close(), err)
 }
 
-// use returns the folder of a repository, after a concurrent creation.
-func (r *Repositories) use(ctx context.Context, ref graspsync.RepoRef) (dir string, err error) {
-	if dir, err = r.existing(ref); errors.Is(err, purgatory.ErrNoRepository) {
-		if err = r.awaitUnlocked(ctx, ref); err == nil {
-			dir, err = r.existing(ref)
-		}
-	}
-	return dir, err
-}
-
+// existing returns the folder of a repository.
 func (r *Repositories) existing(ref graspsync.RepoRef) (dir string, err error) {
 	there, err := r.isThere(r.at(ref))
 	switch {

@@ -1,6 +1,7 @@
 package refplan
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -116,16 +117,23 @@ func distinct(ids []nip34.ObjectID) []nip34.ObjectID {
 func CompareIDs(a, b nip34.ObjectID) int { return strings.Compare(a.String(), b.String()) }
 
 // EventOf returns the event id in the name of a pull request's ref.
-func EventOf(name nip34.RefName) (graspsync.EventID, bool) { return EventIn(name.String()) }
-
-// EventIn is EventOf for text.
-func EventIn(name string) (graspsync.EventID, bool) {
-	hex, ok := strings.CutPrefix(name, "refs/nostr/")
-	if !ok {
-		return graspsync.EventID{}, false
-	}
+func EventOf(name nip34.RefName) (graspsync.EventID, bool) {
+	hex, _ := strings.CutPrefix(name.String(), "refs/nostr/")
 	id, err := graspsync.ParseEventID(hex)
 	return id, err == nil
+}
+
+// ParseRef parses the name of a branch, of a tag, or of a pull request's ref.
+func ParseRef(s string) (nip34.RefName, error) {
+	hex, ok := strings.CutPrefix(s, "refs/nostr/")
+	if !ok {
+		return nip34.ParseRefName(s)
+	}
+	id, err := graspsync.ParseEventID(hex)
+	if err != nil {
+		return nip34.RefName{}, errors.New("refs/nostr/ needs an event id")
+	}
+	return nip34.EventRef(id), nil
 }
 
 // Objects are objects that are useful only together.

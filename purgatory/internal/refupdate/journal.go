@@ -41,10 +41,10 @@ func (j journal) undo(now refplan.Refs) (back []refplan.RefChange, head nip34.Re
 	}
 	undone := 0
 	for _, c := range j.Changes {
-		name, ok := parseRef(c.Ref)
+		name, err := refplan.ParseRef(c.Ref)
 		before, after := parseObject(c.Old), parseObject(c.New)
 		switch at := now.At[name]; {
-		case !ok || before == after && at == after:
+		case err != nil || before == after && at == after:
 		case at == after:
 			back = append(back, refplan.RefChange{Name: name, Old: after, New: before})
 		case at == before:
@@ -56,21 +56,10 @@ func (j journal) undo(now refplan.Refs) (back []refplan.RefChange, head nip34.Re
 	if undone == 0 || len(back) == 0 {
 		return nil, head
 	}
-	if to, ok := parseRef(j.Head); ok && now.Head == to {
-		head, _ = parseRef(j.Was)
+	if to, err := refplan.ParseRef(j.Head); err == nil && now.Head == to {
+		head, _ = refplan.ParseRef(j.Was)
 	}
 	return back, head
-}
-
-func parseRef(s string) (nip34.RefName, bool) {
-	name, err := nip34.ParseRefName(s)
-	if err == nil {
-		return name, true
-	}
-	if id, ok := refplan.EventIn(s); ok {
-		return nip34.EventRef(id), true
-	}
-	return name, false
 }
 
 func parseObject(s string) nip34.ObjectID {
