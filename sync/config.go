@@ -207,7 +207,7 @@ var usual = relaylimits.Requests{MaxMessage: 64 << 10, MaxFilters: 20, MaxSubscr
 type constants struct {
 	// MaxRelays bounds the known relays.
 	MaxRelays int
-	// MaxDials bounds the connection attempts that are younger than one second.
+	// MaxDials bounds the concurrent connection attempts.
 	MaxDials int
 	// StoreTimeout bounds each call of the Store and the Policy.
 	StoreTimeout time.Duration
@@ -237,7 +237,7 @@ type constants struct {
 
 func (t *constants) setDefaults() {
 	def(&t.MaxRelays, 50_000)
-	def(&t.MaxDials, 10)
+	def(&t.MaxDials, 90)
 	def(&t.StoreTimeout, time.Minute)
 	def(&t.Unproductive, 8<<20)
 	def(&t.Refill, 64<<10)

@@ -428,7 +428,7 @@ func (l *loop) keep(ctx context.Context) {
 		return
 	}
 	r.busy = true
-	r.capture(l.plan)
+	r.capture(l.plan, saveMark)
 	l.m.wg.Go(func() {
 		l.m.inbox.put(exportResult{r.export(ctx)})
 	})
@@ -449,7 +449,7 @@ func (l *loop) keepAll() {
 	for u, s := range l.stats {
 		r.relay(u, s)
 	}
-	r.capture(l.plan)
+	r.capture(l.plan, time.Second)
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
 	if r.export(ctx) == nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/memory"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -62,7 +61,6 @@ type persistence struct {
 	// owned by Run and its loop
 	busy     bool                                       // an export is running
 	progress map[graspsync.RelayURL]*memory.Kept        // not saved yet; nil: remove the record
-	marks    map[graspsync.RelayURL]time.Time           // not saved yet
 	learned  map[graspsync.RelayURL]relaylimits.Learned // of relays that are not listed yet
 	kept     []memory.Kept
 }
@@ -76,7 +74,7 @@ func newPersistence(
 	}
 	return &persistence{
 		cfg: cfg, tracker: tracker, basis: basisOf(identity, cfg.PolicyVersion),
-		rejected: table, transport: transport, telemetry: rep,
+		rejected: table, transport: transport, telemetry: rep, progress: make(map[graspsync.RelayURL]*memory.Kept),
 		memory: memory.New(store, writebehind.Config{
 			Delay: 3 * time.Second, Timeout: cfg.constants.StoreTimeout, Logger: cfg.Logger,
 			MaxValue: 6 << 20, // 500,000 items of one relay
@@ -202,22 +200,16 @@ func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
 func (r *persistence) forget(u graspsync.RelayURL) {
 	r.memory.Forget(u)
 	delete(r.progress, u)
-	delete(r.marks, u)
 	r.health(u)
 }
 
+// saveMark is the time after which a mark is saved again.
+const saveMark = 5 * time.Minute
+
 // capture copies the confirmed state of the plan, whose events are stored. It may be saved only
 // after the records of rejected events, because waiting events count as processed.
-func (r *persistence) capture(from *plan.Plan) {
-	if changed := from.Changed(); len(changed) > 0 {
-		for _, u := range changed {
-			lazy.Put(&r.progress, u, nil)
-		}
-		for _, kept := range from.Kept(changed...) {
-			lazy.Put(&r.progress, kept.Relay, &kept)
-		}
-	}
-	r.marks = from.Marks()
+func (r *persistence) capture(from *plan.Plan, leastMark time.Duration) {
+	maps.Copy(r.progress, from.Changed(leastMark))
 }
 
 func (r *persistence) confirmed() {
@@ -228,8 +220,7 @@ func (r *persistence) confirmed() {
 			r.memory.Kept(*kept)
 		}
 	}
-	r.memory.Marks(maps.All(r.marks))
-	r.progress, r.marks = nil, nil
+	clear(r.progress)
 }
 
 // export saves the rejected events and the state of the Transport. After an error the confirmed

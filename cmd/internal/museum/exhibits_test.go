@@ -47,15 +47,15 @@ var exhibits = []exhibit{
 	// Time.
 	{
 		"since is the time of the reconnect", "sync/internal/plan/plan.go",
-		"p.catchUp.missedSince(r, r.dial.aliveAt)", "p.catchUp.missedSince(r, now)", "./sync", "TrapT7", nil, "",
+		"p.missedSince(r, r.dial.aliveAt)", "p.missedSince(r, p.now)", "./sync", "TrapT7", nil, "",
 	},
 	{
 		"no overlap", "sync/internal/plan/catchup.go",
-		"t.Add(-cu.cfg.Overlap)", "t", "./sync/internal/plan", ".", nil, "",
+		"t.Add(-p.cfg.Overlap)", "t", "./sync/internal/plan", ".", nil, "",
 	},
 	{
 		"dials without a bound", "sync/internal/plan/dialer.go",
-		"return d.young() < d.cfg.MaxDials && len(d.attempts) < d.cfg.MaxDials+d.silentMost()", "return true", "./sync/internal/plan", ".", nil, "",
+		"return len(p.attempts) < p.cfg.MaxDials", "return true", "./sync/internal/plan", ".", nil, "",
 	},
 	{
 		"the backoff does not grow", "internal/backoff/backoff.go",
@@ -213,7 +213,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"one owner has all attempts", "sync/internal/plan/dialer.go",
-		"if o.dialing >= ownerDials && o != &d.queue.operator {", "if false {", "./sync/internal/plan", "TestPromiseP37_AttemptsOfOneOwner",
+		"if o.dialing >= ownerDials && o != &p.queue.operator {", "if false {", "./sync/internal/plan", "TestPromiseP37_AttemptsOfOneOwner",
 		nil, "",
 	},
 	{
@@ -252,7 +252,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"who came first keeps later authors out", "sync/internal/plan/deletions.go",
-		"dl.authors[i] = a", "_ = a", "./sync/internal/plan", "TestPromiseP37_LaterAuthors", nil, "100 of them never",
+		"a.list[i] = key", "_ = key", "./sync/internal/plan", "TestPromiseP37_LaterAuthors", nil, "100 of them never",
 	},
 	{
 		"what had waited is let go of when it can not be saved", "sync/writer.go",

@@ -6,12 +6,10 @@ package memory
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -35,7 +34,6 @@ const (
 	learnedPrefix = prefix + "learned/"
 	keptPrefix    = prefix + "kept/"
 	chunksPrefix  = prefix + "chunks/"
-	marksKey      = prefix + "marks"
 	saltKey       = prefix + "salt"
 )
 
@@ -60,19 +58,6 @@ type keptRecord struct {
 	Items        []byte
 }
 
-// mark is a newer mark for the Kept with identity Of. It is ignored for another Kept, because after
-// a crash it must not apply to the items of another time.
-type mark struct {
-	At time.Time
-	Of uint64
-}
-
-// identity returns a hash of an encoded Kept.
-func identity(kept []byte) uint64 {
-	sum := sha256.Sum256(kept)
-	return binary.BigEndian.Uint64(sum[:])
-}
-
 // encode returns JSON, or false if v cannot be encoded.
 func encode(v any) ([]byte, bool) {
 	b, err := json.Marshal(v)
@@ -87,18 +72,13 @@ type Memory struct {
 	cfg    writebehind.Config
 	buffer *writebehind.Buffer
 
-	mu sync.Mutex
-	// guarded by mu
-	kept   map[graspsync.RelayURL]uint64 // identities of the last Kept values
-	chunks map[string]int                // number of chunks by name
+	mu     sync.Mutex
+	chunks map[string]int // number of chunks by name; guarded by mu
 }
 
 // New returns a Memory over store, which may be nil.
 func New(store state.Store, cfg writebehind.Config) *Memory {
-	return &Memory{
-		store: store, cfg: cfg, buffer: writebehind.New(store, cfg),
-		kept: make(map[graspsync.RelayURL]uint64), chunks: make(map[string]int),
-	}
+	return &Memory{store: store, cfg: cfg, buffer: writebehind.New(store, cfg), chunks: make(map[string]int)}
 }
 
 // Loaded is the stored state.
@@ -122,12 +102,12 @@ func (m *Memory) Load(ctx context.Context) (l Loaded, err error) {
 		Learned: make(map[graspsync.RelayURL]relaylimits.Learned),
 		Chunks:  make(map[string][][]byte),
 	}
-	now, marks := time.Now(), make(map[graspsync.RelayURL]mark)
+	now := time.Now()
 	if m.store != nil {
 		err = m.buffer.Load(ctx, prefix, func(key string, value []byte) {
 			keep, err := false, writebehind.ErrTooLong
 			if len(value) <= m.cfg.MaxValue {
-				keep, err = m.load(&l, marks, key, value, now)
+				keep, err = m.load(&l, key, value, now)
 			}
 			if err != nil {
 				m.cfg.Dropped("unreadable", 1)
@@ -142,32 +122,16 @@ func (m *Memory) Load(ctx context.Context) (l Loaded, err error) {
 		l.Salt = make([]byte, SaltSize)
 		_, _ = rand.Read(l.Salt) // never fails
 		m.put(saltKey, func() ([]byte, bool) { return l.Salt, true })
-		clear(m.kept)
-	}
-	l.Kept = slices.DeleteFunc(l.Kept, func(k Kept) bool {
-		if m.kept[k.Relay] != 0 {
-			return false
+		for _, k := range l.Kept {
+			m.NothingKept(k.Relay)
 		}
-		m.remove(keptPrefix + k.Relay.String())
-		return true
-	})
-	for i := range l.Kept {
-		k := &l.Kept[i]
-		if newer := marks[k.Relay]; newer.Of == m.kept[k.Relay] && newer.At.After(k.Mark) && !newer.At.After(now.Add(clockSlack)) {
-			k.Mark = newer.At
-		}
-		if k.Mark.After(now) {
-			k.Mark = now
-		}
-		if k.PassAt.After(now) {
-			k.PassAt = now
-		}
+		l.Kept = nil
 	}
 	return l, err
 }
 
 // load reads one value. keep is false if the value is obsolete.
-func (m *Memory) load(l *Loaded, marks map[graspsync.RelayURL]mark, key string, value []byte, now time.Time) (keep bool, err error) {
+func (m *Memory) load(l *Loaded, key string, value []byte, now time.Time) (keep bool, err error) {
 	kind, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
 	switch kind + "/" {
 	case "salt/":
@@ -175,8 +139,6 @@ func (m *Memory) load(l *Loaded, marks map[graspsync.RelayURL]mark, key string, 
 			l.Salt, err = nil, errInvalid
 		}
 		return true, err
-	case "marks/":
-		return true, json.Unmarshal(value, &marks)
 	case "chunks/":
 		return true, m.loadChunk(l, name, value)
 	case "host/":
@@ -227,10 +189,11 @@ func (m *Memory) loadKept(l *Loaded, u graspsync.RelayURL, value []byte, now tim
 	if !slices.IsSorted(k.Items) {
 		return false, errInvalid
 	}
-	l.Kept = append(l.Kept, k)
-	if len(k.Items) > 0 && !k.Mark.After(now.Add(clockSlack)) && now.Sub(k.Mark) <= keepFor {
-		m.kept[u] = identity(value)
+	if len(k.Items) == 0 || k.Mark.After(now.Add(clockSlack)) || now.Sub(k.Mark) > keepFor {
+		return false, nil
 	}
+	k.Mark, k.PassAt = backoff.Earlier(k.Mark, now), backoff.Earlier(k.PassAt, now)
+	l.Kept = append(l.Kept, k)
 	return true, nil
 }
 
@@ -304,39 +267,11 @@ func (m *Memory) Kept(k Kept) {
 	for _, it := range k.Items {
 		r.Items = binary.BigEndian.AppendUint64(r.Items, it)
 	}
-	b, ok := encode(r)
-	queued := m.put(keptPrefix+k.Relay.String(), func() ([]byte, bool) { return b, ok })
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if queued {
-		m.kept[k.Relay] = identity(b)
-	} else {
-		delete(m.kept, k.Relay) // the stored items are of another time and must get no newer marks
-	}
+	m.put(keptPrefix+k.Relay.String(), func() ([]byte, bool) { return encode(r) })
 }
 
 // NothingKept removes the confirmed items of a relay.
-func (m *Memory) NothingKept(u graspsync.RelayURL) {
-	m.mu.Lock()
-	delete(m.kept, u)
-	m.mu.Unlock()
-	m.remove(keptPrefix + u.String())
-}
-
-// Marks queues newer marks for the last values of Kept, instead of all earlier marks.
-func (m *Memory) Marks(all iter.Seq2[graspsync.RelayURL, time.Time]) {
-	marks := make(map[graspsync.RelayURL]mark)
-	m.mu.Lock()
-	for u, at := range all {
-		if id, ok := m.kept[u]; ok {
-			marks[u] = mark{at, id}
-		}
-	}
-	m.mu.Unlock()
-	if len(marks) > 0 {
-		m.put(marksKey, func() ([]byte, bool) { return encode(marks) })
-	}
-}
+func (m *Memory) NothingKept(u graspsync.RelayURL) { m.remove(keptPrefix + u.String()) }
 
 // Forget removes all values of a relay except its health, which is removed with its record.
 func (m *Memory) Forget(u graspsync.RelayURL) {
@@ -373,7 +308,8 @@ func (m *Memory) SaveChunks(ctx context.Context, name string, chunks [][]byte) e
 
 func (m *Memory) remove(key string) { m.put(key, func() ([]byte, bool) { return nil, false }) }
 
-// put queues a change and reports whether the queue had room.
-func (m *Memory) put(key string, value writebehind.Value) bool {
-	return m.store != nil && m.buffer.Put(key, value)
+func (m *Memory) put(key string, value writebehind.Value) {
+	if m.store != nil {
+		m.buffer.Put(key, value)
+	}
 }

@@ -2,11 +2,8 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -147,13 +144,12 @@ func TestEverythingComesBack(t *testing.T) {
 		m.Learned(u, relaylimits.Learned{Facts: facts, SetAside: []relaylimits.Aside{{Value: relaylimits.Value{Tag: "e", Text: "past"}, Until: now.Add(-1)}, {Value: relaylimits.Value{Tag: "e", Text: "poison"}, Until: now.Add(time.Hour)}}})
 		m.Kept(Kept{Relay: u, Mark: now, PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}})
 		m.Kept(Kept{Relay: v, Mark: now, Items: []uint64{2}})
-		m.Marks(maps.All(map[graspsync.RelayURL]time.Time{u: now.Add(time.Minute)}))
 		synctest.Wait()
 		require.Zero(t, store.count(), "nobody waits")
 		time.Sleep(2 * time.Minute)
 		require.NoError(t, m.SaveChunks(t.Context(), "rejected", [][]byte{[]byte("a"), []byte("b"), {}}))
 		n := store.count()
-		require.Equal(t, 10, n)
+		require.Equal(t, 9, n)
 		require.NoError(t, m.SaveChunks(t.Context(), "rejected", [][]byte{[]byte("a"), []byte("c")}))
 		m.Learned(u, relaylimits.Learned{Facts: facts, SetAside: []relaylimits.Aside{{Value: relaylimits.Value{Tag: "e", Text: "past"}, Until: now.Add(-1)}, {Value: relaylimits.Value{Tag: "e", Text: "poison"}, Until: now.Add(time.Hour)}}})
 		require.NoError(t, m.Flush(t.Context()))
@@ -167,7 +163,7 @@ func TestEverythingComesBack(t *testing.T) {
 			Hosts:   map[string]health.Record{"h.example": record},
 			Learned: map[graspsync.RelayURL]relaylimits.Learned{u: {Facts: facts, SetAside: []relaylimits.Aside{{Value: relaylimits.Value{Tag: "e", Text: "poison"}, Until: now.Add(time.Hour)}}}},
 			Kept: []Kept{
-				{Relay: u, Mark: now.Add(time.Minute), PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}},
+				{Relay: u, Mark: now, PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}},
 				{Relay: v, Mark: now, Items: []uint64{2}},
 			},
 			Chunks: map[string][][]byte{"rejected": {[]byte("a"), []byte("c")}},
@@ -188,63 +184,6 @@ func TestEverythingComesBack(t *testing.T) {
 		require.Empty(t, got.Chunks)
 		stop()
 	})
-}
-
-// After any interruption and any failed writes, the loaded mark is a time at which exactly the
-// loaded items were confirmed.
-func TestMarkNeverMeetsOtherItems(t *testing.T) {
-	for seed := range uint64(40) {
-		synctest.Test(t, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(1, seed))
-			store := newNotebook()
-			m, _, stop := running(t, store, usual(func(c *writebehind.Config) { c.MaxQueue = 4 }))
-			u, v := relay(t, 1), relay(t, 2)
-			items := make(map[int64][]uint64) // items of u by mark
-			var current []uint64
-			for step := range 40 {
-				now := time.Now()
-				if step == 0 || rng.IntN(2) == 0 {
-					current = nil
-					for it := range uint64(10) {
-						if rng.IntN(2) == 0 {
-							current = append(current, it)
-						}
-					}
-					if len(current) == 0 {
-						m.NothingKept(u)
-					} else {
-						m.Kept(Kept{Relay: u, Mark: now, Items: current})
-					}
-				}
-				items[now.UnixMilli()] = current
-				m.Marks(maps.All(map[graspsync.RelayURL]time.Time{u: now, v: now}))
-				for range rng.IntN(6) {
-					m.Learned(relay(t, 3+rng.IntN(6)), relaylimits.Learned{})
-				}
-				store.fail(nil)
-				if rng.IntN(3) == 0 {
-					store.fail(errors.New("input/output error"))
-				}
-				time.Sleep(time.Duration(rng.IntN(10_000)) * time.Millisecond)
-			}
-			stop()
-			for n := range len(store.writes) + 1 {
-				s := state.NewMemory()
-				for _, w := range store.writes[:n] {
-					if w.gone {
-						require.NoError(t, s.Delete(t.Context(), w.key))
-						continue
-					}
-					require.NoError(t, s.Put(t.Context(), state.Record{Key: w.key, Value: w.value}))
-				}
-				l, err := New(s, usual()).Load(t.Context())
-				require.NoError(t, err)
-				for _, k := range l.Kept {
-					require.Equal(t, items[k.Mark.UnixMilli()], k.Items)
-				}
-			}
-		})
-	}
 }
 
 // Values unused for longer than Keep are removed.
@@ -281,12 +220,12 @@ func FuzzLoad(f *testing.F) {
 	}
 	b, _ := encode(keptRecord{Mark: now, Items: make([]byte, 16)})
 	f.Add("wss://a.example", b)
-	f.Add("rejected/0003", []byte(`{"wss://a.example":{"At":"2026-11-01T00:00:00Z","Of":7}}`))
+	f.Add("rejected/0003", []byte("x"))
 	f.Add("x", make([]byte, SaltSize))
 	f.Fuzz(func(t *testing.T, name string, value []byte) {
 		store := state.NewMemory()
 		for _, key := range []string{
-			marksKey, saltKey, healthPrefix + name, learnedPrefix + name, keptPrefix + name,
+			saltKey, healthPrefix + name, learnedPrefix + name, keptPrefix + name,
 			hostPrefix + name, chunksPrefix + name, prefix + name,
 		} {
 			if state.CheckKey(key) != nil {
@@ -314,6 +253,5 @@ func FuzzLoad(f *testing.F) {
 		for _, f := range l.Learned {
 			require.False(t, f.Empty(time.Now()))
 		}
-		m.Marks(func(yield func(graspsync.RelayURL, time.Time) bool) {})
 	})
 }

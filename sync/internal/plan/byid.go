@@ -7,59 +7,38 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 const (
-	maxNamedTries = 3
-	maxUnserved   = 1_000 // ids of one relay that are requested from others, per unservedTime, because a relay may invent ids
-	maxAsked      = 2     // number of other relays
-	unservedTime  = time.Hour
+	maxUnserved  = 1_000 // ids of one relay that are requested from others, per unservedTime, because a relay may invent ids
+	maxAsked     = 2     // number of other relays
+	unservedTime = time.Hour
 )
 
-type byID struct {
-	*core
-	repos   *repoSyncIndex
-	pending *pendingSyncIndex
-	dialer  *dialer
-
-	unassigned []graspsync.EventID
-}
-
+// byIDState contains the events that are requested from a relay by id.
 type byIDState struct {
-	queue      []wantedID
-	known      map[graspsync.EventID]struct{} // queued or in flight; nil: none
+	queue      []graspsync.EventID
+	known      map[graspsync.EventID]struct{} // queued or in a batch
 	unserved   int                            // announced but not served, since unservedAt
 	unservedAt time.Time
 }
 
-type wantedID struct {
-	id    graspsync.EventID
-	tries int
-}
-
-func (by *byID) named(r *relayState, ids []graspsync.EventID) {
-	if r == nil {
-		by.fetchAnywhere(ids)
-		return
-	}
-	by.fetch(r, ids)
-}
-
 // fetchAnywhere requests ids from the connected relays with the most items, or from the next relay
 // that connects.
-func (by *byID) fetchAnywhere(ids []graspsync.EventID) {
-	if len(by.dialer.connected) == 0 {
-		room := min(len(ids), max(0, by.cfg.MaxNamed-len(by.unassigned)))
-		by.unassigned = append(by.unassigned, ids[:room]...)
-		by.countDropped(len(ids) - room)
+func (p *Plan) fetchAnywhere(ids []graspsync.EventID) {
+	if len(p.connected) == 0 {
+		room := min(len(ids), max(0, p.cfg.MaxNamed-len(p.unassigned)))
+		p.unassigned = append(p.unassigned, ids[:room]...)
+		p.dropped("id_queue", len(ids)-room)
 		return
 	}
-	items := make(map[*relayState]int, len(by.dialer.connected))
-	for r := range by.dialer.connected {
+	items := make(map[*relayState]int, len(p.connected))
+	for r := range p.connected {
 		items[r] = len(r.history.items)
 	}
 	for _, r := range best(items) {
-		by.fetch(r, ids)
+		p.fetch(r, ids)
 	}
 }
 
@@ -69,55 +48,32 @@ func best(scores map[*relayState]int) []*relayState {
 	return all[:min(maxAsked, len(all))]
 }
 
-func (by *byID) assign() {
-	if ids := by.unassigned; len(ids) > 0 {
-		by.unassigned = nil
-		by.fetchAnywhere(ids)
-	}
-}
-
-func (by *byID) fetch(r *relayState, ids []graspsync.EventID) {
-	if r.byID.known == nil {
-		r.byID.known = make(map[graspsync.EventID]struct{})
-	}
+func (p *Plan) fetch(r *relayState, ids []graspsync.EventID) {
 	dropped := 0
 	for _, id := range ids {
 		if _, ok := r.byID.known[id]; ok {
 			continue
 		}
-		if len(r.byID.known) >= by.cfg.MaxNamed {
+		if len(r.byID.known) >= p.cfg.MaxNamed {
 			dropped++
 			continue
 		}
-		r.byID.known[id] = struct{}{}
-		r.byID.queue = append(r.byID.queue, wantedID{id: id})
+		lazy.Put(&r.byID.known, id, struct{}{})
+		r.byID.queue = append(r.byID.queue, id)
 	}
-	by.countDropped(dropped)
-	r.byID.endIfEmpty()
-	by.markDirty(r)
-}
-
-func (by *byID) countDropped(n int) {
-	if n > 0 {
-		by.emit(Dropped{Reason: "id_queue", Count: n})
-	}
-}
-
-func (by *byID) reassign(r *relayState) {
-	if ids := sortedBy(r.byID.known, graspsync.EventID.Compare); len(ids) > 0 {
-		by.fetchAnywhere(ids)
-	}
+	p.dropped("id_queue", dropped)
+	p.markDirty(r)
 }
 
 // unserved requests ids that a relay announced and did not serve from the relays with the most
 // repositories in common, in at most half of their queues.
-func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) {
-	if now.Sub(r.byID.unservedAt) >= unservedTime {
-		r.byID.unservedAt, r.byID.unserved = now, 0
+func (p *Plan) unserved(r *relayState, ids []graspsync.EventID) {
+	if p.now.Sub(r.byID.unservedAt) >= unservedTime {
+		r.byID.unservedAt, r.byID.unserved = p.now, 0
 	}
 	shared := make(map[*relayState]int)
 	for it := range r.history.items {
-		if in := &by.repos.infos[it]; in.kind == itemRepo {
+		if in := &p.repos.infos[it]; in.kind == itemRepo {
 			for _, o := range in.repo.relays {
 				if o != r && o.dial.connected {
 					shared[o]++
@@ -128,69 +84,28 @@ func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) 
 	announced := len(ids)
 	ids = ids[:min(maxUnserved-r.byID.unserved, announced)]
 	r.byID.unserved += len(ids)
-	by.countDropped(announced - len(ids))
+	p.dropped("id_queue", announced-len(ids))
 	for _, o := range best(shared) {
-		room := min(len(ids), max(0, by.cfg.MaxNamed/2-len(o.byID.known)))
-		if by.countDropped(len(ids) - room); room > 0 {
-			by.fetch(o, ids[:room])
+		room := min(len(ids), max(0, p.cfg.MaxNamed/2-len(o.byID.known)))
+		if p.dropped("id_queue", len(ids)-room); room > 0 {
+			p.fetch(o, ids[:room])
 		}
 	}
 }
 
-func (by *byID) due(r *relayState, _ time.Time) bool {
-	return len(r.byID.queue) > 0 && !r.pending.parks(by)
-}
-
-func (by *byID) start(r *relayState, now time.Time) {
-	n := &r.byID
-	b := &batch{of: by, kind: NamedIDs, named: slices.Clone(n.queue[:min(by.cfg.NamedIDs, len(n.queue))])}
-	n.queue = slices.Delete(n.queue, 0, len(b.named))
-	ids := make([]graspsync.EventID, len(b.named))
-	for i, id := range b.named {
-		ids[i] = id.id
+func (p *Plan) startByID(r *relayState) bool {
+	s := &r.byID
+	if len(s.queue) == 0 || r.pending.waiting(NamedIDs) > 0 {
+		return false
 	}
-	fs := filters.ByID(ids, by.cfg.NamedIDs)
-	for i := range fs {
-		fs[i].Limit = 0
+	b := &batch{Batch: Batch{Kind: NamedIDs}, ids: slices.Clone(s.queue[:min(p.cfg.NamedIDs, len(s.queue))])}
+	if s.queue = s.queue[len(b.ids):]; len(s.queue) == 0 {
+		s.queue = nil
 	}
-	qs := by.pending.queries(r, fs, 0, nil)
-	if len(qs) == 0 {
-		by.done(r, b)
-		return
+	for _, f := range filters.ByID(b.ids, len(b.ids)) {
+		f.Limit = 0
+		b.Queries = append(b.Queries, Query{Filter: f, NoNegentropy: true})
 	}
-	for i := range qs {
-		qs[i].NoNegentropy = true
-	}
-	by.pending.start(r, b, qs, now)
-}
-
-func (by *byID) done(r *relayState, b *batch) {
-	for _, id := range b.named {
-		delete(r.byID.known, id.id)
-	}
-	r.byID.endIfEmpty()
-}
-
-// failed queues the ids again, at most maxNamedTries times if the relay is the cause.
-func (by *byID) failed(r *relayState, b *batch, in Done) {
-	dropped := 0
-	for _, id := range b.named {
-		if !in.Unsaved {
-			id.tries++
-		}
-		if in.Result == Refused || id.tries >= maxNamedTries {
-			delete(r.byID.known, id.id)
-			dropped++
-			continue
-		}
-		r.byID.queue = append(r.byID.queue, id)
-	}
-	r.byID.endIfEmpty()
-	by.countDropped(dropped)
-}
-
-func (s *byIDState) endIfEmpty() {
-	if len(s.known) == 0 {
-		s.queue, s.known = nil, nil
-	}
+	p.begin(r, b)
+	return true
 }

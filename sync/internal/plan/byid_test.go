@@ -50,5 +50,5 @@ func TestPromiseP37_MadeUpIDs(t *testing.T) {
 		}
 		p.Step(now, Unserved{Relay: u, IDs: ids})
 	}
-	require.LessOrEqual(t, len(p.relays.byURL[a].byID.known), p.cfg.MaxNamed/2)
+	require.LessOrEqual(t, len(p.relays[a].byID.known), p.cfg.MaxNamed/2)
 }

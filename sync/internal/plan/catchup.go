@@ -7,17 +7,16 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// catchUp fetches events that may have been missed.
-type catchUp struct {
-	*core
-	repos   *repoSyncIndex
-	pending *pendingSyncIndex
-}
-
+// catchUpState describes the events of a relay that may have been missed.
 type catchUpState struct {
 	missed    nostr.Timestamp // later events may be missed, and no part fetches them yet; 0: none
 	missedAll bool            // missed concerns all items, not only the items opened next
-	queue     []itemGroup
+	queue     []catchUpPart
+}
+
+type catchUpPart struct {
+	items []Item
+	since nostr.Timestamp
 }
 
 // maxCatchUps is the average number of parts per item above which all parts are merged into one.
@@ -25,17 +24,17 @@ const maxCatchUps = 8
 
 // missedSince records that events since shortly before t may be missing, for all items; missedSome
 // for the items that are opened next.
-func (cu *catchUp) missedSince(r *relayState, t time.Time) {
-	cu.missedSome(r, t)
+func (p *Plan) missedSince(r *relayState, t time.Time) {
+	p.missedSome(r, t)
 	r.catchUp.missedAll = true
 }
 
-func (cu *catchUp) missedSome(r *relayState, t time.Time) {
-	r.catchUp.missed = earlier(r.catchUp.missed, cu.since(t))
+func (p *Plan) missedSome(r *relayState, t time.Time) {
+	r.catchUp.missed = earlier(r.catchUp.missed, p.since(t))
 }
 
-func (cu *catchUp) since(t time.Time) nostr.Timestamp {
-	return nostr.Timestamp(t.Add(-cu.cfg.Overlap).Unix())
+func (p *Plan) since(t time.Time) nostr.Timestamp {
+	return nostr.Timestamp(t.Add(-p.cfg.Overlap).Unix())
 }
 
 // earlier returns the earlier time that is not 0.
@@ -47,102 +46,84 @@ func earlier(a, b nostr.Timestamp) nostr.Timestamp {
 }
 
 // unfetched returns the time since which events may be missing, or 0.
-func (cu *catchUp) unfetched(r *relayState) (since nostr.Timestamp) {
+func (r *relayState) unfetched() (since nostr.Timestamp) {
 	since = r.catchUp.missed
-	for _, g := range r.catchUp.queue {
-		since = earlier(since, g.since)
+	for _, part := range r.catchUp.queue {
+		since = earlier(since, part.since)
 	}
 	for _, b := range r.pending.all() {
-		if b.of == cu {
+		if b.isCatchUp() {
 			since = earlier(since, b.since)
 		}
 	}
 	return since
 }
 
-func (cu *catchUp) skipped(r *relayState, since time.Time) {
-	if r.catchUp.missed != 0 { // one catch-up follows when the missing items are followed
-		cu.missedSince(r, since)
-	} else {
-		cu.queueItems(r, r.history.partlyFetched(), cu.since(since))
-	}
-}
+func (b *batch) isCatchUp() bool { return b.Kind == Recent && b.poll == nil }
 
-// queueAll queues a catch-up of all partly fetched items.
-func (cu *catchUp) queueAll(r *relayState) {
-	since := cu.unfetched(r)
+// catchUpAll queues a catch-up of all partly fetched items.
+func (p *Plan) catchUpAll(r *relayState) {
+	since := r.unfetched()
 	r.catchUp = catchUpState{}
-	r.pending.parked = slices.DeleteFunc(r.pending.parked, func(b *batch) bool { return b.of == cu })
-	cu.queueItems(r, r.history.partlyFetched(), since)
+	r.pending.parked = slices.DeleteFunc(r.pending.parked, (*batch).isCatchUp)
+	p.catchUp(r, r.history.partlyFetched(), since)
 }
 
-// queueItems queues a catch-up of partly fetched items, unless a waiting part covers them. Running
-// parts keep their progress, because otherwise they might never reach old events.
-func (cu *catchUp) queueItems(r *relayState, items []Item, since nostr.Timestamp) {
+// catchUp queues a catch-up of partly fetched items, unless a waiting part or batch covers them.
+// Running parts keep their progress, because otherwise they might never reach old events.
+func (p *Plan) catchUp(r *relayState, items []Item, since nostr.Timestamp) {
 	covered, waiting := make(map[Item]struct{}), 0
 	for _, b := range r.pending.parked {
-		if b.of == cu {
+		if b.isCatchUp() {
 			waiting += len(b.items)
-		} else if merge(nil, b.queries, b.failure.Cursors, b.kind == DailyHistory) == nil { // its history starts again
+		} else if b.isHistory() && !b.advanced {
 			for _, it := range b.items {
-				if r.history.resume[it] == nil {
-					covered[it] = struct{}{}
-				}
+				covered[it] = struct{}{}
 			}
 		}
 	}
-	for _, g := range r.catchUp.queue {
-		waiting += len(g.items)
-		for _, it := range g.items {
-			if g.resume == nil && g.since <= since {
+	for _, part := range r.catchUp.queue {
+		waiting += len(part.items)
+		for _, it := range part.items {
+			if part.since <= since {
 				covered[it] = struct{}{}
 			}
 		}
 	}
 	if waiting > maxCatchUps*len(r.history.items) {
 		r.catchUp.missed = earlier(r.catchUp.missed, since)
-		cu.queueAll(r)
+		p.catchUpAll(r)
 		return
 	}
 	items = slices.DeleteFunc(items, func(it Item) bool {
 		st := r.history.items[it]
-		return st == 0 || st == todo && r.history.resume[it] == nil || has(covered, it)
+		return st == 0 || st == todo || has(covered, it)
 	})
-	for _, g := range cu.repos.groups(items, nil) {
-		g.since = since
-		r.catchUp.queue = append(r.catchUp.queue, g)
+	for _, g := range p.repos.groups(items) {
+		r.catchUp.queue = append(r.catchUp.queue, catchUpPart{g, since})
 	}
 }
 
-func (cu *catchUp) due(r *relayState, _ time.Time) bool { return cu.next(r) >= 0 }
-
-// next returns the index of the next part, or -1. Layer 4 waits for the history of layers 1 to 3.
-func (cu *catchUp) next(r *relayState) int {
-	threads := len(r.history.tiers[mainTier].todo) == 0 && !r.pending.runs(func(b *batch) bool { return b.of == cu && b.thread })
-	return slices.IndexFunc(r.catchUp.queue, func(g itemGroup) bool { return threads || cu.isMain(g) })
+// nextCatchUp returns the index of the next part, or -1.
+func (p *Plan) nextCatchUp(r *relayState) int {
+	threads := r.threadsMayRun()
+	return slices.IndexFunc(r.catchUp.queue, func(part catchUpPart) bool { return threads || !p.isThread(part.items) })
 }
 
-func (cu *catchUp) isMain(g itemGroup) bool {
-	return len(g.items) == 0 || cu.repos.tier(g.items[0]) == mainTier
+func (p *Plan) isThread(items []Item) bool {
+	return len(items) > 0 && p.repos.tier(items[0]) == threadTier
 }
 
-func (cu *catchUp) start(r *relayState, now time.Time) {
-	i := cu.next(r)
-	g, thread := r.catchUp.queue[i], !cu.isMain(r.catchUp.queue[i])
+func (p *Plan) startCatchUp(r *relayState) bool {
+	i := p.nextCatchUp(r)
+	if i < 0 {
+		return false
+	}
+	part := r.catchUp.queue[i]
 	r.catchUp.queue = slices.Delete(r.catchUp.queue, i, i+1)
-	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 })
-	qs := cu.pending.queries(r, cu.repos.itemFilters(items), g.since, g.resume)
-	if len(qs) == 0 {
-		return
-	}
-	b := &batch{of: cu, kind: Recent, items: items, thread: thread, resume: g.resume, since: g.since}
-	cu.pending.start(r, b, qs, now)
-}
-
-func (cu *catchUp) done(*relayState, *batch) {}
-
-func (cu *catchUp) failed(r *relayState, b *batch, in Done) {
-	r.catchUp.queue = append(r.catchUp.queue, itemGroup{
-		items: b.items, resume: merge(b.resume, b.queries, in.Cursors, false), since: b.since,
-	})
+	b := &batch{Batch: Batch{Kind: Recent}, thread: p.isThread(part.items), since: part.since}
+	b.items = slices.DeleteFunc(part.items, func(it Item) bool { return r.history.items[it] == 0 })
+	b.Queries = p.queries(b.items, b.since)
+	p.begin(r, b)
+	return true
 }

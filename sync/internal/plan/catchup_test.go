@@ -36,7 +36,7 @@ func TestSkippedBelowDescendants(t *testing.T) {
 	}
 	p.Step(start, in)
 	settle(p, start, u, connect(t, p, start, u))
-	r := p.relays.byURL[u]
+	r := p.relays[u]
 	require.Empty(t, r.live.poll.groups, "all are followed live")
 	require.False(t, r.busy())
 	asked := func(now time.Time) (n int) {
@@ -65,7 +65,7 @@ func TestSkippedBelowDescendants(t *testing.T) {
 // reached.
 func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 	p, u := hubOf(t, 3)
-	r := p.relays.byURL[u]
+	r := p.relays[u]
 	since := func(at time.Time) nostr.Timestamp { return nostr.Timestamp(at.Add(-15 * time.Minute).Unix()) }
 	now := start.Add(time.Hour)
 	skipped := now
@@ -96,7 +96,7 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 		assert.Equal(t, since(now), *b.Batch.Queries[0].Filter.Since, "what is older is looked for already")
 		assert.Zero(t, b.Batch.Queries[0].Until)
 	}
-	assert.Equal(t, since(skipped), p.catchUp.unfetched(r), "until all is found")
+	assert.Equal(t, since(skipped), r.unfetched(), "until all is found")
 	on, started := tickTo(t, p, now)
 	require.Len(t, started, 1)
 	require.Len(t, started[0].Batch.Queries, len(begun[1].Batch.Queries)-1)
@@ -117,7 +117,7 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 	}
 	on, started = tickTo(t, p, on)
 	assert.Equal(t, int64(got-60), started[0].Batch.Queries[0].Until)
-	assert.NotZero(t, p.catchUp.unfetched(r))
+	assert.NotZero(t, r.unfetched())
 	p.Step(on, Done{Relay: u, Epoch: 1, Batch: started[0].Batch.ID})
-	assert.Zero(t, p.catchUp.unfetched(r))
+	assert.Zero(t, r.unfetched())
 }

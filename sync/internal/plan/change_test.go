@@ -35,7 +35,7 @@ func newChanging(tb testing.TB, repos, relays int, limits relaylimits.Requests) 
 	c.plan = newPlan(cfg)
 	c.plan.Step(start, hub(repos, 50, c.relays))
 	for _, u := range c.relays {
-		settle(c.plan, start, u, c.plan.Step(start, Connected{Relay: u, Epoch: c.plan.relays.byURL[u].dial.epoch, Limits: limits}))
+		settle(c.plan, start, u, c.plan.Step(start, Connected{Relay: u, Epoch: c.plan.relays[u].dial.epoch, Limits: limits}))
 	}
 	return c
 }

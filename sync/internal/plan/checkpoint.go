@@ -23,185 +23,124 @@ type Kept struct {
 	Items []uint64
 }
 
-// checkpoints contains, per relay, the time up to which its events are durable.
 type checkpoints struct {
-	*core
-	repos   *repoSyncIndex
-	relays  *relaySyncIndex
-	dialer  *dialer
-	catchUp *catchUp
-
 	restored   map[graspsync.RelayURL]*Kept // of relays that were not connected yet
 	restoredAt time.Time
-	changed    map[graspsync.RelayURL]struct{}
+	forgotten  map[graspsync.RelayURL]*Kept // nil values, to save
 	settledAt  time.Time
-}
-
-func newCheckpoints(c *core, w *repoSyncIndex, k *relaySyncIndex, d *dialer, cu *catchUp) *checkpoints {
-	return &checkpoints{core: c, repos: w, relays: k, dialer: d, catchUp: cu, changed: make(map[graspsync.RelayURL]struct{})}
 }
 
 type checkpointState struct {
 	mark  time.Time // all confirmed items were complete and durable then
+	saved time.Time // the mark of the last Changed
 	dirty bool      // more than the mark has changed
 }
 
-// restore takes the loaded checkpoints that are not too old.
-func (cp *checkpoints) restore(in Restore, now time.Time) {
-	cp.restored = make(map[graspsync.RelayURL]*Kept)
-	cp.restoredAt = now
+// apply takes the loaded checkpoints that are not too old.
+func (in Restore) apply(p *Plan) {
+	p.checkpoints.restored, p.checkpoints.restoredAt = make(map[graspsync.RelayURL]*Kept), p.now
 	for _, k := range in.Relays {
-		if k.Mark.After(now) || now.Sub(k.Mark) > cp.cfg.QuickReconnect || len(cp.restored) >= cp.cfg.MaxRelays {
-			continue
+		if p.isRecent(k) && len(p.checkpoints.restored) < p.cfg.MaxRelays {
+			slices.Sort(k.Items)
+			p.checkpoints.restored[k.Relay] = &k
 		}
-		if !slices.IsSorted(k.Items) {
-			k.Items = slices.Sorted(slices.Values(k.Items))
-		}
-		cp.restored[k.Relay] = &k
 	}
+}
+
+func (p *Plan) isRecent(k Kept) bool {
+	return !k.Mark.After(p.now) && p.now.Sub(k.Mark) <= p.cfg.QuickReconnect
 }
 
 // resume treats the first connection after a restart like a reconnection after a loss at the mark.
 // The saved items are confirmed.
-func (cp *checkpoints) resume(r *relayState, now time.Time) bool {
-	k := cp.restored[r.url]
-	delete(cp.restored, r.url)
-	if k == nil || !r.dial.aliveAt.IsZero() || k.Mark.After(now) || now.Sub(k.Mark) > cp.cfg.QuickReconnect {
-		return false
+func (p *Plan) resume(r *relayState) {
+	k := p.checkpoints.restored[r.url]
+	delete(p.checkpoints.restored, r.url)
+	if k == nil || !r.dial.aliveAt.IsZero() || !p.isRecent(*k) {
+		return
 	}
 	for it := range r.history.items {
-		if _, ok := slices.BinarySearch(k.Items, cp.repos.hash(it)); ok {
+		if _, ok := slices.BinarySearch(k.Items, p.repos.hash(it)); ok {
 			r.history.set(it, confirmed)
 		}
 	}
 	r.dial.aliveAt, r.checkpoint.mark = k.Mark, k.Mark
-	r.pass.at = k.PassAt
-	if r.pass.at.IsZero() || r.pass.at.After(now) {
-		r.pass.at = now
+	r.passAt = k.PassAt
+	if r.passAt.IsZero() || r.passAt.After(p.now) {
+		r.passAt = p.now
 	}
-	return true
+	r.passDueAt = p.nextPass(r.passAt)
 }
 
-func (cp *checkpoints) settled(in Settled, now time.Time) {
-	cp.settledAt = in.At
-	for r := range cp.dialer.connected {
+func (in Settled) apply(p *Plan) {
+	p.checkpoints.settledAt = in.At
+	for r := range p.connected {
 		if !r.dial.connectedAt.After(in.At) {
-			r.checkpoint.moveMark(cp.completeUntil(r, in.At))
+			p.moveMark(r, in.At)
 		}
 	}
-	if now.Sub(cp.restoredAt) > cp.cfg.QuickReconnect {
-		cp.restored = nil
+	if p.now.Sub(p.checkpoints.restoredAt) > p.cfg.QuickReconnect {
+		p.checkpoints.restored = nil
 	}
 }
 
-// completeUntil returns the time up to which all confirmed items are complete, if everything
-// received before at is processed.
-func (cp *checkpoints) completeUntil(r *relayState, at time.Time) time.Time {
-	earlier := func(t time.Time) {
-		if !t.IsZero() && t.Before(at) {
-			at = t
+// moveMark moves the mark forward to the time up to which all confirmed items are complete, if
+// everything received before at is processed.
+func (p *Plan) moveMark(r *relayState, at time.Time) {
+	if since := r.unfetched(); since != 0 {
+		at = backoff.Earlier(at, since.Time().UTC().Add(p.cfg.Overlap))
+	}
+	for _, g := range r.live.poll.groups {
+		if g.tier == mainTier {
+			at = backoff.Earlier(at, g.since)
 		}
 	}
-	if since := cp.catchUp.unfetched(r); since != 0 {
-		earlier(since.Time().UTC().Add(cp.cfg.Overlap))
-	}
-	earlier(r.live.poll.oldest(mainTier))
-	return at
-}
-
-func (cp *checkpoints) markLost(r *relayState, aliveAt time.Time) {
-	switch {
-	case r.checkpoint.mark.IsZero():
-	case aliveAt.Before(r.checkpoint.mark):
-		r.checkpoint.mark = aliveAt
-		r.checkpoint.dirty = true
-	case cp.settledAt.After(r.checkpoint.mark):
-		r.checkpoint.moveMark(cp.completeUntil(r, backoff.Earlier(cp.settledAt, aliveAt)))
+	if s := &r.checkpoint; at.After(s.mark) {
+		s.mark = at
 	}
 }
 
-func (cp *checkpoints) forget(r *relayState) {
-	cp.changed[r.url] = struct{}{}
-	delete(cp.restored, r.url)
-}
-
-func (cp *checkpoints) readUntil(r *relayState) time.Time {
-	return backoff.Later(r.dial.connectedAt, backoff.Later(r.checkpoint.mark, cp.settledAt))
-}
-
-// take returns the checkpoints of the named relays, or of all, and marks them as saved.
-func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
-	if len(only) == 0 {
-		only = sortedBy(cp.relays.byURL, graspsync.RelayURL.Compare)
-		for u := range cp.restored {
-			if cp.relays.byURL[u] == nil {
-				only = append(only, u)
-			}
-		}
-		clear(cp.changed)
+func (p *Plan) markLost(r *relayState, aliveAt time.Time) {
+	switch s := &r.checkpoint; {
+	case s.mark.IsZero():
+	case aliveAt.Before(s.mark):
+		s.mark, s.dirty = aliveAt, true
+	case p.checkpoints.settledAt.After(s.mark):
+		p.moveMark(r, backoff.Earlier(p.checkpoints.settledAt, aliveAt))
 	}
-	var out []Kept
-	for _, u := range only {
-		delete(cp.changed, u)
-		r, known := cp.relays.byURL[u]
-		switch {
-		case known:
-			r.checkpoint.dirty, r.history.changed = false, false
-			if k, ok := cp.of(r); ok {
-				out = append(out, k)
-			}
-		case cp.restored[u] != nil:
-			out = append(out, *cp.restored[u])
+}
+
+func (p *Plan) readUntil(r *relayState) time.Time {
+	return backoff.Later(r.dial.connectedAt, backoff.Later(r.checkpoint.mark, p.checkpoints.settledAt))
+}
+
+// Changed returns the checkpoints that have changed since the last call. nil means that the saved one
+// is void. A change of only the mark counts if it is at least least.
+func (p *Plan) Changed(least time.Duration) map[graspsync.RelayURL]*Kept {
+	out := p.checkpoints.forgotten
+	p.checkpoints.forgotten = make(map[graspsync.RelayURL]*Kept)
+	for u, r := range p.relays {
+		if s := &r.checkpoint; s.dirty || r.history.changed || s.mark.Sub(s.saved) >= least {
+			out[u] = p.kept(r)
+			s.saved, s.dirty, r.history.changed = s.mark, false, false
 		}
 	}
-	slices.SortFunc(out, func(a, b Kept) int { return a.Relay.Compare(b.Relay) })
 	return out
 }
 
-func (cp *checkpoints) of(r *relayState) (Kept, bool) {
-	if k := cp.restored[r.url]; k != nil {
-		return *k, true
+func (p *Plan) kept(r *relayState) *Kept {
+	if k := p.checkpoints.restored[r.url]; k != nil {
+		return k
 	}
 	if r.checkpoint.mark.IsZero() || r.history.ofStatus[confirmed] == 0 {
-		return Kept{}, false
+		return nil
 	}
-	k := Kept{Relay: r.url, Mark: r.checkpoint.mark, PassAt: r.pass.at, Items: make([]uint64, 0, r.history.ofStatus[confirmed])}
+	k := &Kept{Relay: r.url, Mark: r.checkpoint.mark, PassAt: r.passAt, Items: make([]uint64, 0, r.history.ofStatus[confirmed])}
 	for it, st := range r.history.items {
-		if st == confirmed && cp.repos.tier(it) == mainTier {
-			k.Items = append(k.Items, cp.repos.hash(it))
+		if st == confirmed && p.repos.tier(it) == mainTier {
+			k.Items = append(k.Items, p.repos.hash(it))
 		}
 	}
 	slices.Sort(k.Items)
-	return k, true
-}
-
-// changes returns the relays of which more than the mark has changed since the last take.
-func (cp *checkpoints) changes() []graspsync.RelayURL {
-	out := sortedBy(cp.changed, graspsync.RelayURL.Compare)
-	for u, r := range cp.relays.byURL {
-		if _, also := cp.changed[u]; (r.checkpoint.dirty || r.history.changed) && !also {
-			out = append(out, u)
-		}
-	}
-	slices.SortFunc(out, graspsync.RelayURL.Compare)
-	return out
-}
-
-func (cp *checkpoints) marks() map[graspsync.RelayURL]time.Time {
-	out := make(map[graspsync.RelayURL]time.Time)
-	for u, r := range cp.relays.byURL {
-		if k := cp.restored[u]; k != nil {
-			out[u] = k.Mark
-		} else if !r.checkpoint.mark.IsZero() && r.history.ofStatus[confirmed] > 0 {
-			out[u] = r.checkpoint.mark
-		}
-	}
-	return out
-}
-
-func (s *checkpointState) moveMark(to time.Time) {
-	if to.After(s.mark) {
-		s.dirty = s.dirty || s.mark.IsZero()
-		s.mark = to
-	}
+	return k
 }

@@ -19,8 +19,8 @@ func keptOne(t *testing.T, u graspsync.RelayURL) Kept {
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
 	settle(p, start, u, connect(t, p, start, u))
 	p.Step(start.Add(time.Minute), Settled{At: start.Add(time.Minute)})
-	require.Len(t, p.Kept(), 1)
-	return p.Kept()[0]
+	require.Len(t, allKept(p), 1)
+	return allKept(p)[0]
 }
 
 // S5: after a restart everything was fetched from all relays simultaneously. Any invalid saved
@@ -74,11 +74,11 @@ func TestPromiseP25_MarkStaysBehind(t *testing.T) {
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	mark := func(minutes int) time.Time {
 		p.Step(at(minutes), Settled{At: at(minutes)})
-		return p.Kept()[0].Mark
+		return allKept(p)[0].Mark
 	}
 	assert.Equal(t, at(1), mark(1))
 	// before the connection stood
-	assert.Equal(t, at(1), func() time.Time { p.Step(at(2), Settled{At: start.Add(-time.Second)}); return p.Kept()[0].Mark }())
+	assert.Equal(t, at(1), func() time.Time { p.Step(at(2), Settled{At: start.Add(-time.Second)}); return allKept(p)[0].Mark }())
 	// a subscription was closed: complete up to then, until that is caught up with
 	p.Step(at(3), LiveClosed{Relay: u, Epoch: 1, Live: 1})
 	assert.Equal(t, at(3), mark(4))
@@ -91,7 +91,7 @@ func TestPromiseP25_MarkStaysBehind(t *testing.T) {
 	assert.Equal(t, at(7), mark(7))
 	// a pass over history: what is not confirmed again is not kept
 	p.Step(start.Add(26*time.Hour), Tick{})
-	assert.Empty(t, p.Kept())
+	assert.Empty(t, allKept(p))
 }
 
 // Root events beyond MaxRoots are requested after all others.

@@ -8,26 +8,10 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-type dialer struct {
-	*core
-	queue dialQueue
-
-	attempts  []*relayState // in progress, oldest first
-	connected map[*relayState]struct{}
-	dialAt    time.Time // earliest start of the next attempt
-	roomAt    time.Time
-	hungUp    []*relayState // closed in this step to make room
-	lastEpoch uint64
-}
-
-func newDialer(c *core) *dialer {
-	return &dialer{core: c, connected: make(map[*relayState]struct{})}
-}
-
 type dialState struct {
 	connecting, connected bool
 	epoch                 uint64 // of the last dial; inputs of earlier ones are ignored
-	dialedAt, connectedAt time.Time
+	connectedAt           time.Time
 	retryAt               time.Time
 	waitsSince            time.Time
 	aliveAt               time.Time
@@ -35,6 +19,7 @@ type dialState struct {
 
 	refusals int // consecutive attempts that a local limit prevented
 	turnOf   *dialOwner
+	places   map[*dialOwner]*list.Element // in the queues; empty: it does not wait
 }
 
 // longAbsent reports whether a relay was away for so long that its confirmed state is void.
@@ -48,120 +33,96 @@ func (s *dialState) longAbsent(now time.Time, most time.Duration) bool {
 	return away > most
 }
 
-func (d *dialer) wait(r *relayState, now time.Time) {
+func (p *Plan) awaitDial(r *relayState) {
 	var wake time.Time
 	switch {
-	case r.dial.connecting || r.turn.waits():
-	case now.Before(r.dial.retryAt):
+	case r.dial.connecting || len(r.dial.places) > 0:
+	case p.now.Before(r.dial.retryAt):
 		wake = r.dial.retryAt
 	default:
-		r.dial.waitsSince = now
-		d.queue.add(r)
-		d.roomAt = time.Time{} // a connection may be closed for this relay even if not for others
+		r.dial.waitsSince = p.now
+		p.queue.add(r)
+		p.roomAt = time.Time{} // a connection may be closed for this relay even if not for others
 	}
-	d.timers.set(r, wake)
+	p.wake(r, wake)
 }
 
 const (
-	// patience is the age at which an attempt frees its slot, because a dead relay fails only after
-	// ten seconds.
-	patience = time.Second
-	// Divisors and multiples of Config.MaxDials and Config.MaxConnections for older attempts.
-	silentDials      = 8
-	silentDialsShare = 3
-	// the same while there are more relays than connections
+	// fullDialsShare is the divisor of Config.MaxConnections for attempts while there are more relays
+	// than connections.
 	fullDialsShare = 8
 	// ownerDials is the maximum number of attempts of one owner, hostsTried the number of its
 	// relays that are searched for another host.
 	ownerDials, hostsTried = 5, 16
 )
 
-func (d *dialer) silentMost() int {
-	return min(silentDials*d.cfg.MaxDials, d.cfg.MaxConnections/silentDialsShare)
-}
+func (p *Plan) anyWaits() bool { return p.queue.owners.Len() > 0 }
 
-func (d *dialer) young() (n int) {
-	for _, r := range slices.Backward(d.attempts) {
-		if d.now.Sub(r.dial.dialedAt) >= patience {
-			break
-		}
-		n++
-	}
-	return n
-}
-
-func (d *dialer) anyWaits() bool { return d.queue.owners.Len() > 0 }
-
-func (d *dialer) nextWake() (at time.Time) {
+func (p *Plan) nextDial() (at time.Time) {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
 	}
-	if d.mayDial() && !d.roomAt.IsZero() {
-		earlier(backoff.Later(d.roomAt, d.dialAt))
+	if p.mayDial() && !p.roomAt.IsZero() {
+		earlier(backoff.Later(p.roomAt, p.dialAt))
 	}
-	if n := d.young(); d.anyWaits() && n > 0 && len(d.attempts) < d.cfg.MaxDials+d.silentMost() {
-		earlier(d.attempts[len(d.attempts)-n].dial.dialedAt.Add(patience))
-	}
-	if d.anyWaits() && d.dialAt.After(d.now) {
-		earlier(d.dialAt)
+	if p.anyWaits() && p.dialAt.After(p.now) {
+		earlier(p.dialAt)
 	}
 	return at
 }
 
-func (d *dialer) dial(now time.Time) {
-	for d.mayDial() && !now.Before(d.dialAt) {
-		r, o := d.nextTurn(now)
+func (p *Plan) dial() {
+	for p.mayDial() && !p.now.Before(p.dialAt) {
+		r, o := p.nextTurn()
 		if r == nil {
 			return
 		}
-		d.queue.served(r, o)
+		p.queue.served(r, o)
 		o.dialing++
-		d.attempts = append(d.attempts, r)
-		r.dial.connecting, r.dial.turnOf, r.dial.dialedAt = true, o, now
+		p.attempts = append(p.attempts, r)
+		r.dial.connecting, r.dial.turnOf = true, o
 		if !r.dial.absentSince.IsZero() { // the wait for a turn is no absence of the relay
-			r.dial.absentSince = r.dial.absentSince.Add(now.Sub(r.dial.waitsSince))
+			r.dial.absentSince = r.dial.absentSince.Add(p.now.Sub(r.dial.waitsSince))
 		}
-		d.lastEpoch++
-		r.dial.epoch = d.lastEpoch
-		d.dialAt = now.Add(d.cfg.DialEvery) // spares proxies and resolvers
-		d.emit(Dial{Relay: r.url, Epoch: r.dial.epoch})
+		p.lastEpoch++
+		r.dial.epoch = p.lastEpoch
+		p.dialAt = p.now.Add(p.cfg.DialEvery) // spares proxies and resolvers
+		p.emit(Dial{Relay: r.url, Epoch: r.dial.epoch})
 	}
 }
 
-func (d *dialer) mayDial() bool {
-	return d.young() < d.cfg.MaxDials && len(d.attempts) < d.cfg.MaxDials+d.silentMost()
-}
+func (p *Plan) mayDial() bool { return len(p.attempts) < p.cfg.MaxDials }
 
-func (d *dialer) full() bool { return len(d.attempts)+len(d.connected) >= d.cfg.MaxConnections }
+func (p *Plan) full() bool { return len(p.attempts)+len(p.connected) >= p.cfg.MaxConnections }
 
-func (d *dialer) nextTurn(now time.Time) (*relayState, *dialOwner) {
-	full := d.full()
-	if full && len(d.attempts) >= max(1, d.cfg.MaxConnections/fullDialsShare) {
-		d.roomAt = time.Time{} // one of the running attempts will end
+func (p *Plan) nextTurn() (*relayState, *dialOwner) {
+	full := p.full()
+	if full && len(p.attempts) >= max(1, p.cfg.MaxConnections/fullDialsShare) {
+		p.roomAt = time.Time{} // one of the running attempts will end
 		return nil, nil
 	}
-	if !full || !d.anyWaits() {
-		d.roomAt = time.Time{}
-	} else if now.Before(d.roomAt) {
+	if !full || !p.anyWaits() {
+		p.roomAt = time.Time{}
+	} else if p.now.Before(p.roomAt) {
 		return nil, nil
 	}
 	var room yieldChoice
-	if full && d.anyWaits() {
-		room = d.yields(now)
-		d.roomAt = now.Add(lookForRoom)
+	if full && p.anyWaits() {
+		room = p.yields()
+		p.roomAt = p.now.Add(lookForRoom)
 	}
-	for e := d.queue.owners.Front(); e != nil && (!full || room.oldest != nil); e = e.Next() {
+	for e := p.queue.owners.Front(); e != nil && (!full || room.oldest != nil); e = e.Next() {
 		o := e.Value.(*dialOwner)
 		gone := room.to(o)
 		if full && gone == nil {
 			continue
 		}
-		if r := d.dialable(o); r != nil {
+		if r := p.dialable(o); r != nil {
 			if full {
-				d.hangUp(gone, now)
-				d.roomAt = time.Time{}
+				p.hangUp(gone)
+				p.roomAt = time.Time{}
 			}
 			return r, o
 		}
@@ -170,14 +131,14 @@ func (d *dialer) nextTurn(now time.Time) (*relayState, *dialOwner) {
 }
 
 // dialable returns the next waiting relay of an owner whose host has no attempt, or nil.
-func (d *dialer) dialable(o *dialOwner) *relayState {
-	if o.dialing >= ownerDials && o != &d.queue.operator {
+func (p *Plan) dialable(o *dialOwner) *relayState {
+	if o.dialing >= ownerDials && o != &p.queue.operator {
 		return nil
 	}
 	for range min(o.waiting.Len(), hostsTried) {
 		e := o.waiting.Front()
 		r := e.Value.(*relayState)
-		if !slices.ContainsFunc(d.attempts, func(a *relayState) bool { return a.host == r.host }) {
+		if !slices.ContainsFunc(p.attempts, func(a *relayState) bool { return a.host == r.host }) {
 			return r
 		}
 		o.waiting.MoveToBack(e)
@@ -185,55 +146,39 @@ func (d *dialer) dialable(o *dialOwner) *relayState {
 	return nil
 }
 
-func (d *dialer) made(r *relayState, now time.Time) {
-	d.ended(r)
-	d.connected[r] = struct{}{}
-	r.dial.connected, r.dial.refusals, r.dial.connectedAt = true, 0, now
+func (p *Plan) dialed(r *relayState) {
+	p.attemptEnded(r)
+	p.connected[r] = struct{}{}
+	r.dial.connected, r.dial.refusals, r.dial.connectedAt = true, 0, p.now
 }
 
-func (d *dialer) failed(r *relayState, in DialFailed, now time.Time) {
-	d.ended(r)
+func (in DialFailed) apply(p *Plan) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil || !r.dial.connecting {
+		return
+	}
+	p.attemptEnded(r)
 	r.dial.retryAt = in.RetryAt
 	if in.NotDialed {
 		r.dial.refusals++
-		r.dial.retryAt = backoff.Later(in.RetryAt, now.Add(min(d.retryAfter(r.dial.refusals), d.longer(yieldAfter))))
+		r.dial.retryAt = backoff.Later(in.RetryAt, p.now.Add(min(p.retryAfter(r.dial.refusals), p.longer(yieldAfter))))
 		return
 	}
 	r.dial.refusals = 0
 	if r.dial.absentSince.IsZero() {
-		r.dial.absentSince = now
+		r.dial.absentSince = p.now
 	}
 }
 
-func (d *dialer) ended(r *relayState) {
+func (p *Plan) attemptEnded(r *relayState) {
 	r.dial.connecting = false
 	r.dial.turnOf.dialing--
-	d.attempts = slices.DeleteFunc(d.attempts, func(a *relayState) bool { return a == r })
+	p.attempts = slices.DeleteFunc(p.attempts, func(a *relayState) bool { return a == r })
 }
 
-func (d *dialer) lost(r *relayState) {
-	delete(d.connected, r)
+func (p *Plan) connectionEnded(r *relayState) {
+	delete(p.connected, r)
 	r.dial.connected = false
-}
-
-func (d *dialer) forget(r *relayState) {
-	if r.dial.connecting || r.dial.connected {
-		d.emit(Hangup{Relay: r.url, Epoch: r.dial.epoch})
-	}
-	switch {
-	case r.dial.connecting:
-		d.ended(r)
-	case r.dial.connected:
-		d.lost(r)
-	}
-	d.queue.leave(r)
-	d.timers.set(r, time.Time{})
-}
-
-func (d *dialer) takeHungUp() []*relayState {
-	out := d.hungUp
-	d.hungUp = nil
-	return out
 }
 
 const (
@@ -244,8 +189,8 @@ const (
 	lookForRoom     = time.Minute
 )
 
-func mayYield(r *relayState, now time.Time) bool {
-	held := now.Sub(r.dial.connectedAt)
+func (p *Plan) mayYield(r *relayState) bool {
+	held := p.now.Sub(r.dial.connectedAt)
 	return held >= yieldIncomplete || held >= yieldAfter && r.phase() >= Live
 }
 
@@ -258,17 +203,17 @@ type yieldChoice struct {
 	oldest      *relayState
 }
 
-func (d *dialer) yields(now time.Time) (y yieldChoice) {
+func (p *Plan) yields() (y yieldChoice) {
 	y.connections, y.own = make(map[*dialOwner]int), make(map[*dialOwner]*relayState)
-	for r := range d.connected {
+	for r := range p.connected {
 		if o := r.listed.record; o != nil && !r.bootstrap {
 			y.connections[o]++
 			y.most = max(y.most, y.connections[o])
 		}
 	}
-	for r := range d.connected {
+	for r := range p.connected {
 		o := r.listed.record
-		if o == nil || r.bootstrap || y.connections[o] < y.most || !mayYield(r, now) {
+		if o == nil || r.bootstrap || y.connections[o] < y.most || !p.mayYield(r) {
 			continue
 		}
 		if old := y.own[o]; old == nil || r.dial.epoch < old.dial.epoch {
@@ -290,13 +235,13 @@ func (y yieldChoice) to(o *dialOwner) *relayState {
 }
 
 // hangUp closes a connection to make room and queues its relay again.
-func (d *dialer) hangUp(gone *relayState, now time.Time) {
-	d.emit(Hangup{Relay: gone.url, Epoch: gone.dial.epoch})
-	d.lost(gone)
+func (p *Plan) hangUp(gone *relayState) {
+	p.emit(Hangup{Relay: gone.url, Epoch: gone.dial.epoch})
+	p.connectionEnded(gone)
 	gone.dial.absentSince = time.Time{}
-	gone.dial.retryAt = now.Add(d.longer(yieldAfter))
-	d.timers.set(gone, gone.dial.retryAt)
-	d.hungUp = append(d.hungUp, gone)
+	gone.dial.retryAt = p.now.Add(p.longer(yieldAfter))
+	p.wake(gone, gone.dial.retryAt)
+	p.hungUp = append(p.hungUp, gone)
 }
 
 // dialQueue contains the relays that wait for a dial, each in the queue of each owner that lists
@@ -306,14 +251,8 @@ type dialQueue struct {
 	owners   list.List
 }
 
-type dialTurn struct {
-	places map[*dialOwner]*list.Element
-}
-
-func (s *dialTurn) waits() bool { return len(s.places) > 0 }
-
 func (l *dialQueue) add(r *relayState) {
-	r.turn.places = make(map[*dialOwner]*list.Element)
+	r.dial.places = make(map[*dialOwner]*list.Element)
 	if r.bootstrap {
 		l.join(r, &l.operator)
 		return
@@ -324,7 +263,7 @@ func (l *dialQueue) add(r *relayState) {
 }
 
 func (l *dialQueue) join(r *relayState, o *dialOwner) {
-	r.turn.places[o] = o.waiting.PushBack(r)
+	r.dial.places[o] = o.waiting.PushBack(r)
 	switch {
 	case o.turn != nil:
 	case o == &l.operator:
@@ -335,11 +274,11 @@ func (l *dialQueue) join(r *relayState, o *dialOwner) {
 }
 
 func (l *dialQueue) quit(r *relayState, o *dialOwner) {
-	place := r.turn.places[o]
+	place := r.dial.places[o]
 	if place == nil {
 		return
 	}
-	delete(r.turn.places, o)
+	delete(r.dial.places, o)
 	if o.waiting.Remove(place); o.waiting.Len() == 0 {
 		l.owners.Remove(o.turn)
 		o.turn = nil
@@ -347,7 +286,7 @@ func (l *dialQueue) quit(r *relayState, o *dialOwner) {
 }
 
 func (l *dialQueue) leave(r *relayState) {
-	for o := range r.turn.places {
+	for o := range r.dial.places {
 		l.quit(r, o)
 	}
 }

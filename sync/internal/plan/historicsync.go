@@ -1,25 +1,19 @@
 package plan
 
 import (
-	"maps"
 	"slices"
-	"time"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
-
-type historicSync struct {
-	*core
-	repos   *repoSyncIndex
-	pending *pendingSyncIndex
-}
 
 // itemStatus is the status of a wanted item on one relay.
 type itemStatus uint8
 
 const (
-	todo itemStatus = iota + 1
-	inFlight
+	todo     itemStatus = iota + 1 // never requested
+	again                          // to be requested again in a pass
+	inFlight                       // in a batch, open or parked
 	confirmed
 	statuses
 )
@@ -28,89 +22,53 @@ type historyState struct {
 	repos    *repoSyncIndex
 	items    map[Item]itemStatus
 	tiers    [tiers]historyTier
-	ofStatus [statuses]int           // of layers 1 to 3
-	resume   map[Item]*batchProgress // progress of todo items
-	changed  bool                    // since the last checkpoint, in layers 1 to 3
+	ofStatus [statuses]int // of layers 1 to 3
+	changed  bool          // since the last checkpoint, in layers 1 to 3
 }
 
 type historyTier struct {
-	todo  map[Item]struct{}
-	queue []itemGroup
+	todo  map[Item]struct{} // todo and again
+	queue [][]Item
 }
 
 // leastCompared is the minimum number of items of layer 4 in a reconciliation, which costs more
 // than a few events.
 const leastCompared = filters.MaxValues / 4
 
-// due reports whether items are todo. Layer 4 has one batch at a time.
-func (h *historicSync) due(r *relayState, _ time.Time) bool {
-	return len(r.history.tiers[mainTier].todo) > 0 ||
-		len(r.history.tiers[threadTier].todo) > 0 && !r.pending.runs(func(b *batch) bool { return b.of == h && b.thread })
-}
-
-func (h *historicSync) start(r *relayState, now time.Time) {
-	t := &r.history.tiers[mainTier]
-	thread := len(t.todo) == 0
-	if thread {
-		t = &r.history.tiers[threadTier]
+// startHistory requests the next items for the first time, or again in a pass.
+func (p *Plan) startHistory(r *relayState) bool {
+	h, thread := &r.history, false
+	t := &h.tiers[mainTier]
+	if len(t.todo) == 0 {
+		t, thread = &h.tiers[threadTier], true
+		if len(t.todo) == 0 || !r.threadsMayRun() {
+			return false
+		}
 	}
 	if len(t.queue) == 0 {
-		t.queue = h.repos.groups(slices.Collect(maps.Keys(t.todo)), r.history.resume)
+		of := map[itemStatus][]Item{}
+		for it := range t.todo {
+			of[h.items[it]] = append(of[h.items[it]], it)
+		}
+		t.queue = append(p.repos.groups(of[todo]), p.repos.groups(of[again])...)
 	}
-	g := t.queue[0]
-	if t.queue = t.queue[1:]; len(t.queue) == 0 {
-		t.queue = nil
+	b := &batch{thread: thread}
+	b.items = slices.DeleteFunc(t.queue[0], func(it Item) bool { return !has(t.todo, it) })
+	if t.queue = t.queue[1:]; len(b.items) == 0 {
+		return true
 	}
-	items := slices.DeleteFunc(g.items, func(it Item) bool {
-		return !has(t.todo, it) || r.history.resume[it] != g.resume
-	})
-	if len(items) == 0 {
-		return
+	if h.items[b.items[0]] == again {
+		b.Kind = DailyHistory
 	}
-	kind := History
-	if g.resume != nil && g.resume.daily {
-		kind = DailyHistory
-	}
-	qs := h.pending.queries(r, h.repos.itemFilters(items), 0, g.resume)
-	for _, it := range items {
-		r.history.set(it, inFlight)
-	}
-	if len(qs) == 0 {
-		h.confirm(r, items)
-		return
-	}
-	for i := range qs {
-		qs[i].NoNegentropy = thread && len(items) < leastCompared
-	}
-	h.pending.start(r, &batch{of: h, kind: kind, items: items, thread: thread}, qs, now)
-}
-
-func (h *historicSync) done(r *relayState, b *batch) { h.confirm(r, b.items) }
-
-func (h *historicSync) failed(r *relayState, b *batch, in Done) {
-	byOld := make(map[*batchProgress]*batchProgress)
 	for _, it := range b.items {
-		old := r.history.resume[it]
-		merged, ok := byOld[old]
-		if !ok {
-			merged = merge(old, b.queries, in.Cursors, b.kind == DailyHistory)
-			byOld[old] = merged
-		}
-		if merged == nil {
-			delete(r.history.resume, it)
-		} else {
-			r.history.resume[it] = merged
-		}
-		r.history.set(it, todo)
+		h.set(it, inFlight)
 	}
-}
-
-func (h *historicSync) confirm(r *relayState, items []Item) {
-	for _, it := range items {
-		if r.history.items[it] == inFlight {
-			r.history.set(it, confirmed)
-		}
+	b.Queries = p.queries(b.items, 0)
+	for i := range b.Queries {
+		b.Queries[i].NoNegentropy = thread && len(b.items) < leastCompared
 	}
+	p.begin(r, b)
+	return true
 }
 
 func (h *historyState) add(it Item) bool {
@@ -137,55 +95,32 @@ func (h *historyState) set(it Item, to itemStatus) {
 
 func (h *historyState) change(it Item, to itemStatus) {
 	from, t := h.items[it], h.repos.tier(it)
-	if from == to {
-		return
-	}
 	if t == mainTier {
-		h.changed = h.changed || from == confirmed || to == confirmed
+		h.changed = h.changed || (from == confirmed) != (to == confirmed)
 		h.ofStatus[from]--
 		h.ofStatus[to]++
 	}
 	drop(&h.tiers[t].todo, it)
-	if h.items[it] = to; to == todo {
-		put(&h.tiers[t].todo, it)
-	}
-	if to == 0 || to == confirmed {
-		delete(h.resume, it)
+	if h.items[it] = to; to == todo || to == again {
+		lazy.Put(&h.tiers[t].todo, it, struct{}{})
 	}
 	if to == 0 {
 		delete(h.items, it)
 	}
 }
 
-func (h *historyState) requeue() {
-	for t := range h.tiers {
-		h.tiers[t].queue = nil
-	}
-}
-
-func (h *historyState) forget() {
-	clear(h.resume)
-	h.requeue()
-	for it := range h.items {
-		h.set(it, todo)
-	}
-}
-
-// redo makes confirmed items todo from the start.
+// redo requests confirmed items again.
 func (h *historyState) redo(items []Item) {
-	h.requeue()
-	mark := &batchProgress{daily: true} // items with one mark are requested together
 	for _, it := range items {
 		if h.items[it] == confirmed {
-			h.resume[it] = mark
-			h.set(it, todo)
+			h.change(it, again)
 		}
 	}
 }
 
 func (h *historyState) partlyFetched() (items []Item) {
 	for it, st := range h.items {
-		if st == confirmed || st == inFlight || h.resume[it] != nil {
+		if st != todo {
 			items = append(items, it)
 		}
 	}

@@ -35,14 +35,6 @@ func (m LiveMethod) String() string {
 	return [...]string{"live", "live+kinds", "live+polling"}[m]
 }
 
-type liveSync struct {
-	*core
-	repos   *repoSyncIndex
-	catchUp *catchUp
-	polling *polling
-	last    LiveID
-}
-
 type liveSub struct {
 	filters []nostr.Filter // immutable
 	size    int            // of its request in bytes
@@ -76,40 +68,40 @@ type liveState struct {
 
 // follow opens subscriptions for missing items, in the smallest one if necessary. Without room it
 // consolidates.
-func (lv *liveSync) follow(r *relayState, now time.Time) {
+func (p *Plan) follow(r *relayState) {
 	l := &r.live
-	if now.Before(l.retryAt) || now.Before(r.coolUntil) {
+	if p.now.Before(l.retryAt) || p.now.Before(r.coolUntil) {
 		return
 	}
-	lv.resume(r, now)
-	if !now.Before(l.learnedUntil) && (l.noKinds || l.most > 0) {
+	p.resumeResting(r)
+	if !p.now.Before(l.learnedUntil) && (l.noKinds || l.most > 0) {
 		l.noKinds, l.most, l.stale = false, 0, l.stale || l.unfollowed > 0
 	}
 	if l.stale || l.idle > max(idleValues, len(r.history.items)) || len(l.subs) == 0 && len(l.missing)+len(l.lost) > 0 {
-		lv.consolidate(r, now)
+		p.consolidate(r)
 		return
 	}
 	if len(l.missing)+len(l.lost) == 0 {
 		if r.catchUp.missed != 0 || !l.waitUntil.IsZero() {
-			lv.opened(r, nil) // the missing items are no longer wanted
+			p.opened(r, nil) // the missing items are no longer wanted
 		}
 		return
 	}
-	if r.busy() && now.Before(l.waitUntil) {
+	if r.busy() && p.now.Before(l.waitUntil) {
 		return
 	}
-	items, threads := lv.byTier(maps.Keys(l.missing))
+	items, threads := p.byTier(maps.Keys(l.missing))
 	if len(items)+len(l.lost) > 0 {
-		lv.followMissing(r, items, now)
+		p.followMissing(r, items)
 	}
 	if len(threads) > 0 && len(l.missing) == len(threads) {
-		lv.followThreads(r, threads, now)
+		p.followThreads(r, threads)
 	}
 }
 
-func (lv *liveSync) byTier(items iter.Seq[Item]) (out, threads []Item) {
+func (p *Plan) byTier(items iter.Seq[Item]) (out, threads []Item) {
 	for it := range items {
-		if lv.repos.tier(it) == threadTier {
+		if p.repos.tier(it) == threadTier {
 			threads = append(threads, it)
 		} else {
 			out = append(out, it)
@@ -118,54 +110,54 @@ func (lv *liveSync) byTier(items iter.Seq[Item]) (out, threads []Item) {
 	return out, threads
 }
 
-func (lv *liveSync) followMissing(r *relayState, items []Item, now time.Time) {
+func (p *Plan) followMissing(r *relayState, items []Item) {
 	l := &r.live
 	if l.unfollowed > 0 {
-		lv.followNoMore(r, items, now)
+		p.followNoMore(r, items)
 		return
 	}
-	fresh := lv.filters(r, items)
+	fresh := p.filters(r, items)
 	if len(l.lost) > 0 {
 		fresh = joined(r, slices.Concat(l.lost, fresh))
 	}
-	c := lv.change(r, fresh, r.liveRoom())
+	c := p.change(r, fresh, r.liveRoom())
 	fits := c.fits(r, r.liveRoom())
 	switch {
-	case fits && c.overlaps(r), fits && !lv.waits(r, now):
-		items = append(items, lv.repos.itemsOf(l.lost)...)
+	case fits && c.overlaps(r), fits && !p.waits(r):
+		items = append(items, p.repos.itemsOf(l.lost)...)
 		l.lost = nil
-		lv.addFilters(r, c, items, now)
-	case !lv.waits(r, now):
-		lv.consolidate(r, now)
+		p.addFilters(r, c, items)
+	case !p.waits(r):
+		p.consolidate(r)
 	}
 }
 
 // followThreads follows items of layer 4 in three quarters of the subscriptions, and polls them
 // beyond.
-func (lv *liveSync) followThreads(r *relayState, items []Item, now time.Time) {
+func (p *Plan) followThreads(r *relayState, items []Item) {
 	room := r.liveRoom() * 3 / 4
-	c := lv.change(r, lv.filters(r, items), room)
+	c := p.change(r, p.filters(r, items), room)
 	if r.live.unfollowed == 0 && c.tooLarge == 0 && c.fits(r, room) {
-		lv.addFilters(r, c, items, now)
+		p.addFilters(r, c, items)
 		return
 	}
-	lv.polling.add(r, items, now)
-	lv.opened(r, items)
+	p.poll(r, items)
+	p.opened(r, items)
 }
 
 // followNoMore polls missing items, because subscriptions have no room.
-func (lv *liveSync) followNoMore(r *relayState, items []Item, now time.Time) {
+func (p *Plan) followNoMore(r *relayState, items []Item) {
 	l := &r.live
-	added := len(lv.filters(r, items))
-	if len(l.lost) > 0 || l.kinds == 0 && lv.prefersKinds(r, l.unfollowed+added) {
-		lv.consolidate(r, now)
+	added := len(p.filters(r, items))
+	if len(l.lost) > 0 || l.kinds == 0 && p.prefersKinds(r, l.unfollowed+added) {
+		p.consolidate(r)
 		return
 	}
 	l.unfollowed += added
 	if l.kinds == 0 {
-		lv.polling.add(r, items, now)
+		p.poll(r, items)
 	}
-	lv.opened(r, items)
+	p.opened(r, items)
 }
 
 // subscriptionChange replaces subscriptions by others.
@@ -177,7 +169,7 @@ type subscriptionChange struct {
 
 // change returns a change that adds filters, in the smallest subscription if there is no room for
 // another.
-func (lv *liveSync) change(r *relayState, fresh []nostr.Filter, room int) subscriptionChange {
+func (p *Plan) change(r *relayState, fresh []nostr.Filter, room int) subscriptionChange {
 	c := packed(r.limits, fresh)
 	if c.fits(r, room) {
 		return c
@@ -213,45 +205,45 @@ func (c subscriptionChange) overlaps(r *relayState) bool {
 		r.limits.Retains(r.live.size()+c.reqs.size())
 }
 
-// apply opens and closes subscriptions, and reports whether all old filters were followed meanwhile.
-func (lv *liveSync) apply(r *relayState, c subscriptionChange) (closed []nostr.Filter, overlaps bool) {
+// replaceSubs opens and closes subscriptions, and reports whether all old filters were followed meanwhile.
+func (p *Plan) replaceSubs(r *relayState, c subscriptionChange) (closed []nostr.Filter, overlaps bool) {
 	if overlaps = c.overlaps(r); overlaps {
-		lv.open(r, c.reqs)
+		p.open(r, c.reqs)
 	}
 	for _, id := range c.old {
 		closed = append(closed, r.live.subs[id].filters...)
 		delete(r.live.subs, id)
-		lv.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
+		p.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
 	}
 	if !overlaps {
-		lv.open(r, c.reqs)
+		p.open(r, c.reqs)
 	}
 	return closed, overlaps
 }
 
 // addFilters makes a change that covers missing items. Without room for old and new subscriptions,
 // a catch-up fetches the events in between.
-func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, items []Item, now time.Time) {
-	if closed, overlaps := lv.apply(r, c); !overlaps {
-		lv.catchUp.queueItems(r, lv.repos.itemsOf(closed), lv.catchUp.since(now))
+func (p *Plan) addFilters(r *relayState, c subscriptionChange, items []Item) {
+	if closed, overlaps := p.replaceSubs(r, c); !overlaps {
+		p.catchUp(r, p.repos.itemsOf(closed), p.since(p.now))
 	}
 	r.live.tooLarge += c.tooLarge
-	lv.opened(r, items)
+	p.opened(r, items)
 }
 
 // opened starts a catch-up for items that were temporarily not followed.
-func (lv *liveSync) opened(r *relayState, items []Item) {
+func (p *Plan) opened(r *relayState, items []Item) {
 	for _, it := range items {
 		drop(&r.live.missing, it)
 	}
 	r.live.waitUntil = time.Time{}
 	switch {
 	case r.catchUp.missedAll:
-		lv.catchUp.queueAll(r)
+		p.catchUpAll(r)
 	case r.catchUp.missed != 0:
 		since := r.catchUp.missed
 		r.catchUp.missed = 0
-		lv.catchUp.queueItems(r, slices.Clone(items), since)
+		p.catchUp(r, slices.Clone(items), since)
 	}
 }
 
@@ -302,54 +294,54 @@ const mostWait = 5 * time.Minute
 
 // waits delays a consolidation without room for old and new subscriptions, because the items that a
 // running history finds would soon require another one.
-func (lv *liveSync) waits(r *relayState, now time.Time) bool {
+func (p *Plan) waits(r *relayState) bool {
 	if !r.busy() {
 		return false
 	}
 	if r.live.waitUntil.IsZero() {
-		r.live.waitUntil = now.Add(mostWait)
-		lv.catchUp.missedSome(r, now)
+		r.live.waitUntil = p.now.Add(mostWait)
+		p.missedSome(r, p.now)
 	}
-	return now.Before(r.live.waitUntil)
+	return p.now.Before(r.live.waitUntil)
 }
 
 // consolidate replaces all subscriptions by the fewest that cover all items, or by as many as have
 // room. The rest is followed by kinds or polled.
-func (lv *liveSync) consolidate(r *relayState, now time.Time) {
-	items, threads := lv.byTier(maps.Keys(r.history.items))
+func (p *Plan) consolidate(r *relayState) {
+	items, threads := p.byTier(maps.Keys(r.history.items))
 	old := r.live.subs
 	r.live.reset()
-	fs := lv.filters(r, items)
-	reqs, left := lv.pack(r, fs)
-	kinds := lv.prefersKinds(r, left.filters())
+	fs := p.filters(r, items)
+	reqs, left := p.pack(r, fs)
+	kinds := p.prefersKinds(r, left.filters())
 	if kinds {
-		reqs, left = lv.pack(r, append(fit(r.limits, filters.Live(nostr.Filter{Kinds: filters.Kinds()})), fs...))
-		r.live.kinds = lv.last + 1 // the first request contains the filter of all kinds
+		reqs, left = p.pack(r, append(fit(r.limits, filters.Live(nostr.Filter{Kinds: filters.Kinds()})), fs...))
+		r.live.kinds = p.lastLive + 1 // the first request contains the filter of all kinds
 	}
 	r.live.unfollowed = left.filters()
 	var polled []nostr.Filter
 	if !kinds {
 		polled = left.all()
 	}
-	below := packed(r.limits, lv.filters(r, threads)).reqs
+	below := packed(r.limits, p.filters(r, threads)).reqs
 	room := r.liveRoom()*3/4 - len(reqs)
 	if bytes := r.limits.LiveBytes(); len(left) > 0 || bytes > 0 && bytes <= reqs.size() {
 		room = 0
 	}
 	below, left = within(below, max(0, room), max(0, r.limits.LiveBytes()-reqs.size()))
-	lv.polling.begin(r, lv.repos.itemsOf(append(polled, left.all()...)), now)
+	p.repoll(r, p.repos.itemsOf(append(polled, left.all()...)))
 	r.live.subs = old
 	c := subscriptionChange{old: slices.Sorted(maps.Keys(old)), reqs: slices.Concat(reqs, below)}
-	if _, overlaps := lv.apply(r, c); !overlaps {
-		lv.catchUp.missedSince(r, now)
+	if _, overlaps := p.replaceSubs(r, c); !overlaps {
+		p.missedSince(r, p.now)
 	}
 	if r.catchUp.missed != 0 {
-		lv.catchUp.queueAll(r)
+		p.catchUpAll(r)
 	}
 }
 
 // pack packs filters into the room of a relay.
-func (lv *liveSync) pack(r *relayState, fs []nostr.Filter) (reqs, left requests) {
+func (p *Plan) pack(r *relayState, fs []nostr.Filter) (reqs, left requests) {
 	c := packed(r.limits, fs)
 	r.live.tooLarge = c.tooLarge
 	reqs, left = within(c.reqs, r.liveRoom(), r.limits.LiveBytes())
@@ -366,32 +358,37 @@ func (lv *liveSync) pack(r *relayState, fs []nostr.Filter) (reqs, left requests)
 // prefersKinds reports whether LiveKinds is used for left filters without room. A relay with so
 // many wanted items is a hub, and most of its events are wanted. Events of other kinds arrive with
 // the daily pass.
-func (lv *liveSync) prefersKinds(r *relayState, left int) bool {
-	return left > lv.cfg.PollFilters && !r.live.noKinds
+func (p *Plan) prefersKinds(r *relayState, left int) bool {
+	return left > p.cfg.PollFilters && !r.live.noKinds
 }
 
 // filters returns the filters of layers 1 to 4 for items, divided by the limits of the relay.
-func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
-	for _, g := range lv.repos.groups(items, nil) {
-		for _, f := range lv.repos.itemFilters(g.items) {
+func (p *Plan) filters(r *relayState, items []Item) (fs []nostr.Filter) {
+	for _, g := range p.repos.groups(items) {
+		for _, f := range p.repos.itemFilters(g) {
 			fs = append(fs, fit(r.limits, filters.Live(f))...)
 		}
 	}
 	return r.live.withoutResting(fs)
 }
 
-func (lv *liveSync) open(r *relayState, reqs requests) {
+func (p *Plan) open(r *relayState, reqs requests) {
 	for _, one := range reqs {
-		lv.last++
-		r.live.subs[lv.last] = &liveSub{filters: one.filters, size: one.size, since: lv.now}
-		lv.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: lv.last, Filters: one.filters})
+		p.lastLive++
+		r.live.subs[p.lastLive] = &liveSub{filters: one.filters, size: one.size, since: p.now}
+		p.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: p.lastLive, Filters: one.filters})
 	}
 }
 
-// limitsChanged consolidates if the subscriptions exceed the new limits, or if items without room
+// apply consolidates if the subscriptions exceed the new limits, or if items without room
 // may have room now.
-func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
-	l := &r.live
+func (in LimitsChanged) apply(p *Plan) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil || !r.dial.connected || r.limits == in.Limits {
+		return
+	}
+	old, l := r.limits, &r.live
+	r.limits = in.Limits
 	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || len(l.subs) > r.liveRoom() ||
 		!r.limits.Retains(l.size()) {
 		l.stale = true
@@ -404,21 +401,22 @@ func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 	}
 }
 
-// closed handles a subscription that the relay closed. Its filters are opened again after a wait
-// that grows with each refusal.
-func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
-	l := &r.live
-	s := l.subs[in.Live]
-	if s == nil {
+// apply handles a subscription that the relay closed. Its filters are opened again after a wait that
+// grows with each refusal.
+func (in LiveClosed) apply(p *Plan) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil || r.live.subs[in.Live] == nil {
 		return
 	}
+	l := &r.live
+	s := l.subs[in.Live]
 	delete(l.subs, in.Live)
 	kinds := in.Live == l.kinds
 	if in.Why == wire.RefusalTooManySubs {
-		l.most, l.learnedUntil = max(1, len(l.subs)-1), now.Add(relaylimits.Believed) // one is left to history
+		l.most, l.learnedUntil = max(1, len(l.subs)-1), p.now.Add(relaylimits.Believed) // one is left to history
 	}
-	if in.Why == wire.RefusalRestricted && !kinds && in.Stood < lv.cfg.RetryBase {
-		lv.refused(r, s, now)
+	if in.Why == wire.RefusalRestricted && !kinds && in.Stood < p.cfg.RetryBase {
+		p.refused(r, s)
 		return
 	}
 	l.lost = append(l.lost, s.filters...)
@@ -428,22 +426,22 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 		switch in.Why {
 		case wire.RefusalTooManySubs, wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
 		default:
-			if in.Stood < lv.cfg.RetryBase {
-				l.noKinds, l.learnedUntil = true, now.Add(relaylimits.Believed)
+			if in.Stood < p.cfg.RetryBase {
+				l.noKinds, l.learnedUntil = true, p.now.Add(relaylimits.Believed)
 			}
 		}
 	}
 	// An overload is tried again immediately, at most once per RetryBase. A refusal during a wait
 	// belongs to the earlier refusal.
-	atOnce := in.Why == wire.RefusalOverflow && now.Sub(s.since) >= lv.cfg.RetryBase
-	if !atOnce && !now.Before(l.retryAt) {
-		if in.Stood > 0 || now.Sub(l.retryAt) > lv.cfg.RetryMax {
+	atOnce := in.Why == wire.RefusalOverflow && p.now.Sub(s.since) >= p.cfg.RetryBase
+	if !atOnce && !p.now.Before(l.retryAt) {
+		if in.Stood > 0 || p.now.Sub(l.retryAt) > p.cfg.RetryMax {
 			l.refused = 0
 		}
 		l.refused++
-		l.retryAt = now.Add(lv.retryAfter(l.refused))
+		l.retryAt = p.now.Add(p.retryAfter(l.refused))
 	}
-	lv.catchUp.missedSome(r, now)
+	p.missedSome(r, p.now)
 }
 
 const (
@@ -456,24 +454,24 @@ const (
 )
 
 // refused tries the halves of a refused subscription, until one filter remains.
-func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
+func (p *Plan) refused(r *relayState, s *liveSub) {
 	l, half := &r.live, len(s.filters)/2
 	c := subscriptionChange{reqs: measured([][]nostr.Filter{s.filters[:half], s.filters[half:]})}
 	if half > 0 && len(l.resting) < maxSplit && c.fits(r, r.liveRoom()) {
-		lv.catchUp.queueItems(r, lv.repos.itemsOf(s.filters), lv.catchUp.since(now))
-		lv.apply(r, c)
+		p.catchUp(r, p.repos.itemsOf(s.filters), p.since(p.now))
+		p.replaceSubs(r, c)
 		return
 	}
 	if len(l.resting) == 0 {
-		l.restsSince, l.restsUntil = now, now.Add(lv.longer(restFor))
+		l.restsSince, l.restsUntil = p.now, p.now.Add(p.longer(restFor))
 	}
 	l.resting = append(l.resting, s.filters...)
 }
 
-func (lv *liveSync) resume(r *relayState, now time.Time) {
-	if l := &r.live; len(l.resting) > 0 && !now.Before(l.restsUntil) {
+func (p *Plan) resumeResting(r *relayState) {
+	if l := &r.live; len(l.resting) > 0 && !p.now.Before(l.restsUntil) {
 		l.resting, l.stale, l.waitUntil = nil, true, time.Time{}
-		lv.catchUp.missedSince(r, l.restsSince)
+		p.missedSince(r, l.restsSince)
 	}
 }
 

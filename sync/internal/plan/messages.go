@@ -13,7 +13,7 @@ import (
 
 // Input is an event for the plan. Inputs of an earlier epoch than that of the last [Dial], or of a
 // forgotten relay, are ignored.
-type Input interface{ input() }
+type Input interface{ apply(p *Plan) }
 
 // The inputs.
 type (
@@ -154,29 +154,6 @@ const (
 	// Refused means that the relay refuses the request. It is repeated after the longest wait.
 	Refused
 )
-
-func (Bootstrap) input()     {}
-func (Retry) input()         {}
-func (Resync) input()        {}
-func (ResyncRepo) input()    {}
-func (Changes) input()       {}
-func (Snapshot) input()      {}
-func (Connected) input()     {}
-func (DialFailed) input()    {}
-func (Lost) input()          {}
-func (Done) input()          {}
-func (LiveClosed) input()    {}
-func (Skipped) input()       {}
-func (Saving) input()        {}
-func (RateLimited) input()   {}
-func (Authors) input()       {}
-func (Tick) input()          {}
-func (LimitsChanged) input() {}
-func (Named) input()         {}
-func (Unserved) input()      {}
-func (Restore) input()       {}
-func (Settled) input()       {}
-func (ClockJumped) input()   {}
 
 // Effect is an order of the plan.
 type Effect interface{ effect() }

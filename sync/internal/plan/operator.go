@@ -10,22 +10,28 @@ import (
 
 // This file has the orders of the operator.
 
-func (p *Plan) onBootstrap(in Bootstrap) {
-	r := p.relays.byURL[in.Relay]
+func (in Bootstrap) apply(p *Plan) {
+	r := p.relays[in.Relay]
 	switch {
 	case r == nil && in.Not:
 		return
 	case r == nil: // bootstrap relays do not count against MaxRelays
-		r = p.targets.newRelay(in.Relay)
-		p.targets.know(r)
+		r = p.newRelay(in.Relay)
+		p.know(r)
 	}
 	r.bootstrap = !in.Not
-	p.dialer.queue.leave(r) // advance queues it again under its current owner
+	p.queue.leave(r) // advance queues it again under its current owner
 	p.markDirty(r)
 }
 
 // Knows reports whether a relay is known.
-func (p *Plan) Knows(u graspsync.RelayURL) bool { return p.relays.byURL[u] != nil }
+func (p *Plan) Knows(u graspsync.RelayURL) bool { return p.relays[u] != nil }
+
+func (in Retry) apply(p *Plan) {
+	if r := p.relays[in.Relay]; r != nil {
+		p.retry(r)
+	}
+}
 
 // retry ends all waits of a relay.
 func (p *Plan) retry(r *relayState) {
@@ -36,26 +42,31 @@ func (p *Plan) retry(r *relayState) {
 	p.markDirty(r)
 }
 
-// resync compares all history of a relay now, or at its next connection.
-func (p *Plan) resync(r *relayState, now time.Time) {
-	if r.dial.connected {
-		p.startDaily(r, now)
+// apply compares all history of a relay now, or at its next connection.
+func (in Resync) apply(p *Plan) {
+	r := p.relays[in.Relay]
+	switch {
+	case r == nil:
+	case r.dial.connected:
+		p.startDaily(r)
 		p.markDirty(r)
-		return
+	default:
+		delete(p.checkpoints.restored, r.url)
+		r.checkpoint.mark, r.checkpoint.dirty = time.Time{}, true
+		r.dial.aliveAt, r.dial.absentSince = time.Time{}, time.Time{}
+		p.retry(r)
 	}
-	r.history.forget()
-	delete(p.checkpoints.restored, r.url)
-	r.checkpoint.mark, r.checkpoint.dirty = time.Time{}, true
-	r.dial.aliveAt, r.dial.absentSince = time.Time{}, time.Time{}
-	p.retry(r)
 }
 
-// resyncRepo requests layers 1 to 3 of a repository again.
-func (p *Plan) resyncRepo(repo *repo) {
+// apply requests layers 1 to 3 of a repository again.
+func (in ResyncRepo) apply(p *Plan) {
+	repo := p.repos.byRef[in.Ref]
+	if repo == nil {
+		return
+	}
 	for _, r := range repo.relays {
-		items := append(slices.Collect(maps.Keys(repo.threads[mainTier])), repo.item, Layer1)
-		r.history.redo(items)
-		r.pending.unparkAll(r)
+		r.history.redo(append(slices.Collect(maps.Keys(repo.threads[mainTier])), repo.item, Layer1))
+		r.pending.unpark()
 		p.markDirty(r)
 	}
 }

@@ -143,7 +143,7 @@ func (m *market) connected(d time.Duration, relays []graspsync.RelayURL) (share,
 	m.wait(d, func() {
 		looks++
 		for _, u := range relays {
-			if m.plan.relays.byURL[u].dial.connected {
+			if m.plan.relays[u].dial.connected {
 				up[u]++
 			}
 		}
@@ -202,16 +202,16 @@ func TestPromiseP37_NewRelayBehindDeadOnes(t *testing.T) {
 func TestPromiseP37_FullTable(t *testing.T) {
 	m := newMarket(t, defaults())
 	m.spam(50_000, true)
-	require.Len(t, m.plan.relays.byURL, 50_000)
+	require.Len(t, m.plan.relays, 50_000)
 	honest, began := relayURL(t, "honest"), m.now
 	for i := range 20 {
 		m.step(full(ownedBy(i, "repo"), []graspsync.RelayURL{honest}))
 	}
-	require.NotNil(t, m.plan.relays.byURL[honest], "a relay that twenty repositories are on is not known")
-	assert.Len(t, m.plan.relays.byURL, 50_000)
+	require.NotNil(t, m.plan.relays[honest], "a relay that twenty repositories are on is not known")
+	assert.Len(t, m.plan.relays, 50_000)
 	m.wait(10*time.Minute, func() {})
 	t.Logf("first dial of a new relay in a full table: after %s", m.dialed[honest].Sub(began))
-	assert.True(t, m.plan.relays.byURL[honest].dial.connected)
+	assert.True(t, m.plan.relays[honest].dial.connected)
 }
 
 // Events that a relay had sent before it was disconnected, and that were unread for longer than the
@@ -221,13 +221,14 @@ func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 		p, u := newPlan(defaults()), relayURL(t, "a")
 		p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
 		settle(p, start, u, connect(t, p, start, u))
-		r, now := p.relays.byURL[u], start
+		r, now := p.relays[u], start
 		for ; now.Before(start.Add(settledAfter)); now = now.Add(time.Minute) {
 			p.Step(now, Settled{At: now})
 		}
 		now = start.Add(2 * time.Hour)
 		p.cfg.MaxConnections = 1
-		p.dialer.hangUp(p.dialer.yields(now).to(r.listed.record), now)
+		p.now = now
+		p.hangUp(p.yields().to(r.listed.record))
 		now = now.Add(time.Hour)
 		p.cfg.MaxConnections = 2
 		p.effects = nil
@@ -262,11 +263,11 @@ func TestPromiseP37_LaterAuthors(t *testing.T) {
 	for range days { // in the order of a scan
 		p.Step(start, throwaway)
 		p.Step(start, later)
-		for _, a := range p.deletions.authors {
+		for _, a := range p.authors.list {
 			asked[a]++
 		}
-		require.Len(t, p.deletions.authors, c.MaxAuthors)
-		require.Len(t, p.deletions.authorSet, c.MaxAuthors)
+		require.Len(t, p.authors.list, c.MaxAuthors)
+		require.Len(t, p.authors.set, c.MaxAuthors)
 	}
 	never, sum := 0, 0
 	for _, a := range later {
@@ -298,11 +299,11 @@ func TestWhoIsNeverDoneGivesWay(t *testing.T) {
 		if gone := only[Hangup](append(effects, p.Step(now, Tick{})...)); len(gone) > 0 {
 			require.Equal(t, us[0], gone[0].Relay)
 			require.InDelta(t, yieldIncomplete.Minutes(), now.Sub(start).Minutes(), 2)
-			require.True(t, p.relays.byURL[us[1]].dial.connecting)
+			require.True(t, p.relays[us[1]].dial.connecting)
 			return
 		}
 		require.Less(t, now.Sub(start), 2*yieldIncomplete)
-		require.Less(t, p.relays.byURL[us[0]].phase(), Live)
+		require.Less(t, p.relays[us[0]].phase(), Live)
 	}
 }
 
@@ -349,7 +350,7 @@ func TestPromiseP37_AnsweringRelaysOfStrangers(t *testing.T) {
 func TestPromiseP37_AttemptsOfOneOwner(t *testing.T) {
 	p := newPlan(defaults())
 	attempts := func() (n int) {
-		for _, r := range p.relays.byURL {
+		for _, r := range p.relays {
 			if r.dial.connecting {
 				n++
 			}
@@ -371,10 +372,10 @@ func TestPromiseP37_AttemptsOfOneOwner(t *testing.T) {
 		p.Step(start.Add(at), Tick{})
 	}
 	require.Equal(t, 7, attempts(), "one of the host, and one of another")
-	require.True(t, p.relays.byURL[relayURL(t, "other")].dial.connecting)
+	require.True(t, p.relays[relayURL(t, "other")].dial.connecting)
 	shared := urls(t, 30)[29:]
 	p.Step(start.Add(2*time.Minute), full(ownedBy(2, "repo"), shared))
-	require.True(t, p.relays.byURL[shared[0]].dial.connecting, "whose turn is the first one")
+	require.True(t, p.relays[shared[0]].dial.connecting, "whose turn is the first one")
 }
 
 // While relays wait, the owner with the most connections loses one, and no owner with fewer does.
@@ -394,7 +395,7 @@ func TestPromiseP37_WhoYields(t *testing.T) {
 	m.wait(6*time.Hour, func() {})
 	for _, u := range append(few, boot) {
 		require.NotContains(t, m.lost, u)
-		require.True(t, m.plan.relays.byURL[u].dial.connected)
+		require.True(t, m.plan.relays[u].dial.connected)
 	}
 	require.Len(t, m.dialed, 63, "the others take turns")
 }
@@ -419,13 +420,13 @@ func TestTableOfRelays(t *testing.T) {
 		m.dead[u] = true
 	}
 	m.step(full(ownedBy(0, "repo"), all[:20]))
-	require.Len(t, m.plan.relays.byURL, 20, "free room is for all")
+	require.Len(t, m.plan.relays, 20, "free room is for all")
 	m.step(full(ownedBy(1, "repo"), all[1:2]))
 	m.step(full(ownedBy(2, "repo"), all[20:21]))
 	for i, known := range []bool{true, true, false, true} {
-		require.Equal(t, known, m.plan.relays.byURL[all[i]] != nil, i)
+		require.Equal(t, known, m.plan.relays[all[i]] != nil, i)
 	}
-	require.NotNil(t, m.plan.relays.byURL[all[20]])
+	require.NotNil(t, m.plan.relays[all[20]])
 	m.step(full(ownedBy(3, "repo"), all[20:40]))
 	require.Equal(t, 9, m.plan.owners.of[pubKey(0)].records)
 	require.Equal(t, 9, m.plan.owners.of[pubKey(3)].records)
@@ -437,13 +438,13 @@ func TestTableOfRelays(t *testing.T) {
 func (w *world) checkOwners() {
 	p := w.plan
 	lists, records, dialing := make(map[*dialOwner]int), make(map[*dialOwner]int), make(map[*dialOwner]int)
-	for _, r := range p.relays.byURL {
+	for _, r := range p.relays {
 		sum := 0
 		for o, n := range r.listed.owners {
 			sum += n
 			lists[o]++
 			w.must(n > 0 && p.owners.of[o.key] == o, "owners of a relay")
-			w.must(r.bootstrap || r.turn.waits() == (r.turn.places[o] != nil), "its place in the line of an owner")
+			w.must(r.bootstrap || len(r.dial.places) > 0 == (r.dial.places[o] != nil), "its place in the line of an owner")
 		}
 		w.must(sum == r.listed.repos, "repositories that list a relay, by owner")
 		at, ok := p.owners.table.Get(r.url)
@@ -466,12 +467,12 @@ func (w *world) checkOwners() {
 			}
 		}
 	}
-	for e := p.dialer.queue.owners.Front(); e != nil; e = e.Next() {
+	for e := p.queue.owners.Front(); e != nil; e = e.Next() {
 		o := e.Value.(*dialOwner)
 		w.must(o.turn == e && o.waiting.Len() > 0, "place of an owner")
 		for at := o.waiting.Front(); at != nil; at = at.Next() {
 			r := at.Value.(*relayState)
-			w.must(r.turn.places[o] == at && !r.gone, "place in a line")
+			w.must(r.dial.places[o] == at && !r.gone, "place in a line")
 		}
 	}
 }

@@ -1,8 +1,12 @@
 package plan
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
@@ -103,4 +107,22 @@ func (reqs requests) fill(f nostr.Filter, limits relaylimits.Requests) (left []n
 	}
 	left = reqs.fill(filters.Part(f, list, 0, n/2), limits)
 	return append(left, reqs.fill(filters.Part(f, list, n/2, n), limits)...)
+}
+
+// filterRole identifies filters of one purpose by tag and kinds.
+type filterRole struct {
+	tag      string
+	deletion bool
+}
+
+func roleOf(f nostr.Filter) (r filterRole) {
+	for r.tag = range f.Tags {
+	}
+	r.deletion = len(f.Kinds) == 1 && f.Kinds[0] == graspsync.KindDeletion
+	return r
+}
+
+func (r filterRole) compare(other filterRole) int {
+	order := [...]filterRole{{tag: "a"}, {tag: "A"}, {tag: "q"}, {tag: "a", deletion: true}, {tag: "e"}, {tag: "E"}}
+	return cmp.Compare(slices.Index(order[:], r), slices.Index(order[:], other))
 }

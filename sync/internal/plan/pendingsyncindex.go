@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -12,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// BatchID identifies a batch. It is never reused.
+// BatchID identifies an attempt at a batch. It is never reused.
 type BatchID uint64
 
 // Kind is the purpose of a batch.
@@ -50,8 +49,6 @@ type Query struct {
 	// attempt.
 	Until        int64
 	NoNegentropy bool
-
-	role filterRole
 }
 
 // Cursor is the progress of a query.
@@ -65,54 +62,44 @@ const (
 	CursorDone Cursor = -1
 )
 
-// pendingSyncIndex starts batches for the fetchers, and parks those that failed.
-type pendingSyncIndex struct {
-	*core
-	last     BatchID
-	unsaving bool // the Store saves nothing now
-}
-
-// fetcher is a part of the plan that starts batches.
-type fetcher interface {
-	due(r *relayState, now time.Time) bool
-	start(r *relayState, now time.Time)
-	// done: a batch is complete, possibly with gaps.
-	done(r *relayState, b *batch)
-	// failed: a batch has failed and its wait is over, or the connection was lost. The rest is
-	// requested again.
-	failed(r *relayState, b *batch, in Done)
-}
-
-// batch is a [Batch] with the state that its fetcher needs to repeat it.
+// batch is a [Batch] with its items. A failed batch is repeated with the progress of its queries.
 type batch struct {
-	of       fetcher
-	kind     Kind
-	items    []Item
-	queries  []Query
-	deadline time.Time
-	failure  Done
-	retryAt  time.Time // of a failed batch
-
-	// Deletions: number of authors, and the position in the rotation.
-	authors, authorsAt int
-
-	begun  time.Time
-	named  []wantedID
-	poll   *pollGroup // Recent: a poll
-	thread bool       // of layer 4
-
-	// Recent: the progress of an earlier attempt, and the since of its filters.
-	resume *batchProgress
-	since  nostr.Timestamp
+	Batch
+	items   []Item
+	ids     []graspsync.EventID // NamedIDs
+	poll    *pollGroup          // Recent: a poll
+	thread  bool                // of layer 4
+	since   nostr.Timestamp     // Recent: of its filters
+	begun   time.Time           // start of the first attempt
+	tries   int                 // failed attempts, except those that could not be saved
+	retryAt time.Time           // of a failed batch; zero: now
+	// advanced: a repetition does not fetch everything.
+	advanced bool
 }
+
+// isHistory reports whether the items of a batch are inFlight.
+func (b *batch) isHistory() bool { return b.Kind <= DailyHistory }
 
 // background reports whether a relay counts as complete without a batch.
-func (b *batch) background() bool {
-	return b.poll != nil || b.thread || b.kind == Audit
+func (b *batch) background() bool { return b.poll != nil || b.thread || b.Kind == Audit }
+
+// advance removes the complete queries, and records the progress of the others.
+func (b *batch) advance(cursors []Cursor) {
+	var left []Query
+	for i, q := range b.Queries {
+		if i < len(cursors) && cursors[i] != CursorStart {
+			if b.advanced = true; cursors[i] == CursorDone {
+				continue
+			}
+			q.Until = int64(cursors[i])
+		}
+		left = append(left, q)
+	}
+	b.Queries = left
 }
 
-// pendingBatches are the batches of one relay.
-type pendingBatches struct {
+// pendingSyncIndex contains the batches of one relay.
+type pendingSyncIndex struct {
 	open     map[BatchID]*batch
 	parked   []*batch // failed, until retryAt
 	failures int      // consecutive failures; the wait doubles with each
@@ -121,180 +108,145 @@ type pendingBatches struct {
 	gaps     int      // batches of this pass with gaps
 }
 
-// queries returns the queries that an earlier attempt did not complete. A filter takes at most half
-// of a message; the rest is for bounds, or for the first message of a reconciliation.
-func (bs *pendingSyncIndex) queries(r *relayState, fs []nostr.Filter, since nostr.Timestamp, resume *batchProgress) (out []Query) {
-	each, _, tooLarge := filters.Pack(fs, r.limits.MaxMessage/2, 1)
-	if len(tooLarge) > 0 {
-		bs.emit(Dropped{Reason: "filters", Count: len(tooLarge)})
+const graceAfterDeadline = time.Minute
+
+// begin starts an attempt at a batch. A filter takes at most half of a message; the rest is for
+// bounds, or for the first message of a reconciliation.
+func (p *Plan) begin(r *relayState, b *batch) {
+	var queries []Query
+	for _, q := range b.Queries {
+		each, _, tooLarge := filters.Pack([]nostr.Filter{q.Filter}, r.limits.MaxMessage/2, 1)
+		p.dropped("filters", len(tooLarge))
+		for _, one := range each {
+			q.Filter = one[0]
+			queries = append(queries, q)
+		}
 	}
-	for _, one := range each {
-		f := one[0]
-		as := roleOf(f)
-		at := CursorStart
-		if resume != nil {
-			at = resume.at[as]
-		}
-		if at == CursorDone {
-			continue
-		}
+	if b.retryAt = (time.Time{}); b.begun.IsZero() {
+		b.begun = p.now
+	}
+	if len(queries) == 0 || b.isHistory() && len(b.items) == 0 {
+		p.done(r, b)
+		return
+	}
+	p.lastBatch++
+	b.Batch = Batch{ID: p.lastBatch, Kind: b.Kind, Items: len(b.items), Queries: queries, Deadline: p.now.Add(p.cfg.BatchTimeout)}
+	r.pending.open[b.ID] = b
+	p.emit(Start{Relay: r.url, Epoch: r.dial.epoch, Batch: b.Batch})
+}
+
+// queries returns the queries for items, of all events or of those since a time.
+func (p *Plan) queries(items []Item, since nostr.Timestamp) (out []Query) {
+	for _, f := range p.repos.itemFilters(items) {
 		if since > 0 {
 			f = filters.Between(f, &since, nil, 0)
 		}
-		out = append(out, Query{Filter: f, Until: int64(at), role: as})
+		out = append(out, Query{Filter: f})
 	}
 	return out
 }
 
-const graceAfterDeadline = time.Minute
-
-func (bs *pendingSyncIndex) start(r *relayState, b *batch, qs []Query, now time.Time) {
-	bs.last++
-	deadline := now.Add(bs.cfg.BatchTimeout)
-	b.queries, b.begun = qs, now
-	b.deadline = deadline.Add(graceAfterDeadline)
-	r.pending.open[bs.last] = b
-	bs.emit(Start{Relay: r.url, Epoch: r.dial.epoch, Batch: Batch{
-		ID: bs.last, Kind: b.kind, Items: len(b.items), Queries: qs, Deadline: deadline,
-	}})
+// done records that a batch is complete, possibly with gaps.
+func (p *Plan) done(r *relayState, b *batch) {
+	if b.poll != nil {
+		b.poll.since = b.begun
+	}
+	if b.isHistory() {
+		for _, it := range b.items {
+			r.history.set(it, confirmed)
+		}
+	}
+	for _, id := range b.ids {
+		delete(r.byID.known, id)
+	}
+	if len(r.byID.known) == 0 {
+		r.byID.known = nil
+	}
 }
 
+// maxNamedTries is the maximum number of requests for an id at one relay.
+const maxNamedTries = 3
+
 // failed parks a failed batch.
-func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Time) {
+func (p *Plan) failed(r *relayState, b *batch, in Done) {
 	failures := &r.pending.failures
-	if in.Unsaved = in.Unsaved || bs.unsaving; in.Unsaved {
+	if in.Unsaved = in.Unsaved || p.unsaving; in.Unsaved {
 		failures, r.pending.late = &r.pending.unsaved, true
+	} else {
+		b.tries++
 	}
 	if !in.Late { // a late batch is only too large for its time
 		*failures++
 	}
-	b.failure, b.retryAt = in, now.Add(bs.retryAfter(max(1, *failures)))
+	b.advance(in.Cursors)
+	b.retryAt = p.now.Add(p.retryAfter(max(1, *failures)))
 	if in.Result == Refused {
-		b.retryAt = now.Add(bs.longer(bs.cfg.RetryMax))
+		b.retryAt = p.now.Add(p.longer(p.cfg.RetryMax))
 	}
-	if b.kind != Audit {
+	switch {
+	case b.Kind == Audit:
+	case b.Kind == NamedIDs && (in.Result == Refused || b.tries >= maxNamedTries):
+		p.done(r, b)
+		p.dropped("id_queue", len(b.ids))
+	default:
 		r.pending.parked = append(r.pending.parked, b)
 	}
 }
 
-// unpark passes the parked batches whose wait is over to their fetchers.
-func (b *pendingBatches) unpark(r *relayState, now time.Time) {
-	parked := b.parked
-	b.parked = nil
-	for _, p := range parked {
-		if now.Before(p.retryAt) {
-			b.parked = append(b.parked, p)
-		} else {
-			p.of.failed(r, p, p.failure)
+// repeat starts a parked batch whose wait is over.
+func (p *Plan) repeat(r *relayState) bool {
+	threads := r.threadsMayRun()
+	i := slices.IndexFunc(r.pending.parked, func(b *batch) bool { return !p.now.Before(b.retryAt) && (threads || !b.thread) })
+	if i < 0 {
+		return false
+	}
+	b := r.pending.parked[i]
+	r.pending.parked = slices.Delete(r.pending.parked, i, i+1)
+	p.begin(r, b)
+	return true
+}
+
+// unpark ends the waits of all parked batches.
+func (s *pendingSyncIndex) unpark() {
+	for _, b := range s.parked {
+		b.retryAt = time.Time{}
+	}
+}
+
+// interrupt parks the open batches of an ended connection. Those that catchUpState.missed covers, and
+// audits, are dropped.
+func (s *pendingSyncIndex) interrupt(cursors map[BatchID][]Cursor) {
+	for _, id := range slices.Sorted(maps.Keys(s.open)) {
+		s.open[id].advance(cursors[id])
+		s.parked = append(s.parked, s.open[id])
+	}
+	clear(s.open)
+	s.parked = slices.DeleteFunc(s.parked, func(b *batch) bool { return b.Kind == Recent || b.Kind == Audit })
+	s.unpark()
+}
+
+// waiting returns the number of failed batches that wait, of all kinds or of some.
+func (s *pendingSyncIndex) waiting(kinds ...Kind) (n int) {
+	for _, b := range s.parked {
+		if !b.retryAt.IsZero() && (len(kinds) == 0 || slices.Contains(kinds, b.Kind)) {
+			n++
 		}
 	}
+	return n
 }
 
-func (b *pendingBatches) unparkAll(r *relayState) {
-	for _, p := range b.parked {
-		p.retryAt = time.Time{}
-	}
-	b.unpark(r, time.Time{})
-}
-
-// parks reports whether a failed batch of a fetcher waits.
-func (b *pendingBatches) parks(of fetcher) bool {
-	return slices.ContainsFunc(b.parked, func(p *batch) bool { return p.of == of })
-}
-
-func (b *pendingBatches) runs(is func(*batch) bool) bool {
-	for _, open := range b.open {
-		if is(open) {
-			return true
-		}
-	}
-	return false
+// runs reports whether a batch is open, or waits only for its turn.
+func (s *pendingSyncIndex) runs(is func(*batch) bool) bool {
+	return slices.ContainsFunc(s.all(), func(b *batch) bool { return b.retryAt.IsZero() && is(b) })
 }
 
 // all returns the open and the parked batches.
-func (b *pendingBatches) all() []*batch {
-	return slices.AppendSeq(slices.Clone(b.parked), maps.Values(b.open))
+func (s *pendingSyncIndex) all() []*batch {
+	return slices.AppendSeq(slices.Clone(s.parked), maps.Values(s.open))
 }
 
-func (b *pendingBatches) without(it Item) {
-	for _, pending := range b.all() {
-		pending.items = slices.DeleteFunc(pending.items, func(o Item) bool { return o == it })
+func (s *pendingSyncIndex) without(it Item) {
+	for _, b := range s.all() {
+		b.items = slices.DeleteFunc(b.items, func(o Item) bool { return o == it })
 	}
-}
-
-func (b *pendingBatches) wakes(consider func(time.Time)) {
-	for _, open := range b.open {
-		consider(open.deadline)
-	}
-	for _, p := range b.parked {
-		consider(p.retryAt)
-	}
-}
-
-func lessFar(a, b Cursor) Cursor {
-	switch {
-	case a == CursorStart || b == CursorStart:
-		return CursorStart
-	case a == CursorDone:
-		return b
-	case b == CursorDone:
-		return a
-	}
-	return max(a, b)
-}
-
-// batchProgress is the progress of an unfinished batch by role. Its items share one immutable
-// value.
-type batchProgress struct {
-	daily bool
-	at    map[filterRole]Cursor
-}
-
-// merge adds the progress of an attempt to that of earlier attempts. Of several filters with one
-// role the least progress counts.
-func merge(old *batchProgress, queries []Query, got []Cursor, daily bool) *batchProgress {
-	at := make(map[filterRole]Cursor)
-	for i, q := range queries {
-		c := CursorStart
-		if i < len(got) {
-			c = got[i]
-		}
-		if before, ok := at[q.role]; ok {
-			c = lessFar(before, c)
-		}
-		at[q.role] = c
-	}
-	if old != nil {
-		for r, c := range old.at {
-			if _, ok := at[r]; !ok {
-				at[r] = c
-			}
-		}
-	}
-	progress := false
-	for _, c := range at {
-		progress = progress || c != CursorStart
-	}
-	if !progress && !daily {
-		return nil
-	}
-	return &batchProgress{daily: daily, at: at}
-}
-
-// filterRole identifies filters of a batch by tag and kinds.
-type filterRole struct {
-	tag      string
-	deletion bool
-}
-
-func roleOf(f nostr.Filter) (r filterRole) {
-	for r.tag = range f.Tags {
-	}
-	r.deletion = len(f.Kinds) == 1 && f.Kinds[0] == graspsync.KindDeletion
-	return r
-}
-
-func (r filterRole) compare(other filterRole) int {
-	order := [...]filterRole{{tag: "a"}, {tag: "A"}, {tag: "q"}, {tag: "a", deletion: true}, {tag: "e"}, {tag: "E"}}
-	return cmp.Compare(slices.Index(order[:], r), slices.Index(order[:], other))
 }

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // Config holds the constants of a [Plan]. All numbers must be set.
 type Config struct {
-	MaxDials       int // young connection attempts
+	MaxDials       int // concurrent attempts
 	DialEvery      time.Duration
 	MaxConnections int
 	MaxRelays      int
@@ -36,181 +36,160 @@ type Config struct {
 	Salt []byte
 }
 
-// Plan decides which requests are sent to which relay. A part calls only parts that precede it in
-// the list.
+// Plan decides which requests are sent to which relay. Its state per relay is in relayState.
 type Plan struct {
-	*core
-	repos       *repoSyncIndex
-	owners      *ownerShares
-	relays      *relaySyncIndex
-	dialer      *dialer
-	pending     *pendingSyncIndex
-	catchUp     *catchUp
-	checkpoints *checkpoints
-	history     *historicSync
-	byID        *byID
-	polling     *polling
-	audit       *audit
-	deletions   *deletions
-	live        *liveSync
-	targets     *relayTargets
-	fetchers    []fetcher // in order of priority
+	cfg     Config
+	now     time.Time
+	rng     *rand.Rand
+	dirty   []*relayState
+	wakeAt  time.Time // of the next timer of a relay, or earlier; zero: none is set
+	effects []Effect
+
+	repos  *repoSyncIndex
+	relays relaySyncIndex
+	owners *ownerShares
+
+	queue     dialQueue
+	attempts  []*relayState // in progress, oldest first
+	connected map[*relayState]struct{}
+	dialAt    time.Time // earliest start of the next attempt
+	roomAt    time.Time
+	hungUp    []*relayState // closed in this step to make room
+	lastEpoch uint64
+
+	lastBatch   BatchID
+	lastLive    LiveID
+	unsaving    bool // the Store saves nothing now
+	authors     authorSet
+	unassigned  []graspsync.EventID // to request by id from the next relay that connects
+	checkpoints checkpoints
 }
 
 // New returns an empty plan. The plan owns rng, which spreads periodic work and draws samples.
 func New(cfg Config, rng *rand.Rand) *Plan {
-	c := &core{cfg: cfg, rng: rng}
-	p := &Plan{
-		core:    c,
-		repos:   newRepoSyncIndex(cfg.Salt),
-		owners:  newOwners(cfg.MaxRelays),
-		relays:  &relaySyncIndex{byURL: make(map[graspsync.RelayURL]*relayState)},
-		pending: &pendingSyncIndex{core: c},
+	return &Plan{
+		cfg: cfg, rng: rng, repos: newRepoSyncIndex(cfg.Salt), relays: make(relaySyncIndex), owners: newOwners(cfg.MaxRelays),
+		connected:   make(map[*relayState]struct{}),
+		authors:     authorSet{set: make(map[graspsync.PubKey]struct{})},
+		checkpoints: checkpoints{forgotten: make(map[graspsync.RelayURL]*Kept)},
 	}
-	p.dialer = newDialer(c)
-	p.catchUp = &catchUp{c, p.repos, p.pending}
-	p.checkpoints = newCheckpoints(c, p.repos, p.relays, p.dialer, p.catchUp)
-	p.history = &historicSync{c, p.repos, p.pending}
-	p.byID = &byID{core: c, repos: p.repos, pending: p.pending, dialer: p.dialer}
-	p.polling = &polling{c, p.repos, p.pending, p.catchUp}
-	p.audit = &audit{c, p.repos, p.pending}
-	p.deletions = newDeletions(c, p.pending)
-	p.live = &liveSync{core: c, repos: p.repos, catchUp: p.catchUp, polling: p.polling}
-	p.fetchers = []fetcher{
-		p.catchUp, p.polling, p.byID, p.history, p.audit, p.deletions,
-	}
-	p.targets = &relayTargets{
-		core: c, repos: p.repos, relays: p.relays, owners: p.owners, dialer: p.dialer, byID: p.byID,
-		checkpoints: p.checkpoints,
-	}
-	return p
 }
 
 // Step applies an input and returns the effects in order. now must not decrease.
 func (p *Plan) Step(now time.Time, in Input) []Effect {
 	p.now = now
-	switch in := in.(type) {
-	case Bootstrap:
-		p.onBootstrap(in)
-	case Retry:
-		if r := p.relays.byURL[in.Relay]; r != nil {
-			p.retry(r)
-		}
-	case Resync:
-		if r := p.relays.byURL[in.Relay]; r != nil {
-			p.resync(r, now)
-		}
-	case ResyncRepo:
-		if repo := p.repos.byRef[in.Ref]; repo != nil {
-			p.resyncRepo(repo)
-		}
-	case Changes:
-		p.targets.derive(in)
-	case Snapshot:
-		p.targets.replace(in)
-	case Connected:
-		p.onConnected(now, in)
-	case DialFailed:
-		if r := p.current(in.Relay, in.Epoch); r != nil && r.dial.connecting {
-			p.dialer.failed(r, in, now)
-		}
-	case Lost:
-		p.onLost(in)
-	case Done:
-		p.onDone(now, in)
-	case Skipped:
-		if r := p.current(in.Relay, in.Epoch); r != nil && r.dial.connected {
-			p.catchUp.skipped(r, in.Since)
-		}
-	case Saving:
-		p.onSaving(in)
-	case LiveClosed:
-		p.onLiveClosed(now, in)
-	case LimitsChanged:
-		if r := p.current(in.Relay, in.Epoch); r != nil && r.dial.connected && r.limits != in.Limits {
-			old := r.limits
-			r.limits = in.Limits
-			p.live.limitsChanged(r, old)
-		}
-	case RateLimited:
-		if r := p.current(in.Relay, in.Epoch); r != nil && in.Until.After(r.coolUntil) {
-			r.coolUntil = in.Until
-		}
-	case Named:
-		p.byID.named(p.relays.byURL[in.Relay], in.IDs)
-	case Unserved:
-		if r := p.relays.byURL[in.Relay]; r != nil {
-			p.byID.unserved(r, in.IDs, now)
-		}
-	case Authors:
-		p.deletions.add(in)
-		for _, r := range sortedBy(p.dialer.connected, byName) {
-			p.markDirty(r)
-		}
-	case Restore:
-		p.checkpoints.restore(in, now)
-	case Settled:
-		p.checkpoints.settled(in, now)
-	case ClockJumped:
-		p.onClockJumped(in.By)
-	case Tick:
-		for r := p.timers.due(now); r != nil; r = p.timers.due(now) {
-			p.markDirty(r)
-		}
-	}
+	in.apply(p)
 	for len(p.dirty) > 0 {
 		r := p.dirty[0]
 		p.dirty = p.dirty[1:]
 		r.dirty = false
 		if !r.gone {
-			p.advance(r, now)
+			p.advance(r)
 		}
 	}
-	p.dialer.dial(now)
-	for _, r := range p.dialer.takeHungUp() {
-		p.disconnected(r, nil, p.checkpoints.readUntil(r))
+	p.dial()
+	for _, r := range p.hungUp {
+		p.disconnected(r, nil, p.readUntil(r))
 	}
 	out := p.effects
-	p.effects = nil
+	p.hungUp, p.effects = nil, nil
 	return out
 }
 
-func (p *Plan) advance(r *relayState, now time.Time) {
+func (p *Plan) emit(e Effect) { p.effects = append(p.effects, e) }
+
+// dropped counts items left out by a limit.
+func (p *Plan) dropped(reason string, n int) {
+	if n > 0 {
+		p.emit(Dropped{Reason: reason, Count: n})
+	}
+}
+
+// markDirty schedules advance at the end of the step.
+func (p *Plan) markDirty(r *relayState) {
+	if !r.dirty {
+		r.dirty = true
+		p.dirty = append(p.dirty, r)
+	}
+}
+
+// longer adds a random part of up to 1/10, so that servers do not reconnect simultaneously.
+func (p *Plan) longer(d time.Duration) time.Duration {
+	return d + time.Duration(p.rng.Int64N(int64(d)/10+1))
+}
+
+func (p *Plan) retryAfter(failures int) time.Duration {
+	return p.longer(backoff.Doubled(p.cfg.RetryBase, p.cfg.RetryMax, failures))
+}
+
+func (p *Plan) advance(r *relayState) {
 	if r.listed.repos == 0 && !r.bootstrap {
-		p.targets.forget(r)
+		p.forget(r)
 		return
 	}
 	if !r.dial.connected {
-		p.dialer.wait(r, now)
+		p.awaitDial(r)
 		return
 	}
-	p.expire(r, now)
-	r.pending.unpark(r, now)
-	if !r.pass.dueAt.IsZero() && !now.Before(r.pass.dueAt) {
-		p.startDaily(r, now)
+	p.expire(r)
+	if !r.passDueAt.IsZero() && !p.now.Before(r.passDueAt) {
+		p.startDaily(r)
 	}
-	p.live.follow(r, now)
-	p.computeActions(r, now)
-	p.timers.set(r, r.nextWake(now))
+	p.follow(r)
+	p.computeActions(r)
+	p.wake(r, r.nextWake(p.now))
 }
 
-// computeActions starts batches. Missed events and events by id come first, then target - pending -
-// confirmed.
-func (p *Plan) computeActions(r *relayState, now time.Time) {
-	if now.Before(r.coolUntil) {
+// computeActions starts batches. Missed events and events by id come first, then failed batches, then
+// target - pending - confirmed.
+func (p *Plan) computeActions(r *relayState) {
+	if p.now.Before(r.coolUntil) {
 		return
 	}
-	for len(r.pending.open) < p.cfg.MaxBatches {
-		next := slices.IndexFunc(p.fetchers, func(a fetcher) bool { return a.due(r, now) })
-		if next < 0 {
-			return
-		}
-		p.fetchers[next].start(r, now)
+	for len(r.pending.open) < p.cfg.MaxBatches && (p.startCatchUp(r) || p.startPoll(r) || p.startByID(r) || p.repeat(r) ||
+		p.startHistory(r) || p.startAudit(r) || p.startDeletions(r)) {
 	}
+}
+
+// wake sets the time of the next advance of a relay. Zero means none.
+func (p *Plan) wake(r *relayState, at time.Time) {
+	if r.wakeAt = at; !at.IsZero() && (p.wakeAt.IsZero() || at.Before(p.wakeAt)) {
+		p.wakeAt = at
+	}
+}
+
+func (Tick) apply(p *Plan) {
+	if p.wakeAt.IsZero() || p.now.Before(p.wakeAt) {
+		return
+	}
+	p.wakeAt = time.Time{}
+	due := make(map[*relayState]struct{})
+	for _, r := range p.relays {
+		switch {
+		case r.wakeAt.IsZero():
+		case p.now.Before(r.wakeAt):
+			p.wake(r, r.wakeAt)
+		default:
+			r.wakeAt = time.Time{}
+			due[r] = struct{}{}
+		}
+	}
+	for _, r := range sortedBy(due, byName) {
+		p.markDirty(r)
+	}
+}
+
+// NextWake returns when the next Tick is due, or false if none is. It may be too early.
+func (p *Plan) NextWake() (time.Time, bool) {
+	at := p.wakeAt
+	if dial := p.nextDial(); !dial.IsZero() && (at.IsZero() || dial.Before(at)) {
+		at = dial
+	}
+	return at, !at.IsZero()
 }
 
 func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relayState {
-	r, ok := p.relays.byURL[u]
+	r, ok := p.relays[u]
 	if !ok || r.dial.epoch != epoch || !(r.dial.connecting || r.dial.connected) {
 		return nil
 	}
@@ -218,73 +197,71 @@ func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relayState {
 	return r
 }
 
-// NextWake returns when the next Tick is due, or false if none is.
-func (p *Plan) NextWake() (time.Time, bool) {
-	at, ok := p.timers.next()
-	if dial := p.dialer.nextWake(); !dial.IsZero() && (!ok || dial.Before(at)) {
-		at, ok = dial, true
-	}
-	return at, ok
-}
-
-func (p *Plan) onConnected(now time.Time, in Connected) {
+func (in Connected) apply(p *Plan) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil || !r.dial.connecting {
 		return
 	}
-	p.dialer.made(r, now)
+	p.dialed(r)
 	r.limits = in.Limits
 	r.live.connected()
 	for it := range r.history.items {
-		put(&r.live.missing, it)
+		lazy.Put(&r.live.missing, it, struct{}{})
 	}
-	if p.checkpoints.resume(r, now) {
-		r.pass.dueAt = p.nextPass(r.pass.at)
-	}
-	if r.dial.aliveAt.IsZero() || r.dial.longAbsent(now, p.cfg.QuickReconnect) {
+	p.resume(r)
+	if r.dial.aliveAt.IsZero() || r.dial.longAbsent(p.now, p.cfg.QuickReconnect) {
 		if !r.dial.aliveAt.IsZero() {
 			p.emit(Reset{Relay: r.url})
 		}
-		p.startFull(r, now)
+		p.startFull(r)
 	} else {
-		p.catchUp.missedSince(r, r.dial.aliveAt)
-		p.catchUp.queueAll(r)
+		p.missedSince(r, r.dial.aliveAt)
+		p.catchUpAll(r)
 	}
-	r.dial.aliveAt, r.dial.absentSince = now, time.Time{}
-	p.byID.assign()
+	r.dial.aliveAt, r.dial.absentSince = p.now, time.Time{}
+	if ids := p.unassigned; len(ids) > 0 {
+		p.unassigned = nil
+		p.fetchAnywhere(ids)
+	}
 }
 
-func (p *Plan) startFull(r *relayState, now time.Time) {
+func (p *Plan) startFull(r *relayState) {
 	r.pending.gaps, r.pending.failures = 0, 0
 	r.catchUp = catchUpState{}
-	r.history.forget()
-	p.passStarted(r, now)
+	r.pending.parked = slices.DeleteFunc(r.pending.parked, (*batch).isHistory)
+	for it := range r.history.items {
+		r.history.set(it, todo)
+	}
+	p.passStarted(r)
 }
 
-func (p *Plan) startDaily(r *relayState, now time.Time) {
+func (p *Plan) startDaily(r *relayState) {
 	p.emit(Reset{Relay: r.url, Daily: true})
 	r.pending.gaps, r.pending.failures = 0, 0
-	r.pending.unparkAll(r)
+	r.pending.unpark()
 	r.history.redo(slices.Collect(maps.Keys(r.history.items)))
-	p.passStarted(r, now)
+	p.passStarted(r)
 }
 
 // startOver also fetches the items in flight again, because events were missed.
-func (p *Plan) startOver(r *relayState, now time.Time) {
-	for it, st := range r.history.items {
-		if st == inFlight {
-			r.pending.without(it)
-			r.history.set(it, confirmed)
+func (p *Plan) startOver(r *relayState) {
+	for _, b := range r.pending.all() {
+		if b.isHistory() {
+			p.done(r, b)
+			b.items = nil
 		}
 	}
-	p.startDaily(r, now)
+	p.startDaily(r)
 }
 
-func (p *Plan) passStarted(r *relayState, now time.Time) {
-	p.deletions.passStarted(r)
-	r.pass.at, r.checkpoint.dirty = now, true
+func (p *Plan) passStarted(r *relayState) {
+	r.deletions.asked = 0
+	if len(p.authors.list) <= p.cfg.AuthorsPerPass {
+		r.deletions.at = 0 // every author has a turn, new ones last
+	}
+	r.passAt, r.checkpoint.dirty = p.now, true
 	r.audit.due = r.audit.reconciles
-	r.pass.dueAt = p.nextPass(now)
+	r.passDueAt = p.nextPass(p.now)
 }
 
 func (p *Plan) nextPass(passAt time.Time) time.Time {
@@ -292,51 +269,40 @@ func (p *Plan) nextPass(passAt time.Time) time.Time {
 	return passAt.Add(p.cfg.DailyMin + time.Duration(p.rng.Int64N(int64(spread)+1)))
 }
 
-func (p *Plan) onLost(in Lost) {
+func (in Lost) apply(p *Plan) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil || !r.dial.connected {
 		return
 	}
 	r.dial.retryAt = in.RetryAt
-	p.dialer.lost(r)
+	p.connectionEnded(r)
 	p.disconnected(r, in.Cursors, in.AliveAt)
 	r.dial.absentSince = in.AliveAt
 }
 
-func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt time.Time) {
-	p.checkpoints.markLost(r, aliveAt)
+func (p *Plan) disconnected(r *relayState, cursors map[BatchID][]Cursor, aliveAt time.Time) {
+	p.markLost(r, aliveAt)
 	r.dial.aliveAt = aliveAt
-	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.pending.open))) {
-		b := r.pending.open[id]
-		b.failure = Done{Result: Failed, Unsaved: true, Cursors: got[id]}
-		r.pending.parked = append(r.pending.parked, b)
-	}
-	clear(r.pending.open)
-	r.pending.unparkAll(r)
-	r.history.requeue()
-	r.catchUp = catchUpState{missed: p.catchUp.unfetched(r)}
+	r.catchUp = catchUpState{missed: r.unfetched()}
+	r.pending.interrupt(cursors)
 	r.live.reset()
 }
 
-func (p *Plan) onDone(now time.Time, in Done) {
+func (in Done) apply(p *Plan) {
 	r := p.current(in.Relay, in.Epoch)
-	if r == nil {
+	if r == nil || r.pending.open[in.Batch] == nil {
 		return
 	}
-	b, ok := r.pending.open[in.Batch]
-	if !ok {
-		return
-	}
+	b := r.pending.open[in.Batch]
 	delete(r.pending.open, in.Batch)
-	p.end(r, b, in, now)
-	if in.Disproved {
-		p.startOver(r, now)
+	if p.end(r, b, in); in.Disproved {
+		p.startOver(r)
 	}
 }
 
-func (p *Plan) end(r *relayState, b *batch, in Done, now time.Time) {
+func (p *Plan) end(r *relayState, b *batch, in Done) {
 	if in.Result >= Failed {
-		p.pending.failed(r, b, in, now)
+		p.failed(r, b, in)
 		return
 	}
 	r.pending.failures, r.pending.unsaved = 0, 0
@@ -344,31 +310,27 @@ func (p *Plan) end(r *relayState, b *batch, in Done, now time.Time) {
 	if in.Result == Gaps {
 		r.pending.gaps++
 	}
-	b.of.done(r, b)
+	p.done(r, b)
 }
 
-func (p *Plan) expire(r *relayState, now time.Time) {
-	var late []BatchID
-	for id, b := range r.pending.open {
-		if !now.Before(b.deadline) {
-			late = append(late, id)
-		}
-	}
-	slices.Sort(late)
-	for _, id := range late {
+func (p *Plan) expire(r *relayState) {
+	for _, id := range slices.Sorted(maps.Keys(r.pending.open)) {
 		b := r.pending.open[id]
+		if p.now.Before(b.Deadline.Add(graceAfterDeadline)) {
+			continue
+		}
 		delete(r.pending.open, id)
 		p.emit(Cancel{Relay: r.url, Epoch: r.dial.epoch, Batch: id})
-		p.end(r, b, Done{Result: Failed}, now)
+		p.end(r, b, Done{Result: Failed})
 	}
 }
 
-// onSaving: when saving works again, the waiting items are requested immediately.
-func (p *Plan) onSaving(in Saving) {
-	if p.pending.unsaving = in.Nothing; p.pending.unsaving {
+// apply: when saving works again, the waiting items are requested immediately.
+func (in Saving) apply(p *Plan) {
+	if p.unsaving = in.Nothing; p.unsaving {
 		return
 	}
-	for _, r := range sortedBy(p.dialer.connected, byName) {
+	for _, r := range sortedBy(p.connected, byName) {
 		if r.pending.late {
 			r.retryBatches()
 			p.markDirty(r)
@@ -376,42 +338,60 @@ func (p *Plan) onSaving(in Saving) {
 	}
 }
 
-func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
-	if r := p.current(in.Relay, in.Epoch); r != nil {
-		p.live.closed(r, in, now)
+func (in Skipped) apply(p *Plan) {
+	r := p.current(in.Relay, in.Epoch)
+	switch {
+	case r == nil || !r.dial.connected:
+	case r.catchUp.missed != 0: // one catch-up follows when the missing items are followed
+		p.missedSince(r, in.Since)
+	default:
+		p.catchUp(r, r.history.partlyFetched(), p.since(in.Since))
 	}
 }
 
-// onClockJumped drops all marks. After a step back, recorded times may be later than the created_at of
-// new events, so catch-ups start earlier.
-func (p *Plan) onClockJumped(by time.Duration) {
+func (in RateLimited) apply(p *Plan) {
+	if r := p.current(in.Relay, in.Epoch); r != nil && in.Until.After(r.coolUntil) {
+		r.coolUntil = in.Until
+	}
+}
+
+func (in Named) apply(p *Plan) {
+	if r := p.relays[in.Relay]; r != nil {
+		p.fetch(r, in.IDs)
+	} else {
+		p.fetchAnywhere(in.IDs)
+	}
+}
+
+func (in Unserved) apply(p *Plan) {
+	if r := p.relays[in.Relay]; r != nil {
+		p.unserved(r, in.IDs)
+	}
+}
+
+// apply drops all marks. After a step back, recorded times may be later than the created_at of new
+// events, so all history is fetched again.
+func (in ClockJumped) apply(p *Plan) {
 	p.checkpoints.settledAt = time.Time{}
-	if by < 0 {
+	if in.By < 0 {
 		clear(p.checkpoints.restored)
 	}
-	for _, u := range sortedBy(p.relays.byURL, graspsync.RelayURL.Compare) {
-		r := p.relays.byURL[u]
+	for _, r := range slices.SortedFunc(maps.Values(p.relays), byName) {
 		r.checkpoint.dirty, r.checkpoint.mark = true, time.Time{}
-		switch {
-		case by >= 0:
-		case !r.dial.connected:
+		if in.By >= 0 {
+			continue
+		}
+		for _, g := range r.live.poll.groups {
+			g.since = p.now
+		}
+		for _, b := range r.pending.all() {
+			b.begun = p.now
+		}
+		if r.dial.connected {
+			p.startOver(r)
+			p.markDirty(r)
+		} else {
 			r.dial.aliveAt, r.dial.absentSince = time.Time{}, time.Time{}
-		default:
-			p.polling.begin(r, r.live.poll.items(), p.now)
-			if since := p.catchUp.unfetched(r); since != 0 {
-				r.catchUp.missed, r.catchUp.missedAll = since+nostr.Timestamp(by/time.Second), true
-				p.markDirty(r)
-			}
 		}
 	}
 }
-
-// Kept returns the state to save of the named relays, or of all, ordered by URL.
-func (p *Plan) Kept(only ...graspsync.RelayURL) []Kept { return p.checkpoints.take(only) }
-
-// Changed returns the relays whose items or pass have changed since the last call of Kept, ordered
-// by URL.
-func (p *Plan) Changed() []graspsync.RelayURL { return p.checkpoints.changes() }
-
-// Marks returns the marks of all relays with state.
-func (p *Plan) Marks() map[graspsync.RelayURL]time.Time { return p.checkpoints.marks() }

@@ -116,7 +116,7 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 		}
 		settle(p, now, u, effects)
 	}
-	for _, g := range p.relays.byURL[u].live.poll.groups {
+	for _, g := range p.relays[u].live.poll.groups {
 		for key := range keysOf(p.repos.itemFilters(g.items)...) {
 			require.True(t, polled[key], key)
 		}
@@ -137,7 +137,7 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 	now, met := start, make(map[graspsync.RelayURL]bool)
 	connectAll := func() {
 		for _, u := range all {
-			if r := p.relays.byURL[u]; r.dial.connecting {
+			if r := p.relays[u]; r.dial.connecting {
 				connect(t, p, now, u)
 				met[u] = true
 			}
@@ -149,8 +149,8 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 		now = now.Add(time.Minute)
 		p.Step(now, Tick{})
 		connectAll()
-		require.LessOrEqual(t, len(p.dialer.connected), 8)
+		require.LessOrEqual(t, len(p.connected), 8)
 	}
 	assert.Len(t, met, 20)
-	assert.True(t, p.relays.byURL[good].dial.connected)
+	assert.True(t, p.relays[good].dial.connected)
 }

@@ -24,6 +24,8 @@ func (p Phase) String() string {
 	return [...]string{"disconnected", "connecting", "syncing", "live", "live with gaps"}[p]
 }
 
+type relaySyncIndex map[graspsync.RelayURL]*relayState
+
 type relayState struct {
 	url       graspsync.RelayURL
 	name      string // canonical URL
@@ -34,27 +36,21 @@ type relayState struct {
 
 	listed     listedState
 	dial       dialState
-	turn       dialTurn
-	timer      timerState
 	history    historyState
 	catchUp    catchUpState
-	pending    pendingBatches
-	pass       passState
+	pending    pendingSyncIndex
 	byID       byIDState
 	audit      auditState
 	deletions  deletionsState
 	live       liveState
 	checkpoint checkpointState
 
-	dirty, gone bool
+	passAt, passDueAt time.Time
+	wakeAt            time.Time // of the next advance; zero: only after an input
+	dirty, gone       bool
 }
 
 func byName(a, b *relayState) int { return strings.Compare(a.name, b.name) }
-
-type passState struct {
-	at    time.Time
-	dueAt time.Time
-}
 
 func (r *relayState) phase() Phase {
 	switch {
@@ -62,7 +58,7 @@ func (r *relayState) phase() Phase {
 		return Connecting
 	case !r.dial.connected:
 		return Disconnected
-	case len(r.pending.parked) > 0 || r.pending.gaps > 0 || r.catchUp.missed != 0 && r.live.waitUntil.IsZero():
+	case r.pending.waiting() > 0 || r.pending.gaps > 0 || r.catchUp.missed != 0 && r.live.waitUntil.IsZero():
 		return LiveWithGaps
 	case r.busy() || len(r.catchUp.queue) > 0 || len(r.byID.known) > 0:
 		return Syncing
@@ -74,32 +70,20 @@ func (r *relayState) busy() bool {
 	return len(r.history.tiers[mainTier].todo) > 0 || r.pending.runs(func(b *batch) bool { return !b.background() })
 }
 
-func (r *relayState) add(it Item) {
-	if r.history.add(it) && r.dial.connected { // on connecting, all items become missing
-		put(&r.live.missing, it)
+// threadsMayRun reports whether a batch of layer 4 may start: one at a time, after the history of
+// layers 1 to 3.
+func (r *relayState) threadsMayRun() bool {
+	for _, b := range r.pending.open {
+		if b.thread {
+			return false
+		}
 	}
-}
-
-// remove removes an item from the targets. A batch continues without it, and its subscription stays
-// open.
-func (r *relayState) remove(it Item) {
-	was := r.history.remove(it)
-	switch was {
-	case 0:
-		return
-	case inFlight:
-		r.pending.without(it)
-	}
-	if has(r.live.missing, it) {
-		drop(&r.live.missing, it)
-	} else if r.dial.connected {
-		r.live.idle++
-	}
+	return len(r.history.tiers[mainTier].todo) == 0
 }
 
 func (r *relayState) retryBatches() {
 	r.pending.unsaved, r.pending.late = 0, false
-	r.pending.unparkAll(r)
+	r.pending.unpark()
 	r.live.poll.at = [tiers]time.Time{}
 }
 
@@ -110,8 +94,13 @@ func (r *relayState) nextWake(now time.Time) (next time.Time) {
 		}
 	}
 	consider(r.coolUntil)
-	consider(r.pass.dueAt)
-	r.pending.wakes(consider)
+	consider(r.passDueAt)
+	for _, b := range r.pending.open {
+		consider(b.Deadline.Add(graceAfterDeadline))
+	}
+	for _, b := range r.pending.parked {
+		consider(b.retryAt)
+	}
 	r.live.wakes(consider)
 	return next
 }
@@ -121,8 +110,4 @@ func (r *relayState) liveRoom() int {
 		return min(r.live.most, r.limits.LiveSubscriptions())
 	}
 	return r.limits.LiveSubscriptions()
-}
-
-type relaySyncIndex struct {
-	byURL map[graspsync.RelayURL]*relayState
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // Level is the part of a repository that is wanted.
@@ -159,7 +160,7 @@ func (w *repoSyncIndex) link(it Item, before, after []*repo) {
 		delete(r.threads[tier], it)
 	}
 	for _, r := range after {
-		put(&r.threads[tier], it)
+		lazy.Put(&r.threads[tier], it, struct{}{})
 	}
 	if tier == mainTier { // otherwise it stays, because finding it reads all root events
 		for _, r := range slices.Concat(before, after) {
@@ -246,33 +247,17 @@ func (w *repoSyncIndex) shared(text string) string {
 	return text
 }
 
-type itemGroup struct {
-	resume *batchProgress
-	items  []Item
-	since  nostr.Timestamp // of a catch-up
-}
-
-// groups splits items into chunks of one kind and progress, at most MaxValues items each, in the
-// order of filter values.
-func (w *repoSyncIndex) groups(items []Item, resume map[Item]*batchProgress) []itemGroup {
-	sorted := slices.Clone(items)
-	slices.SortFunc(sorted, w.compare)
-	byCursor := make(map[*batchProgress]int) // -> index of the open group
-	var out []itemGroup
-	var kind itemKind
-	for _, it := range sorted {
-		if k := w.infos[it].kind; k != kind {
-			kind = k
-			clear(byCursor)
+// groups splits items into chunks of one kind, at most MaxValues items each, in the order of filter
+// values.
+func (w *repoSyncIndex) groups(items []Item) (out [][]Item) {
+	sorted := slices.SortedFunc(slices.Values(items), w.compare)
+	for len(sorted) > 0 {
+		kind, n := w.infos[sorted[0]].kind, 1
+		for n < min(len(sorted), filters.MaxValues) && w.infos[sorted[n]].kind == kind {
+			n++
 		}
-		c := resume[it]
-		i, ok := byCursor[c]
-		if !ok || len(out[i].items) == filters.MaxValues {
-			i = len(out)
-			byCursor[c] = i
-			out = append(out, itemGroup{resume: c})
-		}
-		out[i].items = append(out[i].items, it)
+		out = append(out, sorted[:n:n])
+		sorted = sorted[n:]
 	}
 	return out
 }

@@ -80,6 +80,10 @@ func (s *player) command(words []string) ([]string, error) {
 	now := start.Add(after)
 	switch words[1] {
 	case "wake":
+		s.plan.wakeAt = time.Time{} // it may be too early
+		for _, r := range s.plan.relays {
+			s.plan.wake(r, r.wakeAt)
+		}
 		at, ok := s.plan.NextWake()
 		return []string{fmt.Sprint(clock(at), " ", ok)}, nil
 	case "status":
@@ -89,7 +93,7 @@ func (s *player) command(words []string) ([]string, error) {
 	case "changed":
 		return s.changed(), nil
 	case "restart":
-		in := Restore{Relays: s.plan.Kept()}
+		in := Restore{Relays: allKept(s.plan)}
 		if err := s.configure(words[2:]); err != nil {
 			return nil, err
 		}
@@ -345,14 +349,14 @@ func (s *player) status() (out []string) {
 		}
 		if st.Descendants > 0 {
 			polled := 0
-			for _, g := range s.plan.relays.byURL[st.Relay].live.poll.groups {
+			for _, g := range s.plan.relays[st.Relay].live.poll.groups {
 				if g.tier == threadTier {
 					polled += len(g.items)
 				}
 			}
 			line += fmt.Sprintf(" descendants=%d/%d", max(0, st.Descendants-polled), st.Descendants)
 		}
-		if n := len(s.plan.relays.byURL[st.Relay].byID.known); n > 0 {
+		if n := len(s.plan.relays[st.Relay].byID.known); n > 0 {
 			line += fmt.Sprintf(" named=%d", n)
 		}
 		if st.Gaps > 0 {
@@ -380,10 +384,10 @@ func (s *player) repos() (out []string) {
 }
 
 func (s *player) changed() (out []string) {
-	for _, u := range s.plan.Changed() {
+	for _, u := range sortedBy(s.plan.Changed(time.Hour), graspsync.RelayURL.Compare) {
 		out = append(out, short(u)+" changed")
 	}
-	return append(out, s.kept(s.plan.Kept())...)
+	return append(out, s.kept(allKept(s.plan))...)
 }
 
 func (s *player) kept(relays []Kept) (out []string) {

@@ -49,8 +49,8 @@ type RelayItems struct {
 
 // Status returns the status of all relays, ordered by URL.
 func (p *Plan) Status() []RelayStatus {
-	out := make([]RelayStatus, 0, len(p.relays.byURL))
-	for _, r := range slices.SortedFunc(maps.Values(p.relays.byURL), byName) {
+	out := make([]RelayStatus, 0, len(p.relays))
+	for _, r := range slices.SortedFunc(maps.Values(p.relays), byName) {
 		out = append(out, p.status(r))
 	}
 	return out
@@ -58,7 +58,7 @@ func (p *Plan) Status() []RelayStatus {
 
 func (p *Plan) status(r *relayState) RelayStatus {
 	of := &r.history.ofStatus
-	wanted := of[todo] + of[inFlight] + of[confirmed]
+	wanted := of[todo] + of[again] + of[inFlight] + of[confirmed]
 	return RelayStatus{
 		Relay:       r.url,
 		Phase:       r.phase(),
@@ -73,7 +73,7 @@ func (p *Plan) status(r *relayState) RelayStatus {
 		Unfollowed:  r.live.unfollowed + r.live.tooLarge + len(r.live.resting) + len(r.live.lost),
 		LiveMethod:  r.live.method(),
 		Gaps:        r.pending.gaps,
-		Parked:      len(r.pending.parked),
+		Parked:      r.pending.waiting(),
 		RetryAt:     r.dial.retryAt,
 	}
 }
@@ -101,7 +101,7 @@ func (p *Plan) relayItems(r *repo, rel *relayState) RelayItems {
 	s.Live = rel.dial.connected && l.unfollowed+l.tooLarge+len(l.missing)+len(l.lost) == 0
 	count := func(it Item) {
 		switch rel.history.items[it] {
-		case todo:
+		case todo, again:
 			s.Wanted++
 		case inFlight:
 			s.Wanted++

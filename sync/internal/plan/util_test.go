@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 // defaults returns the Config of a SyncManager.
 func defaults() Config {
 	return Config{
-		MaxDials: 10, MaxConnections: 256, MaxRelays: 50_000, MaxRoots: 5_000,
+		MaxDials: 90, MaxConnections: 256, MaxRelays: 50_000, MaxRoots: 5_000,
 		MaxAuthors: 10_000, AuthorsPerPass: 1_000, MaxBatches: 4,
 		BatchTimeout: 30 * time.Minute, Overlap: 15 * time.Minute, QuickReconnect: 15 * time.Minute,
 		DailyMin: 23 * time.Hour, DailyMax: 25 * time.Hour,
@@ -76,7 +77,7 @@ func only[T Effect](effects []Effect) (out []T) {
 // connect completes the dial of a relay.
 func connect(t testing.TB, p *Plan, now time.Time, u graspsync.RelayURL) []Effect {
 	t.Helper()
-	r := p.relays.byURL[u]
+	r := p.relays[u]
 	require.NotNil(t, r)
 	require.True(t, r.dial.connecting, "%s is not being dialed", u)
 	return p.Step(now, Connected{Relay: u, Epoch: r.dial.epoch, Limits: usual})
@@ -100,6 +101,23 @@ func urls(t testing.TB, n int) []graspsync.RelayURL {
 	out := make([]graspsync.RelayURL, n)
 	for i := range out {
 		out[i] = relayURL(t, fmt.Sprintf("r%d", i))
+	}
+	return out
+}
+
+// allKept returns the checkpoints of all relays.
+func allKept(p *Plan) (out []Kept) {
+	all := maps.Clone(p.checkpoints.restored)
+	if all == nil {
+		all = make(map[graspsync.RelayURL]*Kept)
+	}
+	for u, r := range p.relays {
+		if delete(all, u); p.kept(r) != nil {
+			all[u] = p.kept(r)
+		}
+	}
+	for _, u := range sortedBy(all, graspsync.RelayURL.Compare) {
+		out = append(out, *all[u])
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -51,7 +52,7 @@ func (w *world) more() {
 	case 3, 4:
 		w.step(Settled{At: w.now.Add(-time.Duration(w.src.n(30)) * time.Second)})
 		if w.src.n(2) == 0 {
-			w.kept = w.plan.Kept()
+			w.kept = allKept(w.plan)
 		}
 	case 5:
 		w.restart()
@@ -107,6 +108,9 @@ func (w *world) jump() {
 	if w.long && w.src.n(2) == 0 {
 		by = []time.Duration{time.Hour, 30 * time.Hour, 40 * 24 * time.Hour}[w.src.n(3)]
 	}
+	if !w.long { // a step back starts a pass
+		by = max(by, 0)
+	}
 	w.jumps++
 	w.now, w.shift, w.back = w.now.Add(by), w.shift+by, w.back+max(0, -by)
 	w.earliest = min(w.earliest, w.now.Unix())
@@ -125,7 +129,7 @@ func (w *world) refuse() {
 	}
 	for u := w.urls[i]; times > 0 && w.conns[u] != nil && !w.conns[u].connected; times-- {
 		w.step(DialFailed{Relay: u, Epoch: w.conns[u].epoch, NotDialed: true})
-		if r := w.plan.relays.byURL[u]; r != nil && r.dial.retryAt.After(w.now) && times > 1 {
+		if r := w.plan.relays[u]; r != nil && r.dial.retryAt.After(w.now) && times > 1 {
 			w.now = r.dial.retryAt
 			w.step(Tick{})
 		}
@@ -148,14 +152,14 @@ func (w *world) after(in Input) {
 	case Restore:
 		w.checkRestored(in)
 	}
-	for u, r := range w.plan.relays.byURL {
-		if r.pass.at.Equal(w.passes[u]) {
+	for u, r := range w.plan.relays {
+		if r.passAt.Equal(w.passes[u]) {
 			continue
 		}
 		if _, jumped := in.(ClockJumped); !jumped {
 			clear(w.deleted[u])
 		}
-		w.passes[u] = r.pass.at
+		w.passes[u] = r.passAt
 	}
 }
 
@@ -163,15 +167,15 @@ func (w *world) after(in Input) {
 // yielded to another in the same step.
 func (w *world) checkRetried(u graspsync.RelayURL) {
 	delete(w.refusals, u)
-	if r := w.plan.relays.byURL[u]; r != nil && !w.holding {
-		w.must(r.dial.connecting || r.dial.connected || r.turn.waits(), "it is its turn next")
+	if r := w.plan.relays[u]; r != nil && !w.holding {
+		w.must(r.dial.connecting || r.dial.connected || len(r.dial.places) > 0, "it is its turn next")
 	}
 }
 
 // checkRefused checks the time of the next attempt after a local limit prevented one: the wait
 // doubles up to ten minutes, and the attempt is never earlier than planned before.
 func (w *world) checkRefused(in DialFailed) {
-	r := w.plan.relays.byURL[in.Relay]
+	r := w.plan.relays[in.Relay]
 	if !w.failing || r == nil {
 		return
 	}
@@ -195,7 +199,7 @@ func (w *world) checkRestored(in Restore) {
 		}
 	}
 	want = want[:min(len(want), w.plan.cfg.MaxRelays)]
-	require.ElementsMatch(w.t, want, w.plan.Kept(), "what was kept")
+	require.ElementsMatch(w.t, want, allKept(w.plan), "what was kept")
 }
 
 // drawn counts, for each type of input, how often each field was not zero.
@@ -219,13 +223,19 @@ func (d drawn) note(in Input) {
 // complete checks that each type of input was fed with each of its fields, because other inputs are
 // not tested.
 func (d drawn) complete(t *testing.T) {
-	src, err := os.ReadFile("messages.go")
+	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
+	var src []byte
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		src = append(src, text...)
+	}
 	types := make(map[string]reflect.Type)
 	for typ := range d {
 		types[typ.Name()] = typ
 	}
-	found := regexp.MustCompile(`(?m)^func \((\w+)\) input\(\)`).FindAllSubmatch(src, -1)
+	found := regexp.MustCompile(`(?m)^func \((?:in )?(\w+)\) apply\(`).FindAllSubmatch(src, -1)
 	require.NotEmpty(t, found)
 	for _, m := range found {
 		typ := types[string(m[1])]
@@ -274,7 +284,7 @@ func (w *world) calmInput() {
 	case 19:
 		w.step(Settled{At: w.now})
 		if w.src.n(2) == 0 {
-			w.kept = w.plan.Kept()
+			w.kept = allKept(w.plan)
 		}
 	default:
 		w.publish()
@@ -309,7 +319,7 @@ func (w *world) rootChange(id graspsync.EventID) RootChange {
 func (w *world) restart() {
 	in := Restore{Relays: w.kept}
 	if w.src.n(2) == 0 {
-		in.Relays = w.plan.Kept()
+		in.Relays = allKept(w.plan)
 	}
 	w.now = w.now.Add(time.Duration(w.src.n(300)) * time.Second)
 	w.note(clock(w.now) + " restart")
@@ -362,17 +372,17 @@ func (w *world) restart() {
 		w.step(Bootstrap{Relay: u})
 	}
 	w.unchecked = unchecked
-	w.kept = w.plan.Kept()
+	w.kept = allKept(w.plan)
 }
 
 // checkBackground checks the counts of ids to fetch.
 func (w *world) checkBackground() {
-	for _, r := range w.plan.relays.byURL {
+	for _, r := range w.plan.relays {
 		if r.byID.known != nil {
 			w.must(len(r.byID.known) <= w.plan.cfg.MaxNamed, "too many named")
 			n := len(r.byID.queue)
 			for _, b := range r.pending.all() {
-				n += len(b.named)
+				n += len(b.ids)
 			}
 			w.must(n == len(r.byID.known) && n > 0, "named twice, or never asked for")
 		}
@@ -420,7 +430,7 @@ func (w *world) checkRepos() {
 		}
 		want := RepoStatus{Ref: ref, Level: rc.Level, Roots: len(roots)}
 		for _, u := range listing(rc) {
-			r := p.relays.byURL[u]
+			r := p.relays[u]
 			if r == nil || slices.ContainsFunc(want.Relays, func(s RelayItems) bool { return s.Relay == u }) {
 				continue
 			}
@@ -463,7 +473,7 @@ func (w *world) closing(in Input) (c worldClosing) {
 	if !ok {
 		return c
 	}
-	r, conn := w.plan.relays.byURL[closed.Relay], w.conns[closed.Relay]
+	r, conn := w.plan.relays[closed.Relay], w.conns[closed.Relay]
 	if r == nil || conn == nil || !conn.connected || conn.epoch != closed.Epoch {
 		return c
 	}
@@ -480,7 +490,7 @@ func (w *world) checkClosed(in Input, before worldClosing) {
 	if !before.stands {
 		return
 	}
-	r := w.plan.relays.byURL[in.(LiveClosed).Relay]
+	r := w.plan.relays[in.(LiveClosed).Relay]
 	if before.atOnce || w.now.Before(before.retryAt) {
 		w.must(r.live.retryAt.Equal(before.retryAt) && r.live.refused == before.refused, "one refusal counts once")
 		return

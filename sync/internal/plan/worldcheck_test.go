@@ -22,7 +22,7 @@ func (w *world) check() {
 	require.Equal(t, full, counted, "repositories followed in full")
 	dialing, connected := 0, 0
 	for _, u := range w.urls {
-		r, wanted := p.relays.byURL[u], w.wanted(u)
+		r, wanted := p.relays[u], w.wanted(u)
 		require.Equal(t, wanted != nil, r != nil, "%s known", short(u))
 		if r == nil {
 			require.Nil(t, w.conns[u])
@@ -35,9 +35,7 @@ func (w *world) check() {
 		w.checkFacts(r)
 		if c == nil || !c.connected {
 			require.Empty(t, r.pending.open)
-			require.Zero(t, r.history.ofStatus[inFlight], "in flight on no connection")
-			require.Empty(t, r.pending.parked)
-			require.True(t, r.dial.connecting || r.turn.waits() || r.timer.index > 0, "T1: never tried again")
+			require.True(t, r.dial.connecting || len(r.dial.places) > 0 || !r.wakeAt.IsZero(), "T1: never tried again")
 		} else {
 			w.checkConnected(r, c, wanted)
 		}
@@ -51,12 +49,12 @@ func (w *world) check() {
 	w.checkBackground()
 	w.checkRepos()
 	w.checkOwners()
-	require.Len(t, p.dialer.attempts, dialing)
-	require.Len(t, p.dialer.connected, connected)
-	require.LessOrEqual(t, dialing, p.cfg.MaxDials+p.dialer.silentMost())
+	require.Len(t, p.attempts, dialing)
+	require.Len(t, p.connected, connected)
+	require.LessOrEqual(t, dialing, p.cfg.MaxDials)
 	require.LessOrEqual(t, dialing+connected, p.cfg.MaxConnections)
-	for i, r := range p.timers.heap {
-		w.must(i+1 == r.timer.index && !r.gone, "broken heap of timers")
+	for _, r := range p.relays {
+		w.must(r.wakeAt.IsZero() || !r.wakeAt.Before(p.wakeAt), "a timer is forgotten")
 	}
 	require.Empty(t, p.dirty)
 }
@@ -68,7 +66,7 @@ func (w *world) checkFacts(r *relayState) {
 	flying := make(map[Item]int)
 	for _, b := range r.pending.all() {
 		for _, it := range b.items {
-			if b.kind == History || b.kind == DailyHistory {
+			if b.Kind == History || b.Kind == DailyHistory {
 				flying[it]++
 			}
 		}
@@ -79,7 +77,7 @@ func (w *world) checkFacts(r *relayState) {
 			count[st]++
 		}
 		isTodo := has(r.history.tiers[tier].todo, it)
-		if st == todo {
+		if st == todo || st == again {
 			w.must(isTodo, "not asked for")
 		} else {
 			w.must(!isTodo, "asked for a second time")
@@ -88,14 +86,10 @@ func (w *world) checkFacts(r *relayState) {
 			w.must(flying[it] == 1, "D5: in flight in several batches, or in none")
 			delete(flying, it)
 		}
-		w.must(st != confirmed || r.history.resume[it] == nil, "confirmed, but a part of it is to be fetched")
 	}
 	require.Empty(t, flying, "batches have items that are not in flight")
 	require.Equal(t, count[todo:], r.history.ofStatus[todo:])
-	require.Len(t, r.history.tiers[mainTier].todo, count[todo])
-	for it := range r.history.resume {
-		require.NotZero(t, r.history.items[it])
-	}
+	require.Len(t, r.history.tiers[mainTier].todo, count[todo]+count[again])
 	listed := 0
 	for _, rc := range w.repos {
 		if slices.Contains(listing(rc), r.url) {
@@ -113,17 +107,17 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	w.methods[r.live.method()]++
 	require.LessOrEqual(t, len(c.batches), p.cfg.MaxBatches)
 	for id, b := range r.pending.open {
-		require.True(t, r.timer.index > 0 && !r.timer.at.After(b.deadline), "T6: nothing ends batch %d", id)
+		require.True(t, !r.wakeAt.IsZero() && !r.wakeAt.After(b.Deadline.Add(graceAfterDeadline)), "T6: nothing ends batch %d", id)
 	}
 	cooling := w.now.Before(r.coolUntil)
-	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.timer.at.After(w.now) {
+	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.wakeAt.After(w.now) {
 		require.Zero(t, len(r.history.tiers[mainTier].todo), "T4: not asked for")
-		require.Negative(t, p.catchUp.next(r), "a part waits")
+		require.Negative(t, p.nextCatchUp(r), "a part waits")
 	}
 	if cooling || w.now.Before(r.live.retryAt) {
 		return
 	}
-	if r.timer.index > 0 && !r.timer.at.After(w.now) {
+	if !r.wakeAt.IsZero() && !r.wakeAt.After(w.now) {
 		return // its tick is due
 	}
 	if !r.live.waitUntil.IsZero() {
@@ -224,12 +218,12 @@ func (w *world) finish() {
 		if c == nil {
 			continue // there is no room for it
 		}
-		r := w.plan.relays.byURL[u]
+		r := w.plan.relays[u]
 		require.Equal(w.t, w.plan.status(r).Wanted, r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
-		require.Zero(w.t, w.plan.catchUp.unfetched(r))
+		require.Zero(w.t, r.unfetched())
 		require.Nil(w.t, r.byID.known, "named but not asked for")
-		if len(w.plan.deletions.authors) <= w.plan.cfg.AuthorsPerPass {
-			for _, a := range w.plan.deletions.authors {
+		if len(w.plan.authors.list) <= w.plan.cfg.AuthorsPerPass {
+			for _, a := range w.plan.authors.list {
 				w.must(w.deleted[u][a.String()], "an author whose deletions were not asked for in this pass")
 			}
 		}
