@@ -42,8 +42,8 @@ type loop struct {
 
 	scanFailures int // in a row
 
-	savesNothing bool      // the last plan.Saving
-	resumedAt    time.Time // the last plan.Saving that reported a recovery
+	savesNothing bool      // at the last check
+	resumedAt    time.Time // the last plan.Saves
 
 	settledAt time.Time // the last plan.Settled
 	// A round of settle waits until all messages that were received before its start are processed.
@@ -302,7 +302,7 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 // resumeEvery is the minimum time between two reports that saving works again.
 const resumeEvery = time.Minute
 
-// saving reports to the plan that nothing can be saved, or that saving works again.
+// saving reports to the plan that saving works again.
 func (l *loop) saving(ctx context.Context, now time.Time) {
 	nothing := l.m.ingest.savesNothing.Load()
 	if nothing == l.savesNothing || !nothing && now.Sub(l.resumedAt) < resumeEvery {
@@ -310,8 +310,8 @@ func (l *loop) saving(ctx context.Context, now time.Time) {
 	}
 	if l.savesNothing = nothing; !nothing {
 		l.resumedAt = now
+		l.step(ctx, plan.Saves{})
 	}
-	l.step(ctx, plan.Saving{Nothing: nothing})
 }
 
 func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {

@@ -143,8 +143,8 @@ var exhibits = []exhibit{
 	// Behavior of strangers, our store and our limits. The simulation detects it by lost or foreign
 	// events, and by its final figures.
 	{
-		"one deletion has all sent anew that is followed", "sync/internal/plan/relaysyncindex.go",
-		"r.live.idle++", "r.live.stale = true", "./sync", "TestSimulation$",
+		"one deletion has all sent anew that is followed", "sync/internal/plan/relaytargets.go",
+		"drop(&r.live.missing, it)", "r.live.stale = true", "./sync", "TestSimulation$",
 		oneSeed(6), "bytes sent by a deletion",
 	},
 	{

@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -50,16 +51,14 @@ type liveState struct {
 	refused int       // consecutive subscriptions that the relay closed
 	// end of the delay of a consolidation, or zero
 	waitUntil time.Time
-	// number of items that have become unwanted since the last consolidation
-	idle int
 	// numbers of filters of layers 1 to 3 without room, and of filters larger than a message
 	unfollowed, tooLarge int
 	kinds                LiveID // 0: none
 
 	// These outlive a connection.
 	poll         pollState
-	resting      []nostr.Filter // the relay refuses to follow them
-	restsSince   time.Time
+	resting      map[Item]struct{} // polled, because the relay refuses to follow them
+	rests        int               // refused filters
 	restsUntil   time.Time
 	most         int       // learned maximum number of subscriptions; 0: unknown
 	noKinds      bool      // the relay refused the filter of all kinds
@@ -73,11 +72,13 @@ func (p *Plan) follow(r *relayState) {
 	if p.now.Before(l.retryAt) || p.now.Before(r.coolUntil) {
 		return
 	}
-	p.resumeResting(r)
+	if len(l.resting) > 0 && !p.now.Before(l.restsUntil) {
+		l.resting, l.rests, l.stale, l.waitUntil = nil, 0, true, time.Time{}
+	}
 	if !p.now.Before(l.learnedUntil) && (l.noKinds || l.most > 0) {
 		l.noKinds, l.most, l.stale = false, 0, l.stale || l.unfollowed > 0
 	}
-	if l.stale || l.idle > max(idleValues, len(r.history.items)) || len(l.subs) == 0 && len(l.missing)+len(l.lost) > 0 {
+	if l.stale || len(l.subs) == 0 && len(l.missing)+len(l.lost) > 0 {
 		p.consolidate(r)
 		return
 	}
@@ -90,11 +91,11 @@ func (p *Plan) follow(r *relayState) {
 	if r.busy() && p.now.Before(l.waitUntil) {
 		return
 	}
-	items, threads := p.byTier(maps.Keys(l.missing))
+	items, _ := p.byTier(maps.Keys(l.missing))
 	if len(items)+len(l.lost) > 0 {
 		p.followMissing(r, items)
 	}
-	if len(threads) > 0 && len(l.missing) == len(threads) {
+	if items, threads := p.byTier(maps.Keys(l.missing)); len(items) == 0 && len(threads) > 0 {
 		p.followThreads(r, threads)
 	}
 }
@@ -247,10 +248,6 @@ func (p *Plan) opened(r *relayState, items []Item) {
 	}
 }
 
-// idleValues is the number of unwanted items from which a consolidation is worth its traffic, if
-// they are more than the wanted ones.
-const idleValues = filters.MaxValues
-
 // joined joins filters that differ only in values.
 func joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
 	type shape struct {
@@ -329,7 +326,7 @@ func (p *Plan) consolidate(r *relayState) {
 		room = 0
 	}
 	below, left = within(below, max(0, room), max(0, r.limits.LiveBytes()-reqs.size()))
-	p.repoll(r, p.repos.itemsOf(append(polled, left.all()...)))
+	p.repoll(r, slices.AppendSeq(p.repos.itemsOf(append(polled, left.all()...)), maps.Keys(r.live.resting)))
 	r.live.subs = old
 	c := subscriptionChange{old: slices.Sorted(maps.Keys(old)), reqs: slices.Concat(reqs, below)}
 	if _, overlaps := p.replaceSubs(r, c); !overlaps {
@@ -362,14 +359,16 @@ func (p *Plan) prefersKinds(r *relayState, left int) bool {
 	return left > p.cfg.PollFilters && !r.live.noKinds
 }
 
-// filters returns the filters of layers 1 to 4 for items, divided by the limits of the relay.
+// filters returns the filters of layers 1 to 4 for items that do not rest, divided by the limits of the
+// relay.
 func (p *Plan) filters(r *relayState, items []Item) (fs []nostr.Filter) {
+	items = slices.DeleteFunc(slices.Clone(items), func(it Item) bool { return has(r.live.resting, it) })
 	for _, g := range p.repos.groups(items) {
 		for _, f := range p.repos.itemFilters(g) {
 			fs = append(fs, fit(r.limits, filters.Live(f))...)
 		}
 	}
-	return r.live.withoutResting(fs)
+	return fs
 }
 
 func (p *Plan) open(r *relayState, reqs requests) {
@@ -445,10 +444,9 @@ func (in LiveClosed) apply(p *Plan) {
 }
 
 const (
-	// restFor is the time for which refused filters are not followed. The relay answers requests, but
-	// refuses subscriptions to them. Then all are tried again, and a catch-up fetches the missed events.
+	// restFor is the time for which the items of refused filters are polled. Then all are tried again.
 	restFor = 24 * time.Hour
-	// maxSplit is the number of resting filters from which on refused subscriptions are not divided,
+	// maxSplit is the number of refused filters from which on refused subscriptions are not divided,
 	// because the relay may refuse all.
 	maxSplit = 64
 )
@@ -456,53 +454,22 @@ const (
 // refused tries the halves of a refused subscription, until one filter remains.
 func (p *Plan) refused(r *relayState, s *liveSub) {
 	l, half := &r.live, len(s.filters)/2
-	c := subscriptionChange{reqs: measured([][]nostr.Filter{s.filters[:half], s.filters[half:]})}
-	if half > 0 && len(l.resting) < maxSplit && c.fits(r, r.liveRoom()) {
-		p.catchUp(r, p.repos.itemsOf(s.filters), p.since(p.now))
+	items := p.repos.itemsOf(s.filters)
+	c := subscriptionChange{reqs: slices.Concat(packed(r.limits, s.filters[:half]).reqs, packed(r.limits, s.filters[half:]).reqs)}
+	if half > 0 && l.rests < maxSplit && c.fits(r, r.liveRoom()) {
+		p.catchUp(r, items, p.since(p.now))
 		p.replaceSubs(r, c)
 		return
 	}
 	if len(l.resting) == 0 {
-		l.restsSince, l.restsUntil = p.now, p.now.Add(p.longer(restFor))
+		l.restsUntil = p.now.Add(p.longer(restFor))
 	}
-	l.resting = append(l.resting, s.filters...)
-}
-
-func (p *Plan) resumeResting(r *relayState) {
-	if l := &r.live; len(l.resting) > 0 && !p.now.Before(l.restsUntil) {
-		l.resting, l.stale, l.waitUntil = nil, true, time.Time{}
-		p.missedSince(r, l.restsSince)
+	l.rests += len(s.filters)
+	items = slices.DeleteFunc(items, func(it Item) bool { return r.history.items[it] == 0 || has(l.resting, it) })
+	for _, it := range items {
+		lazy.Put(&l.resting, it, struct{}{})
 	}
-}
-
-// withoutResting removes the values of resting filters.
-func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
-	type value struct {
-		filterRole
-		text string
-	}
-	rests := make(map[value]struct{})
-	for _, f := range l.resting {
-		role := roleOf(f)
-		for _, v := range f.Tags[role.tag] {
-			rests[value{role, v}] = struct{}{}
-		}
-		if role.tag == "" {
-			rests[value{}] = struct{}{}
-		}
-	}
-	if len(rests) == 0 {
-		return fs
-	}
-	return slices.DeleteFunc(fs, func(f nostr.Filter) bool {
-		role := roleOf(f)
-		_, resting := rests[value{}]
-		for tag, values := range f.Tags {
-			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { _, ok := rests[value{role, v}]; return ok })
-			f.Tags[tag], resting = values, len(values) == 0
-		}
-		return resting
-	})
+	p.poll(r, items)
 }
 
 func (l *liveState) connected() {
@@ -515,7 +482,7 @@ func (l *liveState) reset() {
 		subs:    make(map[LiveID]*liveSub),
 		retryAt: l.retryAt, refused: l.refused, most: l.most, noKinds: l.noKinds,
 		learnedUntil: l.learnedUntil, poll: l.poll,
-		resting: l.resting, restsSince: l.restsSince, restsUntil: l.restsUntil,
+		resting: l.resting, rests: l.rests, restsUntil: l.restsUntil,
 	}
 }
 
@@ -549,7 +516,7 @@ func (l *liveState) method() LiveMethod {
 	switch {
 	case l.kinds != 0:
 		return LiveKinds
-	case l.unfollowed > 0:
+	case l.unfollowed+l.rests > 0:
 		return LivePolling
 	}
 	return LiveAll

@@ -73,8 +73,8 @@ type (
 		// Late means that the batch failed only because of its deadline.
 		Late bool
 	}
-	// Saving reports that nothing can be saved, or that saving works again.
-	Saving struct{ Nothing bool }
+	// Saves means that events can be saved again. Failed batches are repeated immediately.
+	Saves struct{}
 	// Skipped means that live events since a moment were dropped and must be fetched.
 	Skipped struct {
 		Relay graspsync.RelayURL

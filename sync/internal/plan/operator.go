@@ -37,7 +37,6 @@ func (in Retry) apply(p *Plan) {
 func (p *Plan) retry(r *relayState) {
 	r.dial.retryAt, r.dial.refusals = time.Time{}, 0
 	r.coolUntil = time.Time{}
-	r.pending.failures = 0
 	r.retryBatches()
 	p.markDirty(r)
 }

@@ -19,14 +19,6 @@ func fit(l relaylimits.Requests, f nostr.Filter) []nostr.Filter {
 	return filters.AtMost(f, l.MaxValues)
 }
 
-func requestSize(fs []nostr.Filter) int {
-	n := filters.RequestOverhead
-	for _, f := range fs {
-		n += filters.Size(f) + 1
-	}
-	return n
-}
-
 type request struct {
 	filters []nostr.Filter
 	size    int
@@ -42,14 +34,6 @@ func packed(l relaylimits.Requests, fs []nostr.Filter) (c subscriptionChange) {
 	}
 	c.tooLarge = len(tooLarge)
 	return c
-}
-
-func measured(reqs [][]nostr.Filter) requests {
-	out := make(requests, len(reqs))
-	for i := range reqs {
-		out[i] = request{reqs[i], requestSize(reqs[i])}
-	}
-	return out
 }
 
 func (reqs requests) size() (n int) {

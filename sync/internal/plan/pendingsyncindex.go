@@ -103,8 +103,6 @@ type pendingSyncIndex struct {
 	open     map[BatchID]*batch
 	parked   []*batch // failed, until retryAt
 	failures int      // consecutive failures; the wait doubles with each
-	unsaved  int      // the same for batches whose events could not be saved
-	late     bool     // a batch failed because events could not be saved, and is repeated when they can
 	gaps     int      // batches of this pass with gaps
 }
 
@@ -169,17 +167,14 @@ const maxNamedTries = 3
 
 // failed parks a failed batch.
 func (p *Plan) failed(r *relayState, b *batch, in Done) {
-	failures := &r.pending.failures
-	if in.Unsaved = in.Unsaved || p.unsaving; in.Unsaved {
-		failures, r.pending.late = &r.pending.unsaved, true
-	} else {
+	if !in.Unsaved {
 		b.tries++
 	}
 	if !in.Late { // a late batch is only too large for its time
-		*failures++
+		r.pending.failures++
 	}
 	b.advance(in.Cursors)
-	b.retryAt = p.now.Add(p.retryAfter(max(1, *failures)))
+	b.retryAt = p.now.Add(p.retryAfter(max(1, r.pending.failures)))
 	if in.Result == Refused {
 		b.retryAt = p.now.Add(p.longer(p.cfg.RetryMax))
 	}

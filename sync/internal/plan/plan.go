@@ -59,7 +59,6 @@ type Plan struct {
 
 	lastBatch   BatchID
 	lastLive    LiveID
-	unsaving    bool // the Store saves nothing now
 	authors     authorSet
 	unassigned  []graspsync.EventID // to request by id from the next relay that connects
 	checkpoints checkpoints
@@ -305,7 +304,7 @@ func (p *Plan) end(r *relayState, b *batch, in Done) {
 		p.failed(r, b, in)
 		return
 	}
-	r.pending.failures, r.pending.unsaved = 0, 0
+	r.pending.failures = 0
 	r.audit.reconciles = r.audit.reconciles || in.Reconciled
 	if in.Result == Gaps {
 		r.pending.gaps++
@@ -325,16 +324,10 @@ func (p *Plan) expire(r *relayState) {
 	}
 }
 
-// apply: when saving works again, the waiting items are requested immediately.
-func (in Saving) apply(p *Plan) {
-	if p.unsaving = in.Nothing; p.unsaving {
-		return
-	}
+func (Saves) apply(p *Plan) {
 	for _, r := range sortedBy(p.connected, byName) {
-		if r.pending.late {
-			r.retryBatches()
-			p.markDirty(r)
-		}
+		r.retryBatches()
+		p.markDirty(r)
 	}
 }
 

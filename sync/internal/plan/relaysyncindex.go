@@ -82,7 +82,7 @@ func (r *relayState) threadsMayRun() bool {
 }
 
 func (r *relayState) retryBatches() {
-	r.pending.unsaved, r.pending.late = 0, false
+	r.pending.failures = 0
 	r.pending.unpark()
 	r.live.poll.at = [tiers]time.Time{}
 }

@@ -307,16 +307,9 @@ func (r *relayState) add(it Item) {
 // remove removes an item from the targets. A batch continues without it, and its subscription stays
 // open.
 func (r *relayState) remove(it Item) {
-	was := r.history.remove(it)
-	if was == inFlight {
+	if r.history.remove(it) == inFlight {
 		r.pending.without(it)
 	}
-	if was == 0 {
-		return
-	}
-	if has(r.live.missing, it) {
-		drop(&r.live.missing, it)
-	} else if r.dial.connected {
-		r.live.idle++
-	}
+	drop(&r.live.missing, it)
+	drop(&r.live.resting, it)
 }

@@ -59,7 +59,9 @@ func (w *world) more() {
 	case 6, 7, 8:
 		w.skip()
 	case 9:
-		w.step(Saving{Nothing: w.src.n(2) == 0})
+		if w.src.n(2) == 0 {
+			w.step(Saves{})
+		}
 	case 10:
 		w.jump()
 	case 11:
@@ -506,13 +508,11 @@ func (w *world) checkClosed(in Input, before worldClosing) {
 }
 
 // deletions records the authors whose deletions were requested from a relay.
-func (w *world) deletions(u graspsync.RelayURL, b worldBatch) {
+func (w *world) deletions(u graspsync.RelayURL, q Query) {
 	if w.deleted[u] == nil {
 		w.deleted[u] = make(map[string]bool)
 	}
-	for _, q := range b.Queries {
-		for _, a := range q.Filter.Authors {
-			w.deleted[u][a] = true
-		}
+	for _, a := range q.Filter.Authors {
+		w.deleted[u][a] = true
 	}
 }

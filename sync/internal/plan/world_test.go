@@ -305,7 +305,7 @@ func (w *world) done() {
 	id := ids[w.src.n(len(ids))]
 	in := Done{Relay: u, Epoch: w.epoch(u), Batch: id, Result: []Result{Complete, Complete, Gaps, Failed, Refused}[w.src.n(5)]}
 	in.Reconciled = w.src.n(2) == 0
-	in.Disproved = in.Reconciled && c.batches[id].Kind == Audit
+	in.Disproved = in.Reconciled && !w.calm && (c.batches[id].Kind == Audit || w.src.n(100) == 0)
 	if in.Result >= Failed && w.src.n(5) > 0 {
 		in.Cursors = w.cursors(c.batches[id])
 	}

@@ -139,9 +139,6 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	if l := r.live; len(l.resting) > 0 {
 		w.must(w.now.Before(l.restsUntil) && l.restsUntil.Before(w.now.Add(27*time.Hour+w.back)), "what is refused rests for a day")
 	}
-	for key := range restingKeys(p, r) {
-		covered[key] = true
-	}
 	if r.live.unfollowed > 0 {
 		w.crowded[r.url] = true
 		w.checkOther(r, wanted, covered)
@@ -155,20 +152,8 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 		w.rotated++
 	}
 	maps.Copy(covered, polled)
-	idle := len(covered)
 	maps.DeleteFunc(covered, func(key string, _ bool) bool { return !wanted[key] })
-	idle -= len(covered)
-	// Unwanted items may be followed for a limited time.
-	require.LessOrEqual(t, idle, 2*(len(wanted)+6*idleValues), "idle on "+short(r.url))
 	sameKeys(t, wanted, covered, "followed of "+short(r.url))
-}
-
-// restingKeys returns the keys of the wanted filters that rest.
-func restingKeys(p *Plan, r *relayState) map[string]bool {
-	wanted := keysOf(p.repos.itemFilters(slices.Collect(maps.Keys(r.history.items)))...)
-	rest := keysOf(r.live.resting...)
-	maps.DeleteFunc(rest, func(key string, _ bool) bool { return !wanted[key] })
-	return rest
 }
 
 // must is require.True at a lower cost, because it is called a million times.
@@ -228,9 +213,6 @@ func (w *world) finish() {
 			}
 		}
 		keys := w.wanted(u)
-		for key := range restingKeys(w.plan, r) { // these filters rest until their time is over
-			delete(keys, key)
-		}
 		for _, below := range w.wantedBelow(u) {
 			for _, key := range below {
 				keys[key] = true

@@ -75,9 +75,6 @@ func (w *world) before(in Input) {
 			w.fetched(in.Relay, b, in.Cursors)
 			return
 		}
-		if b.Kind == Deletions {
-			w.deletions(in.Relay, b)
-		}
 		w.fetched(in.Relay, b, slices.Repeat([]Cursor{CursorDone}, len(b.Queries)))
 	case LiveClosed:
 		if c := w.conns[in.Relay]; c != nil && c.epoch == in.Epoch {
@@ -289,6 +286,8 @@ func (w *world) fetched(u graspsync.RelayURL, b worldBatch, got []Cursor) {
 		}
 		if got[i] != CursorDone {
 			since = max(since, int64(got[i])+1)
+		} else if b.Kind == Deletions {
+			w.deletions(u, q)
 		}
 		for key := range keysOf(q.Filter) {
 			if len(w.missed[u][key]) == 0 {
