@@ -61,7 +61,6 @@ func (r *relayState) unfetched() (since nostr.Timestamp) {
 
 func (b *batch) isCatchUp() bool { return b.Kind == Recent && b.poll == nil }
 
-// catchUpAll queues a catch-up of all partly fetched items.
 func (p *Plan) catchUpAll(r *relayState) {
 	since := r.unfetched()
 	r.catchUp = catchUpState{}
@@ -104,7 +103,6 @@ func (p *Plan) catchUp(r *relayState, items []Item, since nostr.Timestamp) {
 	}
 }
 
-// nextCatchUp returns the index of the next part, or -1.
 func (p *Plan) nextCatchUp(r *relayState) int {
 	threads := r.threadsMayRun()
 	return slices.IndexFunc(r.catchUp.queue, func(part catchUpPart) bool { return threads || !p.isThread(part.items) })

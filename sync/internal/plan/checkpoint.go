@@ -61,7 +61,7 @@ func (p *Plan) resume(r *relayState) {
 	}
 	for it := range r.history.items {
 		if _, ok := slices.BinarySearch(k.Items, p.repos.hash(it)); ok {
-			r.history.set(it, confirmed)
+			r.history.change(it, confirmed)
 		}
 	}
 	r.dial.aliveAt, r.checkpoint.mark = k.Mark, k.Mark

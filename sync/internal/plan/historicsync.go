@@ -61,7 +61,7 @@ func (p *Plan) startHistory(r *relayState) bool {
 		b.Kind = DailyHistory
 	}
 	for _, it := range b.items {
-		h.set(it, inFlight)
+		h.change(it, inFlight)
 	}
 	b.Queries = p.queries(b.items, 0)
 	for i := range b.Queries {
@@ -85,12 +85,6 @@ func (h *historyState) remove(it Item) itemStatus {
 		h.change(it, 0)
 	}
 	return st
-}
-
-func (h *historyState) set(it Item, to itemStatus) {
-	if h.items[it] != 0 {
-		h.change(it, to)
-	}
 }
 
 func (h *historyState) change(it Item, to itemStatus) {

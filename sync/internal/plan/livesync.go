@@ -146,7 +146,7 @@ func (p *Plan) followThreads(r *relayState, items []Item) {
 	p.opened(r, items)
 }
 
-// followNoMore polls missing items, because subscriptions have no room.
+// followNoMore is for subscriptions without room.
 func (p *Plan) followNoMore(r *relayState, items []Item) {
 	l := &r.live
 	added := len(p.filters(r, items))

@@ -73,7 +73,8 @@ type (
 		// Late means that the batch failed only because of its deadline.
 		Late bool
 	}
-	// Saves means that events can be saved again. Failed batches are repeated immediately.
+	// Saves means that events can be saved again. Relays whose batches could not be saved repeat their
+	// failed batches immediately.
 	Saves struct{}
 	// Skipped means that live events since a moment were dropped and must be fetched.
 	Skipped struct {

@@ -73,11 +73,11 @@ type batch struct {
 	begun   time.Time           // start of the first attempt
 	tries   int                 // failed attempts, except those that could not be saved
 	retryAt time.Time           // of a failed batch; zero: now
+	unsaved bool                // the last attempt failed because events could not be saved
 	// advanced: a repetition does not fetch everything.
 	advanced bool
 }
 
-// isHistory reports whether the items of a batch are inFlight.
 func (b *batch) isHistory() bool { return b.Kind <= DailyHistory }
 
 // background reports whether a relay counts as complete without a batch.
@@ -151,7 +151,7 @@ func (p *Plan) done(r *relayState, b *batch) {
 	}
 	if b.isHistory() {
 		for _, it := range b.items {
-			r.history.set(it, confirmed)
+			r.history.change(it, confirmed)
 		}
 	}
 	for _, id := range b.ids {
@@ -165,9 +165,8 @@ func (p *Plan) done(r *relayState, b *batch) {
 // maxNamedTries is the maximum number of requests for an id at one relay.
 const maxNamedTries = 3
 
-// failed parks a failed batch.
 func (p *Plan) failed(r *relayState, b *batch, in Done) {
-	if !in.Unsaved {
+	if b.unsaved = in.Unsaved; !b.unsaved {
 		b.tries++
 	}
 	if !in.Late { // a late batch is only too large for its time
@@ -201,7 +200,6 @@ func (p *Plan) repeat(r *relayState) bool {
 	return true
 }
 
-// unpark ends the waits of all parked batches.
 func (s *pendingSyncIndex) unpark() {
 	for _, b := range s.parked {
 		b.retryAt = time.Time{}

@@ -97,7 +97,6 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 
 func (p *Plan) emit(e Effect) { p.effects = append(p.effects, e) }
 
-// dropped counts items left out by a limit.
 func (p *Plan) dropped(reason string, n int) {
 	if n > 0 {
 		p.emit(Dropped{Reason: reason, Count: n})
@@ -229,7 +228,7 @@ func (p *Plan) startFull(r *relayState) {
 	r.catchUp = catchUpState{}
 	r.pending.parked = slices.DeleteFunc(r.pending.parked, (*batch).isHistory)
 	for it := range r.history.items {
-		r.history.set(it, todo)
+		r.history.change(it, todo)
 	}
 	p.passStarted(r)
 }
@@ -326,8 +325,10 @@ func (p *Plan) expire(r *relayState) {
 
 func (Saves) apply(p *Plan) {
 	for _, r := range sortedBy(p.connected, byName) {
-		r.retryBatches()
-		p.markDirty(r)
+		if slices.ContainsFunc(r.pending.parked, func(b *batch) bool { return b.unsaved }) {
+			r.retryBatches()
+			p.markDirty(r)
+		}
 	}
 }
 

@@ -51,7 +51,6 @@ func (p *Plan) repoll(r *relayState, items []Item) {
 	p.poll(r, items)
 }
 
-// poll polls further items.
 func (p *Plan) poll(r *relayState, items []Item) {
 	l := &r.live.poll
 	for _, g := range p.repos.groups(items) {
