@@ -14,7 +14,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 const (
@@ -183,7 +182,7 @@ func (msg connOpened) handle(ctx context.Context, l *loop) {
 		c.connected = true
 		l.m.health.Connected(c.url)
 		l.m.persistence.health(c.url)
-		c.stats.connected(msg.info)
+		c.stats.with(func() { c.stats.software, c.stats.lastErr = c.info.Software, "" })
 		l.m.cfg.Logger.Info("connected", keyRelay, c.url.String())
 	}
 	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits})
@@ -495,7 +494,6 @@ type (
 	connOpened struct {
 		conn   *relayConn
 		limits relaylimits.Requests
-		info   wire.Info
 	}
 	// connEnd: a connection has ended, or an attempt has failed.
 	connEnd struct {

@@ -189,7 +189,7 @@ func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
 	r.health(u)
 	if s != nil {
 		var l relaylimits.Learned
-		s.learn(func(o *relaylimits.Learned) { l = *o })
+		s.with(func() { l = s.observed })
 		if !l.Empty(time.Now()) {
 			r.memory.Learned(u, l)
 		}

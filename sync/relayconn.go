@@ -182,18 +182,18 @@ func (c *relayConn) begin() {
 		s.Skim(c.m.ingest.dealtWith)
 	}
 	c.session = session.New(sessionConfig(c.m.cfg, c.stats, limits, c.info))
-	c.m.inbox.put(connOpened{conn: c, limits: limits.Requests, info: c.info})
+	c.m.inbox.put(connOpened{conn: c, limits: limits.Requests})
 }
 
 func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, info wire.Info) session.Config {
 	now, t := time.Now(), cfg.constants
-	facts, aside := stats.learned(now)
+	facts, aside, cooled := stats.learned(now)
 	c := session.Config{
 		Historic: limits.Historic(), Reconciling: 2,
 		PageLimit: t.PageLimit, MaxPage: maxPage, IDChunk: idsPerRequest,
 		NegFrame: min(negentropyFrame, limits.MaxMessage/4), NegRounds: negentropyRounds, NegIDs: negentropyIDs,
 		Limits: limits, SetAside: aside, PageSize: facts.Value(relaylimits.PageSize, now),
-		Auth: cfg.Signer != nil, Cooled: stats.lastCooled(), MaxStrikes: strikes,
+		Auth: cfg.Signer != nil, Cooled: cooled, MaxStrikes: strikes,
 	}
 	c.IDChunk = min(c.IDChunk, (limits.MaxMessage-200)/67) // of 64 digits, quotes and a comma
 	if limits.MaxValues > 0 {
@@ -342,7 +342,7 @@ func (c *relayConn) perform(actions []session.Action) {
 			}
 			c.m.inbox.put(planInput{closed})
 		case session.RateLimited:
-			c.stats.cooled(session.Cooling{Until: a.Until, For: a.For})
+			c.stats.with(func() { c.stats.cooling = session.Cooling{Until: a.Until, For: a.For} })
 			c.m.telemetry.remote(slog.LevelInfo, c.url, "relay limit reached", keyReason, graspsync.Printable(a.Reason))
 			c.m.inbox.put(planInput{plan.RateLimited{Relay: c.url, Epoch: c.epoch, Until: a.Until}})
 		case session.Learned:
@@ -651,7 +651,7 @@ var errUnproductive = errors.New("relay sends nothing that is of use")
 
 // updateLimits updates the limits of the connection and returns the values excluded from requests.
 func (c *relayConn) updateLimits(now time.Time) (aside []relaylimits.Value, changed bool) {
-	facts, aside := c.stats.learned(now)
+	facts, aside, _ := c.stats.learned(now)
 	limits := facts.Effective(relaylimits.Declared(c.info, usual), now)
 	if c.session != nil && limits.Requests != c.limits.Requests {
 		c.m.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: limits.Requests}})
@@ -674,7 +674,7 @@ func (c *relayConn) learn(a session.Learned) {
 	if a.Kind == relaylimits.NoNegentropy && !a.Wrong {
 		until = now.Add(negentropyRetry)
 	}
-	c.stats.learn(func(o *relaylimits.Learned) { o.Facts.Learn(a.Kind, a.Value, until) })
+	c.stats.with(func() { c.stats.observed.Facts.Learn(a.Kind, a.Value, until) })
 	c.m.telemetry.count(c.m.telemetry.learned, a.Kind.String(), 1)
 	c.m.telemetry.remote(slog.LevelInfo, c.url, "relay limit learned",
 		"fact", a.Kind.String(), "value", a.Value, keyReason, graspsync.Printable(a.Reason))
@@ -684,7 +684,7 @@ func (c *relayConn) learn(a session.Learned) {
 // setAside excludes a value, because the relay refuses every filter that contains it.
 func (c *relayConn) setAside(v relaylimits.Value) {
 	now := time.Now()
-	c.stats.learn(func(o *relaylimits.Learned) { o.Omit(v, now, now.Add(relaylimits.Believed)) })
+	c.stats.with(func() { c.stats.observed.Omit(v, now, now.Add(relaylimits.Believed)) })
 	c.m.telemetry.drop("bad_value", 1)
 	c.m.telemetry.remote(slog.LevelInfo, c.url, "relay refused a filter value", "list", v.Tag, "value", graspsync.Printable(v.Text))
 	c.updateLimits(now)

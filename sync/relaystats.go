@@ -11,7 +11,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // relayStats contains the counts and the learned facts of one relay, over all its connections.
@@ -42,10 +41,10 @@ type relayStats struct {
 	badSigs  *limit.Table[graspsync.EventID, string] // the last signature of each event; may be nil
 }
 
-func (s *relayStats) connected(info wire.Info) {
+func (s *relayStats) with(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.software, s.lastErr = info.Software, ""
+	f()
 }
 
 func (s *relayStats) failed(err string) {
@@ -76,30 +75,10 @@ func (s *relayStats) batch(r session.Report, now time.Time) {
 	}
 }
 
-// learn calls f with the limits that are known of the relay.
-func (s *relayStats) learn(f func(*relaylimits.Learned)) {
+func (s *relayStats) learned(now time.Time) (relaylimits.Facts, []relaylimits.Value, session.Cooling) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f(&s.observed)
-}
-
-func (s *relayStats) learned(now time.Time) (facts relaylimits.Facts, aside []relaylimits.Value) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.observed.Facts, s.observed.Omitted(now)
-}
-
-// cooled records a rate limit for the next connection.
-func (s *relayStats) cooled(c session.Cooling) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cooling = c
-}
-
-func (s *relayStats) lastCooled() session.Cooling {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cooling
+	return s.observed.Facts, s.observed.Omitted(now), s.cooling
 }
 
 func (s *relayStats) fill(r *RelayStatus) {

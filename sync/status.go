@@ -237,7 +237,7 @@ func (l *loop) relayStatus(p plan.RelayStatus) RelayStatus {
 	}
 	if st := l.stats[p.Relay]; st != nil {
 		st.fill(&r)
-		if time.Now().Before(st.lastCooled().Until) && (h.Connected || h.Failures == 0) {
+		if _, _, cooled := st.learned(time.Now()); time.Now().Before(cooled.Until) && (h.Connected || h.Failures == 0) {
 			r.health = health.RateLimited
 			r.Health = r.health.String()
 		}
