@@ -176,8 +176,7 @@ const (
 	NegNotice
 	// NegErr refuses with NEG-ERR.
 	NegErr
-	// NegError refuses with NEG-ERROR, khatru's spelling. It differs from NegErr only over a real
-	// socket.
+	// NegError refuses with NEG-ERROR, khatru's spelling.
 	NegError
 	// NegClosed refuses with CLOSED.
 	NegClosed

@@ -142,15 +142,15 @@ func signal(slot chan struct{}) {
 	}
 }
 
-// Receive returns the relay's next message.
+// Receive returns the relay's next message. Malformed messages are dropped.
 func (c *Conn) Receive(ctx context.Context) (wire.Message, error) {
 	for {
-		f, err := c.receive(ctx)
+		text, err := c.ReceiveText(ctx)
 		if err != nil {
 			return wire.Message{}, err
 		}
-		if f.raw == nil {
-			return c.skim(f.msg), nil
+		if m, err := wire.ParseNew(text, c.known); err == nil {
+			return m, nil
 		}
 	}
 }
@@ -158,23 +158,11 @@ func (c *Conn) Receive(ctx context.Context) (wire.Message, error) {
 // Skim implements [relaysync.Skimmer].
 func (c *Conn) Skim(known func(graspsync.EventID) bool) { c.known = known }
 
-func (c *Conn) skim(m wire.Message) wire.Message {
-	if m.Type != wire.TypeEvent || m.Event.IsZero() || c.known == nil || !c.known(m.Event.ID) {
-		return m
-	}
-	ev := m.Event.Event
-	m.Known, m.Event.Event = true, &nostr.Event{ID: ev.ID, PubKey: ev.PubKey, CreatedAt: ev.CreatedAt, Kind: ev.Kind}
-	return m
-}
-
 // ReceiveText returns the relay's next message as text, for a real socket. Do not mix it with
 // Receive.
 func (c *Conn) ReceiveText(ctx context.Context) ([]byte, error) {
 	f, err := c.receive(ctx)
-	if err != nil || f.raw != nil {
-		return f.raw, err
-	}
-	return encode(f), nil
+	return f.text, err
 }
 
 func (c *Conn) receive(ctx context.Context) (frame, error) {

@@ -11,10 +11,8 @@ import (
 const maxUnread = 256
 
 type frame struct {
-	msg wire.Message
-	// raw, if set, is sent over a real socket instead of msg. Receive drops it, as it drops
-	// malformed messages.
-	raw []byte
+	msg  wire.Message
+	text []byte // nil until msg is encoded
 	// negError sends NEG-ERROR instead of NEG-ERR.
 	negError bool
 	// cut ends the connection instead of sending a message.
@@ -141,7 +139,10 @@ func (c *Conn) push(a *answer) {
 
 func (c *Conn) account(f *frame, now time.Time) {
 	b := &c.relay.behavior
-	f.msg.Size = f.size()
+	if f.text == nil {
+		f.text = encode(*f)
+	}
+	size := len(f.text)
 	if f.sent != nil {
 		f.sent()
 	}
@@ -151,14 +152,13 @@ func (c *Conn) account(f *frame, now time.Time) {
 	c.delivered++
 	t := &c.relay.traffic
 	t.MessagesSent++
-	t.BytesSent += int64(f.msg.Size)
+	t.BytesSent += int64(size)
 	if f.msg.Type == wire.TypeEvent {
 		t.EventsSent++
-		f.msg.Event.Event = clone(f.msg.Event.Event)
 	}
 	pause := b.MessageDelay
 	if b.BytesPerSecond > 0 {
-		onWire := time.Duration(float64(f.msg.Size) / float64(b.BytesPerSecond) * float64(time.Second))
+		onWire := time.Duration(float64(size) / float64(b.BytesPerSecond) * float64(time.Second))
 		pause = max(pause, onWire)
 	}
 	c.linkFree = now.Add(pause)

@@ -66,7 +66,7 @@ func TestViolations(t *testing.T) {
 		{relaytest.ViolationReusedID, wire.Info{}, list{req("a", kind1), neg("a", kind1)}, list{req("a", kind1), closing("a"), req("a", kind1)}},
 		{relaytest.ViolationReusedID, wire.Info{}, nil, list{neg("a", kind1), neg("a", kind1)}},
 		{relaytest.ViolationSubID, wire.Info{}, list{req(strings.Repeat("x", 64), kind1)}, list{req("", kind1)}},
-		{relaytest.ViolationSubID, wire.Info{}, nil, list{neg(strings.Repeat("x", 65), kind1)}},
+		{relaytest.ViolationSubID, announced, nil, list{neg("abcd", kind1)}},
 		{relaytest.ViolationSubID, announced, list{req("abc", kind1)}, list{req("abcd", kind1)}},
 		{relaytest.ViolationNoFilters, wire.Info{}, list{req("a", nostr.Filter{})}, list{req("a")}},
 		{relaytest.ViolationManyFilters, wire.Info{}, list{req("a", repeat(20, limit(0))...)}, list{req("a", repeat(21, limit(0))...)}},

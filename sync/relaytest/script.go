@@ -29,10 +29,9 @@ func (s *ConnScript) SendAfter(d time.Duration, messages ...wire.Message) {
 	s.queue(d, frames)
 }
 
-// Raw sends text unchanged, even if it is malformed. Without a real socket the client does not see
-// it, because a relaysync.Conn drops malformed messages.
+// Raw sends text unchanged, even if it is malformed.
 func (s *ConnScript) Raw(text []byte) {
-	s.queue(0, []frame{{raw: append([]byte{}, text...)}})
+	s.queue(0, []frame{{text: append([]byte{}, text...)}})
 }
 
 // Answer answers a request like a relay without Handle.

@@ -15,16 +15,9 @@ func sortedKeys[V any](m map[string]V) []string {
 
 func clone(ev *nostr.Event) *nostr.Event {
 	c := *ev
-	n := 0
-	for _, tag := range ev.Tags {
-		n += len(tag)
-	}
-	values := make([]string, 0, n)
 	c.Tags = make(nostr.Tags, len(ev.Tags))
 	for i, tag := range ev.Tags {
-		first := len(values)
-		values = append(values, tag...)
-		c.Tags[i] = values[first:len(values):len(values)]
+		c.Tags[i] = slices.Clone(tag)
 	}
 	return &c
 }
@@ -40,17 +33,6 @@ func copyRequest(req wire.Request) wire.Request {
 	}
 	req.Payload = slices.Clone(req.Payload)
 	return req
-}
-
-func (f *frame) size() int {
-	if f.raw != nil {
-		return len(f.raw)
-	}
-	m := &f.msg
-	if m.Type == wire.TypeEvent {
-		return len(`["EVENT",,]`) + len(toJSON(m.Sub)) + len(m.Event.String())
-	}
-	return len(encode(*f))
 }
 
 // requestSize returns the bytes of a request as a client sends it.
