@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -89,11 +88,4 @@ func TestReady(t *testing.T) {
 		time.Sleep(period)
 		require.NoError(t, r.Ready(t.Context()))
 	})
-}
-
-func TestReadyMetricIsDescribed(t *testing.T) {
-	r := &readiness{read: make(chan struct{})}
-	require.NoError(t, testutil.CollectAndCompare(r.Collector("ngit"), strings.NewReader(
-		"# HELP ngit_server_ready 1 if the stored events were read, and events, records and repositories can be written, otherwise 0.\n"+
-			"# TYPE ngit_server_ready gauge\nngit_server_ready 0\n")))
 }
