@@ -39,12 +39,6 @@ func TestRepositoryLeavesWithItsAnnouncement(t *testing.T) {
 		"left": func(r *rig, owner *relaytest.Key, _ *nostr.Event) {
 			require.Empty(r.t, r.publish(owner.Hosted(nostr.Now(), "repo", "wss://elsewhere.example")))
 		},
-		"expired": func(r *rig, owner *relaytest.Key, _ *nostr.Event) {
-			last := owner.Hosted(nostr.Now(), "repo", "ws://"+r.addr)
-			last.Tags = append(last.Tags, nostr.Tag{"expiration", fmt.Sprint(nostr.Now() + 2)})
-			owner.Sign(last)
-			require.Empty(r.t, r.publish(last))
-		},
 		"moderated": func(r *rig, _ *relaytest.Key, ann *nostr.Event) {
 			for _, hook := range r.relay.DeleteEvent {
 				require.NoError(r.t, hook(r.t.Context(), ann))
