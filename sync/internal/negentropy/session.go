@@ -35,7 +35,6 @@ type Session struct {
 	set    *Set
 	limits Limits
 
-	opened bool
 	rounds int
 	done   bool
 	err    error
@@ -57,7 +56,6 @@ func (s *Session) Open() ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	s.opened = true
 	w := newWriter(s.set, s.limits.FrameSize)
 	w.split(s.set.Len(), &bound{time: infinity})
 	return w.out, nil
@@ -83,9 +81,6 @@ func (s *Session) Step(msg []byte) (reply []byte, done bool, err error) {
 
 // step returns nil at the end.
 func (s *Session) step(msg []byte) ([]byte, error) {
-	if !s.opened {
-		return nil, violation("an answer before the first message")
-	}
 	w := newWriter(s.set, s.limits.FrameSize)
 	reply, err := w.reply(msg, func(sec *section, hi int) (fits bool, err error) {
 		switch {

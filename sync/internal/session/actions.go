@@ -103,14 +103,13 @@ func (Strike) action()       {}
 
 // Report describes the result of a batch.
 type Report struct {
-	Method     Method
-	Events     int // received, duplicates included
-	Pages      int
-	Missing    int // announced and not served
-	Seconds    int // with more events than a page
-	Reconciled int // queries compared by NIP-77
-	Unserved   []graspsync.EventID
-	Disproved  bool `json:",omitempty"`
+	Method    Method
+	Events    int // received, duplicates included
+	Pages     int
+	Missing   int // announced and not served
+	Seconds   int // with more events than a page
+	Unserved  []graspsync.EventID
+	Disproved bool `json:",omitempty"`
 	// largest page that the relay returned so far, in events
 	PageSize int
 	Err      string // reason of a failure, may be remote text

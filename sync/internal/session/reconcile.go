@@ -180,7 +180,6 @@ func (s *Session) reconciled(q *query) {
 	if len(q.full) > 0 {
 		q.unsure = neg.TheirLen() <= max(leastPage, min(s.cfg.PageLimit, q.walk.Largest()))
 	}
-	q.b.report.Reconciled++
 	q.set = nil
 	s.askMissing(q, need)
 }

@@ -53,7 +53,11 @@ func (s *Session) retry(now time.Time, x *request, why wire.Refusal, text string
 		s.again(x, sendClose)
 		return true
 	case wire.RefusalTooManySubs, wire.RefusalTooManyBytes:
-		if x.kind == reqNeg || !s.crowded(x, why, text) {
+		crowded := s.tooMany
+		if why == wire.RefusalTooManyBytes {
+			crowded = s.tooManyBytes
+		}
+		if x.kind == reqNeg || !crowded(x, text) {
 			return false
 		}
 		s.again(x, sendClose)

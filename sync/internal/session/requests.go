@@ -376,15 +376,8 @@ func (s *Session) liveWaits() bool {
 	return slices.ContainsFunc(s.waiting, func(x *request) bool { return x.kind == reqLive })
 }
 
-// crowded learns a limit from a request for which the relay had no room. It reports whether the
+// tooMany learns a limit from a request for which the relay had no room. It reports whether the
 // request is repeated later.
-func (s *Session) crowded(x *request, why wire.Refusal, text string) bool {
-	if why == wire.RefusalTooManyBytes {
-		return s.tooManyBytes(x, text)
-	}
-	return s.tooMany(x, text)
-}
-
 func (s *Session) tooMany(x *request, text string) bool {
 	open := s.subs.reqs()
 	if s.sent(x) && x.kind != reqNeg {

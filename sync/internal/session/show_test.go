@@ -41,9 +41,6 @@ func show(a Action) string {
 		if r.Missing > 0 || r.Seconds > 0 {
 			out += fmt.Sprintf(" missing=%d seconds=%d", r.Missing, r.Seconds)
 		}
-		if r.Reconciled > 0 {
-			out += fmt.Sprintf(" reconciled=%d", r.Reconciled)
-		}
 		if len(r.Unserved) > 0 {
 			out += " unserved " + numbers(r.Unserved)
 		}
