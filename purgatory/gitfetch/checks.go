@@ -3,7 +3,6 @@ package gitfetch
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -38,7 +37,7 @@ type checked struct {
 	complete []nip34.ObjectID                // objects with all objects that they need, the latest last
 }
 
-// stamp is a hash of the refs, where walks end, and of the object files.
+// stamp contains a hash of the refs, where walks end, and of the list of packs.
 type stamp struct{ refs, objects string }
 
 func newChecks() *checks {
@@ -80,36 +79,26 @@ func (f *Fetcher) stamp(ctx context.Context, dir string) (s stamp, err error) {
 	if err != nil {
 		return s, fmt.Errorf("reading refs: %w", err)
 	}
-	head, err := f.disk.files.ReadFile(filepath.Join(dir, "HEAD"))
-	if err != nil {
-		return s, fmt.Errorf("reading HEAD: %w", err)
-	}
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%q\n", head)
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
 		fmt.Fprintf(sum, "%s %s\n", refs[name], name)
 	}
-	s.refs = hex.EncodeToString(sum.Sum(nil))
-	s.objects, err = objectStamp(f.disk.files, filepath.Join(dir, "objects"))
-	return s, err
-}
-
-// objectStamp returns a hash that changes when a pack is added or removed.
-func objectStamp(on files, objects string) (string, error) {
-	sum := sha256.New()
-	entries, err := on.ReadDir(filepath.Join(objects, "pack"))
+	s.refs = string(sum.Sum(nil))
+	entries, err := f.disk.files.ReadDir(filepath.Join(dir, "objects", "pack"))
 	if err != nil {
-		return "", err
+		return s, fmt.Errorf("listing packs: %w", err)
 	}
+	sum.Reset()
 	for _, e := range entries {
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return "", err
+			return s, err
 		}
 		fmt.Fprintf(sum, "%s %d %d\n", e.Name(), info.Size(), info.ModTime().UnixNano())
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	s.objects = string(sum.Sum(nil))
+	return s, nil
 }

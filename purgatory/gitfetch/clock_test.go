@@ -42,7 +42,7 @@ func TestPromiseP30_Rate(t *testing.T) {
 				began := time.Now()
 				for ctx.Err() == nil && time.Since(began) < c.total {
 					if time.Since(began) < c.comes {
-						m.Bytes.Add(int64(c.bytes))
+						m.Bytes.Add(c.bytes)
 					}
 					select {
 					case <-time.After(c.every):

@@ -90,12 +90,10 @@ func (m *maintenance) locked(ctx context.Context, do func(ctx context.Context) e
 	if m.dir = cmp.Or(m.dir, dir); m.dir != dir {
 		return fmt.Errorf("%w: it has moved", purgatory.ErrInUse)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, lockMost, errLong)
+	ctx, cancel := context.WithTimeout(ctx, lockMost)
 	defer cancel()
 	return do(ctx)
 }
-
-var errLong = errors.New("the lock was held too long")
 
 // begin removes abandoned files, packs refs, and lists the packs.
 func (m *maintenance) begin(ctx context.Context) error {

@@ -260,9 +260,7 @@ func protocolOf(r *http.Request) string {
 
 func (h *Handler) listRefs(ctx context.Context, w *clientWriter, r *http.Request, t *transfer, ref graspsync.RepoRef, dir string) {
 	if r.URL.Query().Get("service") == receivePack {
-		if err := h.advertise(w, filepath.FromSlash(h.repos.at(ref))); err != nil {
-			h.fail(w, ref, err)
-		}
+		h.answer(ctx, w, t, ref, h.asks, call{})
 		return
 	}
 	c := call{
@@ -321,7 +319,8 @@ func (h *Handler) fetch(ctx context.Context, w *clientWriter, r *http.Request, t
 
 const listsRefs = "0014command=ls-refs"
 
-// answer runs git, which blocks while the client is slow to read.
+// answer runs git, which blocks while the client is slow to read, or lists the refs for a push
+// without git if c has no arguments.
 func (h *Handler) answer(ctx context.Context, w *clientWriter, t *transfer, ref graspsync.RepoRef, of *requests, c call) {
 	process, err := of.processes.acquire(ctx, t.who, 1)
 	if err != nil {
@@ -329,6 +328,12 @@ func (h *Handler) answer(ctx context.Context, w *clientWriter, t *transfer, ref 
 		return
 	}
 	defer t.hold(process)()
+	if c.args == nil {
+		if err := h.advertise(w, filepath.FromSlash(h.repos.at(ref))); err != nil {
+			h.fail(w, ref, err)
+		}
+		return
+	}
 	c.limits = gitrun.Limits{Memory: gitrun.AskMemory - helperMemory/2, CPU: h.cfg.fixed.Timeout} // git has read only the request of the client
 	if of == h.fetches {
 		var all int64
@@ -449,7 +454,10 @@ func (h *Handler) turn(ctx context.Context, who limit.Stranger, ref graspsync.Re
 			return done, err
 		}
 		process.Release()
-		err = h.repos.awaitUnlocked(ctx, ref)
+		var unlock func()
+		if unlock, err = h.repos.locks.Lock(ctx, ref); err == nil {
+			unlock()
+		}
 	}
 	next()
 	return nil, err

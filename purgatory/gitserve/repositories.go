@@ -192,15 +192,6 @@ func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir str
 	return dir, unlock, nil
 }
 
-func (r *Repositories) awaitUnlocked(ctx context.Context, ref graspsync.RepoRef) error {
-	unlock, err := r.locks.Lock(ctx, ref)
-	if err != nil {
-		return fmt.Errorf("locking a repository: %w", err)
-	}
-	unlock()
-	return nil
-}
-
 func (r *Repositories) queue(ctx context.Context, ref graspsync.RepoRef, who limit.Stranger) (done func(), err error) {
 	next, left := r.queues.Use(ref)
 	slot, err := next.Acquire(ctx, who, 1)
