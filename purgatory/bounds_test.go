@@ -1,17 +1,12 @@
 package purgatory_test
 
 import (
-	"context"
-	"log/slog"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -35,59 +30,15 @@ func (w *world) metrics() map[string]float64 {
 	return out
 }
 
-// busyLog blocks the engine at its first incomplete attempt.
-type busyLog struct {
-	slog.Handler
-	began, busy chan struct{}
-}
-
-func (l busyLog) Enabled(context.Context, slog.Level) bool { return true }
-
-func (l busyLog) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "git data is incomplete" {
-		select {
-		case l.began <- struct{}{}:
-			<-l.busy
-		default:
-		}
-	}
-	return nil
-}
-
-// If the inbox overflows while the engine is busy, no event is missed, because the engine surveys
-// all held events. Overflows and panics are counted.
-func TestNothingIsMissedThatHadNoRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := busyLog{slog.DiscardHandler, make(chan struct{}, 1), make(chan struct{})}
-		w := newWorld(t, purgatory.Config{Logger: slog.New(log)})
-		w.start()
-		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
-		w.git.Put(repoOf(alice))
-		s := says(alice, now(), "main", 2)
-		w.held(s)
-		wait(time.Minute)
-		require.Len(t, log.began, 1, "the engine is busy")
-		other := dave.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID})
-		for range 20_000 {
-			w.p.NotifyStored(eventtest.Of(other))
-		}
-		w.git.Push(repoOf(alice), nil, object(2))
-		w.p.Pushed(t.Context(), repoOf(alice), nil)
-		require.False(t, w.relay.has(s))
-		close(log.busy)
-		wait(time.Second)
-		require.True(t, w.relay.has(s))
-		dropped := w.p.Status().Dropped["inbox"]
-		require.Positive(t, dropped)
-		require.EqualValues(t, dropped, w.metrics()["g_purgatory_dropped_total inbox"], "%v", w.metrics())
+// Panics of the observer are counted.
+func TestPanicsOfTheObserver(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.observe = func(purgatory.Observation) { panic("observer") }
 		w.held(says(alice, now()+1, "main", 9))
 		wait(time.Second)
 		require.Positive(t, w.p.Status().Panics["observer"])
 		require.EqualValues(t, w.p.Status().Panics["observer"], w.metrics()["g_purgatory_panics_total observer"])
 		w.observe = nil
-		w.stop()
-		require.Empty(t, w.git.Broken())
 	})
 }
 

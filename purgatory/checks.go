@@ -67,7 +67,7 @@ func (p *Purgatory) check(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			p.inbox.survey(identifier, refplan.Reasons{Check: true, Left: left[identifier]})
+			p.jobs.Survey(identifier, refplan.Reasons{Check: true, Left: left[identifier]})
 		}
 		timer.Reset(time.Until(began.Add(p.cfg.fixed.Check*9/10 + rand.N(p.cfg.fixed.Check/10+1))))
 	}
@@ -140,7 +140,7 @@ func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 	for ref, ours := range announced {
 		if ours && !there[ref] {
 			count++
-			p.inbox.release(ref, refplan.Reasons{Check: true})
+			p.jobs.Want(ref, refplan.Reasons{Check: true})
 		}
 	}
 	if count > 0 {
@@ -158,37 +158,6 @@ func (p *Purgatory) listRepositories(ctx context.Context) (announced, there map[
 		p.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
 	}
 	return announced, there, err
-}
-
-// offer does not block. The hourly check makes up for an item without room.
-func offer[T any](r *report, to chan<- T, item T) {
-	select {
-	case to <- item:
-	default:
-		r.drop("inbox")
-	}
-}
-
-func each[T any](ctx context.Context, items <-chan T, do func(ctx context.Context, item T)) {
-	for {
-		select {
-		case item := <-items:
-			do(ctx, item)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
-	defer cancel()
-	err := p.repos.eachOf(ctx, owner, func(ref graspsync.RepoRef) {
-		p.inbox.survey(ref.Identifier, refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}, Deleters: map[graspsync.PubKey]bool{owner: true}})
-	})
-	if err != nil && ctx.Err() == nil {
-		p.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
-	}
 }
 
 func (p *Purgatory) inService(ctx context.Context) (map[graspsync.RepoRef]bool, error) {

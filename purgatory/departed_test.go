@@ -3,6 +3,7 @@ package purgatory_test
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,12 @@ func (r *relay) gone(ev *nostrEvent) {
 	r.events = kept
 }
 
+// removed is gone, and reports it.
+func (w *world) removed(ev *nostrEvent) {
+	w.relay.gone(ev)
+	w.p.NotifySuperseded(eventtest.Of(ev))
+}
+
 // A repository whose announcement was deleted or removed in another way leaves service. Before, it
 // was served forever and accepted pushes.
 func TestDepartedRepositories(t *testing.T) {
@@ -46,22 +53,7 @@ func TestDepartedRepositories(t *testing.T) {
 		soon   bool
 		leaves func(w *world, a *nostrEvent)
 	}{
-		"deleted by its address": {true, func(w *world, a *nostrEvent) {
-			w.relay.gone(a)
-			d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()})
-			w.relay.put(d)
-			w.p.NotifyStored(eventtest.Of(d))
-		}},
-		"deleted by its id": {true, func(w *world, a *nostrEvent) {
-			w.relay.gone(a)
-			d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
-			w.relay.put(d)
-			w.p.NotifyStored(eventtest.Of(d))
-		}},
-		"vanished": {true, func(w *world, a *nostrEvent) {
-			w.relay.gone(a)
-			w.p.NotifyStored(eventtest.Of(alice.Event(now(), 62, "", nostrTag{"relay", "ALL_RELAYS"})))
-		}},
+		"deleted": {true, (*world).removed},
 		"lists us no more": {true, func(w *world, a *nostrEvent) {
 			w.relay.gone(a) // the relay has it, but it does not list this service
 			w.p.NotifyStored(eventtest.Of(announce(alice, now())))
@@ -116,8 +108,7 @@ func TestOthersDoNotDepart(t *testing.T) {
 func TestDepartedAndAnnouncedAgain(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := served(w)
-		w.relay.gone(a)
-		w.p.NotifyStored(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
+		w.removed(a)
 		wait(24 * time.Hour)
 		require.False(t, w.git.Has(repoOf(alice)))
 		again := announce(alice, now())
@@ -137,8 +128,7 @@ func TestDepartsAfterThePush(t *testing.T) {
 		a := served(w)
 		_, unlock, err := w.git.Lock(context.Background(), repoOf(alice))
 		require.NoError(t, err)
-		w.relay.gone(a)
-		w.p.NotifyStored(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
+		w.removed(a)
 		wait(time.Minute)
 		require.True(t, w.git.Has(repoOf(alice)))
 		unlock()
@@ -188,19 +178,8 @@ func TestLostRepositoriesAreNoticedAtTheStart(t *testing.T) {
 // A state that its author has deleted stops deciding about refs, also in repositories of other
 // owners. Before, it did so only after up to an hour.
 func TestADeletedStateDecidesNothing(t *testing.T) {
-	for name, c := range map[string]struct {
-		hosted bool // this service hosts the author's own repository
-		leaves func(w *world, st *nostrEvent)
-	}{
-		"by its address": {false, func(w *world, st *nostrEvent) {
-			w.p.NotifyStored(eventtest.Of(carol.Deletion(now(), st)))
-		}},
-		"by its id": {true, func(w *world, st *nostrEvent) {
-			w.p.NotifyStored(eventtest.Of(carol.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", st.ID})))
-		}},
-		"by who removed it": {false, func(w *world, st *nostrEvent) { w.p.NotifySuperseded(eventtest.Of(st)) }},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, hosted := range []bool{false, true} { // whether this service hosts the author's own repository
+		t.Run(strconv.FormatBool(hosted), func(t *testing.T) {
 			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 				// Carol is a maintainer for alice through bob.
 				listing := func(k *relaytest.Key, others ...*relaytest.Key) *nostrEvent {
@@ -211,7 +190,7 @@ func TestADeletedStateDecidesNothing(t *testing.T) {
 					return k.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, tag)
 				}
 				w.relay.put(listing(alice, bob), listing(bob, alice, carol))
-				if hers := listing(carol, bob); c.hosted {
+				if hers := listing(carol, bob); hosted {
 					w.relay.put(hers)
 				} else {
 					w.relay.relatives = []*nostrEvent{hers}
@@ -227,8 +206,7 @@ func TestADeletedStateDecidesNothing(t *testing.T) {
 				require.True(t, w.relay.has(st))
 				require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("evil")])
 
-				w.relay.gone(st)
-				c.leaves(w, st)
+				w.removed(st)
 				wait(5 * time.Second)
 				for _, k := range []*relaytest.Key{alice, bob} {
 					require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, w.git.RefsOf(repoOf(k)))

@@ -29,7 +29,7 @@ func (p *Purgatory) Sizes() map[string]int {
 	}
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
-	needs, touched, pushed := 0, 0, 0
+	needs, pushed := 0, 0
 	count := func(n *int, is bool) {
 		if is {
 			*n++
@@ -38,12 +38,11 @@ func (p *Purgatory) Sizes() map[string]int {
 	for _, of := range p.table.records {
 		for _, s := range of {
 			count(&needs, len(s.need.IDs) > 0)
-			count(&touched, s.touched != 0)
 			count(&pushed, len(s.pushed) > 0)
 		}
 	}
 	return map[string]int{
-		"needs": needs, "touched": touched, "pushed": pushed, "served": served,
+		"needs": needs, "pushed": pushed, "served": served,
 	}
 }
 

@@ -203,8 +203,8 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, x *request, ask
 	p.report.note(ofGit+" take", nil)
 	gained := refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}
 	found, err := p.release(ctx, seen.Repo, gained, p.releaseTime(0))
-	if p.inbox.survey(seen.Repo.Identifier, gained); err != nil {
-		p.inbox.release(seen.Repo, gained)
+	if p.jobs.Survey(seen.Repo.Identifier, gained); err != nil {
+		p.jobs.Want(seen.Repo, gained)
 	}
 	if err != nil { // not a failure of the server
 		if ctx.Err() == nil && !tookLong(err) {

@@ -96,7 +96,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 		p.report.ended(old, Replaced)
 		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // the owner no longer lists this service
 			p.pending.warn(&old, "remembering a replaced announcement failed", p.pending.remember(ctx, old, Replaced))
-			p.inbox.release(old.Repos[0], refplan.Reasons{Left: map[graspsync.RepoRef]bool{old.Repos[0]: true}})
+			p.jobs.Want(old.Repos[0], refplan.Reasons{Left: map[graspsync.RepoRef]bool{old.Repos[0]: true}})
 		}
 	}
 	p.report.began(e)
@@ -104,9 +104,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 	if e.Class == refplan.State {
 		p.alive(ctx, e)
 	}
-	for _, msg := range newsOf(e) {
-		p.inbox.tell(msg)
-	}
+	p.wantFor(e)
 	if e.Class == refplan.State && e.ByUser {
 		p.awaitFormat(ctx, e.State)
 	}
@@ -120,10 +118,10 @@ func (p *Purgatory) awaitFormat(ctx context.Context, s *nip34.State) {
 		if id.Format() == nip34.SHA1 {
 			continue
 		}
-		p.inbox.release(s.Ref, refplan.Reasons{})
+		p.jobs.Want(s.Ref, refplan.Reasons{})
 		ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout/lockShare)
 		defer cancel()
-		_ = p.table.await(ctx, s.Ref) // else the push fails, and may be repeated
+		_ = p.jobs.Wait(ctx, s.Ref) // else the push fails, and may be repeated
 		return
 	}
 }
@@ -175,7 +173,7 @@ func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 		return ok && e.Class == refplan.PullRequest
 	})
 	if waits {
-		p.inbox.release(ref, refplan.Reasons{})
+		p.jobs.Want(ref, refplan.Reasons{})
 	}
 }
 
@@ -212,7 +210,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 	if len(refs) == 0 || slices.ContainsFunc(refs, refplan.IsState) {
 		p.pending.extendAnnouncement(ctx, ref, false)
 	}
-	p.inbox.release(ref, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
+	p.jobs.Want(ref, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
 }
 
 // NotifyStored reports that the relay has stored an event.
@@ -220,42 +218,61 @@ func (p *Purgatory) NotifyStored(ev graspsync.Event) {
 	if ev.IsZero() {
 		return
 	}
-	if ev.Kind == graspsync.KindAnnouncement {
-		if _, waits := p.pending.get(ev.ID); !waits { // else it was counted by Submit
-			if a, err := nip34.ParseAnnouncement(ev); err == nil {
-				p.countListed(a)
+	_, waits := p.pending.get(ev.ID)
+	switch ev.Kind {
+	case graspsync.KindDeletion, graspsync.KindVanish:
+		why := refplan.Reasons{Deleters: map[graspsync.PubKey]bool{ev.PubKey: true}}
+		for _, e := range p.pending.ofAuthor(ev.PubKey) {
+			for _, ref := range e.Repos {
+				if p.jobs.Survey(ref.Identifier, why); e.Class == refplan.PullRequest {
+					p.jobs.Want(ref, why)
+				}
 			}
 		}
-	}
-	switch ev.Kind {
-	case graspsync.KindDeletion, kindVanish:
-		offer(p.report, p.deleters, ev.PubKey)
-		p.inbox.tell(storedEvent{ev})
-	case graspsync.KindAnnouncement, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
-		p.inbox.tell(storedEvent{ev})
+	case graspsync.KindAnnouncement:
+		if a, err := nip34.ParseAnnouncement(ev); err == nil && !waits { // else it was counted by Submit
+			p.countListed(a)
+		}
+		p.NotifySuperseded(ev)
+	case graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
+		if pr, err := nip34.ParsePullRequest(ev); err == nil && !waits {
+			p.holdStored(ev, pr)
+		}
 	}
 }
 
-// NotifySuperseded reports that an event is no longer stored.
+// holdStored holds a stored pull request whose data was staged, because it has no ref yet.
+func (p *Purgatory) holdStored(ev graspsync.Event, pr *nip34.PullRequest) {
+	if !slices.ContainsFunc(pr.Repos, func(ref graspsync.RepoRef) bool { return len(p.repos.Staged(ref, pr.ID)) > 0 }) {
+		return
+	}
+	if _, err := p.Submit(context.Background(), ev, graspsync.Source{Kind: graspsync.CatchUp}); err != nil {
+		p.cfg.Logger.Warn("importing staged data failed", keyEvent, pr.ID.String(), keyError, graspsync.Printable(err.Error()))
+	}
+}
+
+// NotifySuperseded reports that an event was replaced or deleted. The hourly check finds events that
+// were not reported.
 func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
-	switch {
-	case ev.IsZero():
-	case ev.Kind == graspsync.KindAnnouncement:
-		p.inbox.tell(storedEvent{ev})
-	case ev.Kind == graspsync.KindState:
-		if st, err := nip34.ParseState(ev); err == nil {
-			p.inbox.survey(st.Ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{st.Ref.Owner: true}})
+	switch ev.Kind {
+	case graspsync.KindAnnouncement:
+		if a, err := nip34.ParseAnnouncement(ev); err == nil {
+			why := refplan.Reasons{Authors: map[graspsync.PubKey]bool{a.Ref.Owner: false}, Left: map[graspsync.RepoRef]bool{a.Ref: true}}
+			p.jobs.Survey(a.Ref.Identifier, why)
+			p.jobs.Want(a.Ref, why) // it may not list this service
 		}
-	case ev.Kind == graspsync.KindPullRequest, ev.Kind == graspsync.KindPullRequestUpdate:
+	case graspsync.KindState:
+		if st, err := nip34.ParseState(ev); err == nil {
+			p.jobs.Survey(st.Ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{st.Ref.Owner: true}})
+		}
+	case graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		if pr, err := nip34.ParsePullRequest(ev); err == nil {
 			for _, ref := range pr.Repos {
-				p.inbox.release(ref, refplan.Reasons{Check: true})
+				p.jobs.Want(ref, refplan.Reasons{Check: true})
 			}
 		}
 	}
 }
-
-const kindVanish = 62
 
 // Decision is the result of [Purgatory.Submit].
 type Decision uint8

@@ -212,7 +212,7 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	}
 	took := time.Since(began)
 	if how.Prune && done.Pruned && p.notePrune(ref, began, came, done.Unnamed) { // held pull requests may have room
-		p.inbox.release(ref, refplan.Reasons{})
+		p.jobs.Want(ref, refplan.Reasons{})
 	} else if how.Prune && err != nil {
 		p.notePrune(ref, began, 0, 0)
 	}

@@ -63,7 +63,8 @@ func TestWhatIsAnsweredCounts(t *testing.T) {
 			return ev.PubKey == bob.Hex() && ev.Kind == back.Kind
 		})
 		w.relay.mu.Unlock()
-		arrives(bob.Event(now(), 5, "", nostr.Tag{"a", "30617:" + repoOf(bob).Owner.String() + ":r"}))
+		w.p.NotifySuperseded(eventtest.Of(back))
+		wait(5 * time.Second)
 		decides(alices, 1)
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -33,7 +34,8 @@ type pendingEvents struct {
 	// set by newPendingEvents, read-only
 	cfg     *Config
 	report  *report
-	inbox   *inbox
+	jobs    *workqueue.Queue
+	wake    chan struct{}
 	table   *repoTable
 	relay   safeRelay
 	keep    state.Store
@@ -69,11 +71,11 @@ type nameList struct {
 	soft []*nip34.Announcement // all, and relatives
 }
 
-func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTable, fetches *fetches, relay safeRelay, keep state.Store,
+func newPendingEvents(cfg *Config, report *report, jobs *workqueue.Queue, wake chan struct{}, table *repoTable, fetches *fetches, relay safeRelay, keep state.Store,
 	step func(name string),
 ) *pendingEvents {
 	return &pendingEvents{
-		cfg: cfg, report: report, inbox: inbox, table: table, relay: relay, keep: keep, step: step, fetches: fetches,
+		cfg: cfg, report: report, jobs: jobs, wake: wake, table: table, relay: relay, keep: keep, step: step, fetches: fetches,
 		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
 		events: limit.NewTable[graspsync.EventID, *pendingEvent](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
 		byName: make(map[string]map[graspsync.EventID]*pendingEvent), announced: make(map[graspsync.RepoRef]*pendingEvent),
@@ -338,6 +340,7 @@ func (p *pendingEvents) place(h *pendingEvent) (gone []limit.Entry[graspsync.Eve
 func (p *pendingEvents) expect(h *pendingEvent) {
 	if at := h.due(); !h.ends && (p.next.IsZero() || at.Before(p.next)) {
 		p.next = at
+		ring(p.wake)
 	}
 }
 
@@ -638,11 +641,11 @@ func (p *pendingEvents) allowExpiry(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ending--
+	ring(p.wake)
 	if h, waits := p.events.Get(id); waits {
 		h.ends = false
 		p.expect(h)
 	}
-	p.inbox.ring()
 }
 
 // use keeps the held events of a release from expiring until endUse is called, because otherwise an
@@ -771,7 +774,7 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EventCo
 	if why != Released {
 		p.releaseWithout(e)
 	} else if e.Class == refplan.Announcement {
-		p.inbox.survey(e.Repos[0].Identifier, refplan.Reasons{}) // its relatives may be stored now
+		p.jobs.Survey(e.Repos[0].Identifier, refplan.Reasons{}) // its relatives may be stored now
 	}
 	return nil
 }
@@ -874,12 +877,12 @@ func (p *pendingEvents) releaseWithout(e refplan.Entry) {
 	case refplan.Announcement:
 		refs = e.Repos
 		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
-		p.inbox.survey(e.Repos[0].Identifier, refplan.Reasons{}) // relatives may end with it
+		p.jobs.Survey(e.Repos[0].Identifier, refplan.Reasons{}) // relatives may end with it
 	case refplan.State:
 		refs = append(refs, p.table.matching(e.Repos[0].Identifier, func(_ graspsync.RepoRef, s *repoState) bool { return len(s.pushed) > 0 })...)
 	}
 	for _, ref := range refs {
-		p.inbox.release(ref, why)
+		p.jobs.Want(ref, why)
 	}
 }
 
@@ -923,7 +926,7 @@ func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error
 func (p *pendingEvents) extendAnnouncement(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
 	e, revived, changed := p.extendAt(time.Now(), ref, submitted)
 	if revived {
-		p.inbox.release(ref, refplan.Reasons{})
+		p.jobs.Want(ref, refplan.Reasons{})
 	}
 	if !changed {
 		return

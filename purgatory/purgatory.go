@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/refupdate"
 	"github.com/graspsync/graspsync/purgatory/internal/servers"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
+	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -49,12 +52,15 @@ type Purgatory struct {
 	keep      state.Store // panics of a write are errors
 	step      func(name string)
 	releasing *keyed.Locks[graspsync.RepoRef]
-	engine    *engine
+	jobs      *workqueue.Queue // releases and surveys
 
-	deleters chan graspsync.PubKey // authors of deletions, which may concern their repositories
+	wg   sync.WaitGroup // of Run
+	wake chan struct{}  // makes Run look for due work
+
+	mu    sync.Mutex
+	queue *syncqueue.SyncQueue // guarded by mu
 
 	// each guards its own data
-	inbox       *inbox
 	table       *repoTable
 	departures  *departures
 	fetches     *fetches
@@ -93,7 +99,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git gitops.Opera
 	if err != nil {
 		return nil, err
 	}
-	p.engine.queue.Restore(now, fetches, domains)
+	p.queue.Restore(now, fetches, domains)
 	if err := p.pending.load(ctx); err != nil {
 		return nil, err
 	}
@@ -111,20 +117,19 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 	p := &Purgatory{
 		cfg: &cfg, report: r, step: step,
 		relay: safeRelay{relay, r}, repos: safeRepositories{repos, r}, git: git, keep: safeStore{store, r},
-		deleters:  make(chan graspsync.PubKey, maxLeaving),
-		releasing: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r, f), table: f, departures: new(departures), fetches: newFetches(), fetcher: fetcher,
+		jobs: workqueue.New(cfg.fixed.MaxReleases), wake: make(chan struct{}, 1), queue: newSyncQueue(&cfg, seed),
+		releasing: keyed.NewLocks[graspsync.RepoRef](), table: f, departures: new(departures), fetches: newFetches(), fetcher: fetcher,
 		maintenance: newMaintenance(r, f),
 	}
 	p.servers = servers.New(p.keep, servers.Config{
 		MaxRepoDay: cfg.Limits.MaxRepoDay, MaxHostDay: cfg.Limits.MaxHostDay, MaxFetch: cfg.fixed.MaxFetch, MaxKept: cfg.fixed.MaxKept,
-		Backoff: cfg.Times.Backoff, MaxBackoff: cfg.fixed.MaxBackoff, Check: cfg.fixed.Check, Timeout: cfg.fixed.Timeout,
+		Backoff: cfg.Times.Backoff, Timeout: cfg.fixed.Timeout,
 		Logger: cfg.Logger, Dropped: r.dropSome, Unreadable: func() { r.unreadable.Add(1) },
 	})
-	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.fetches, p.relay, p.keep, step)
+	p.pending = newPendingEvents(&cfg, r, p.jobs, p.wake, f, p.fetches, p.relay, p.keep, step)
 	p.refUpdater = refupdate.New(p.keep, refupdate.Config{
 		Git: p.git, Lock: p.repos.Lock, Absent: ErrNoRepository, Timeout: cfg.fixed.Timeout, Step: step,
 	})
-	p.engine = newEngine(p, seed)
 	return p
 }
 
@@ -194,14 +199,22 @@ func (p *Purgatory) AllAnnouncements() (out []*nip34.Announcement) {
 	return out
 }
 
-// Lacking returns the repositories that lack git data. The value is false if each server failed or
-// lacked the data several times, the announcement expired softly, or no event names git data.
+// Lacking returns the repositories that lack git data, or may lack it because their release has not
+// ended. The value is false if each server failed or lacked the data several times, the announcement
+// expired softly, or no event names git data.
 func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 	out := make(map[graspsync.RepoRef]bool)
 	for _, e := range p.pending.all(ofClass(refplan.Announcement)) {
 		out[e.Repos[0]] = false
 	}
-	p.table.addLacking(out)
+	for _, ref := range p.jobs.Waiting() {
+		out[ref] = true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, ref := range p.table.lacking() {
+		out[ref] = p.queue.Hopeful(time.Now(), ref)
+	}
 	return out
 }
 
@@ -216,7 +229,7 @@ func (p *Purgatory) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 // WaitServed waits until a repository was released for all earlier calls, such as
 // [Purgatory.Pushed], or its release failed, or ctx ends. The error wraps that of ctx.
 func (p *Purgatory) WaitServed(ctx context.Context, ref graspsync.RepoRef) error {
-	return p.table.await(ctx, ref)
+	return p.jobs.Wait(ctx, ref)
 }
 
 // Ready returns nil if repositories enter and leave service with their announcements. The error
@@ -228,7 +241,7 @@ func (p *Purgatory) Ready() error { return p.departures.err() }
 func (p *Purgatory) ConfirmDepartures() int {
 	refs := p.departures.confirm()
 	for _, ref := range refs {
-		p.inbox.release(ref, refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}})
+		p.jobs.Want(ref, refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}})
 	}
 	return len(refs)
 }
@@ -247,7 +260,7 @@ func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Mainta
 // the repair, which follows soon.
 func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	if p.refUpdater.Doubts(ref) {
-		p.inbox.release(ref, refplan.Reasons{})
+		p.jobs.Want(ref, refplan.Reasons{})
 		return nil, fmt.Errorf("repository %s is to be mended: %w", graspsync.Printable(ref.String()), ErrInUse)
 	}
 	g, err := p.gather(ctx, ref, refplan.Reasons{})
@@ -266,14 +279,19 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	e := p.engine
 	end := p.servers.Start(ctx)
-	e.resume(ctx)
-	e.wg.Go(func() { p.check(ctx) })
-	e.wg.Go(func() { each(ctx, p.deleters, p.ownedBy) })
-	e.wg.Go(func() { p.runMaintenance(ctx) })
-	e.loop(ctx)
-	e.wg.Wait()
+	for _, e := range p.pending.all(nil) {
+		p.wantFor(e)
+	}
+	p.wg.Go(func() {
+		p.jobs.Run(ctx, func(ref graspsync.RepoRef, why refplan.Reasons, failures int) bool {
+			return p.runJob(ctx, ref, why, failures)
+		})
+	})
+	p.wg.Go(func() { p.check(ctx) })
+	p.wg.Go(func() { p.runMaintenance(ctx) })
+	p.loop(ctx)
+	p.wg.Wait()
 	end()
 	return context.Cause(ctx)
 }
@@ -284,6 +302,9 @@ func (p *Purgatory) Status() Status {
 	p.report.count(&st)
 	p.pending.count(&st)
 	st.Unconfirmed = p.departures.unconfirmed()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st.Queue = p.queue.Len()
 	return st
 }
 
@@ -303,7 +324,11 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	case about == nil:
 		return fmt.Errorf("fetching %s again: %w", graspsync.Printable(ref.String()), ErrNoRepository)
 	}
-	p.inbox.tell(refetchRequest{ref, about.Clones})
+	p.mu.Lock()
+	p.queue.Renew(time.Now(), ref, about.Clones)
+	p.mu.Unlock()
+	ring(p.wake)
+	p.jobs.Want(ref, refplan.Reasons{Check: true, Authors: map[graspsync.PubKey]bool{ref.Owner: false}})
 	return nil
 }
 

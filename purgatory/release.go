@@ -31,7 +31,7 @@ func (p *Purgatory) releaseTime(failures int) time.Duration {
 
 // release moves the refs of a repository to the newest authorized state with complete objects,
 // stores the events that need nothing any more, and returns the missing data. It may be repeated.
-func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (f jobEnd, err error) {
+func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (f released, err error) {
 	defer p.report.recovered(&err, ofGit)
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -40,10 +40,10 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 		return f, err
 	}
 	defer done()
-	number := p.table.beginRelease(ref)
+	p.table.beginRelease(ref)
 	defer func() { p.table.endRelease(ref, err) }()
 	for range 3 {
-		if f, err = p.releaseOnce(ctx, ref, why, number); !errors.Is(err, errMade) {
+		if f, err = p.releaseOnce(ctx, ref, why); !errors.Is(err, errMade) {
 			return f, err
 		}
 	}
@@ -54,13 +54,12 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 var errMade = errors.New("the repository was created")
 
 // releaseOnce returns errMade if it had to create the repository.
-func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, number uint64) (f jobEnd, err error) {
+func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (f released, err error) {
 	dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	absent := errors.Is(err, ErrNoRepository)
 	if absent {
 		unlock = func() {}
 	} else if err != nil {
-		p.table.touch(ref) // waiting events may be released without it
 		return f, err
 	}
 	unlock = sync.OnceFunc(unlock)
@@ -69,21 +68,19 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 	defer p.pending.endUse(g)
 	switch {
 	case err != nil:
-		p.table.touch(ref)
 		return f, err
 	case r == nil:
 		unlock()
-		return jobEnd{whole: p.table.gone(ref, number)}, p.leaves(ctx, g, ref)
+		return released{whole: p.table.gone(ref)}, p.leaves(ctx, g, ref)
 	case absent || !r.As(g):
 		unlock()
 		format, _ := g.FormatOf(r.Repository)
 		if err := p.makeFor(ctx, ref, format, absent); err != nil {
-			p.table.touch(ref)
 			return f, err
 		}
 		return f, errMade
 	}
-	f, err = p.releaseLocked(ctx, g, r, number)
+	f, err = p.releaseLocked(ctx, g, r)
 	unlock()
 	err = errors.Join(err, p.endPulls(ctx, g))
 	if why.Check && r.failed == nil && p.departures.unconfirmed() == 0 {
@@ -92,7 +89,7 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 	return f, err
 }
 
-func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (jobEnd, error) {
+func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository) (released, error) {
 	var errs []error
 	if r.failed = p.findAndMove(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
 		p.moveOthers(ctx, g, r)
@@ -115,7 +112,7 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 	if p.report.note(ofGit, err); err != nil {
 		errs = append(errs, fmt.Errorf("repository %s: %w", graspsync.Printable(r.Ref.String()), err))
 	}
-	return p.table.note(g, r, n, number), errors.Join(errs...)
+	return p.table.note(g, r, n), errors.Join(errs...)
 }
 
 // readRepository reads the refs and events of a repository, and returns nil if it is not hosted. The
@@ -297,8 +294,8 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 		is, err := p.deleted(ctx, e)
 		if errs = append(errs, err); is { // the next release ends its hold
 			why := refplan.Reasons{Deleters: map[graspsync.PubKey]bool{e.Author: true}}
-			p.inbox.survey(r.Ref.Identifier, why)
-			p.inbox.release(r.Ref, why)
+			p.jobs.Survey(r.Ref.Identifier, why)
+			p.jobs.Want(r.Ref, why)
 		}
 		return is
 	}
@@ -592,12 +589,12 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 		err := p.pending.save(ctx, e)
 		if errors.Is(err, ErrRefused) {
 			delete(g.Waiting, r.Ref) // the relay decides about its states
-			p.inbox.release(r.Ref, refplan.Reasons{})
+			p.jobs.Want(r.Ref, refplan.Reasons{})
 			defer func() { r.Active = g.Accepted[r.Ref] != nil }()
 			err = p.pending.forget(ctx, e, NotStored)
 		} else if errors.Is(err, errOver) {
 			r.Active, err = g.Accepted[r.Ref] != nil, nil
-			p.inbox.release(r.Ref, refplan.Reasons{})
+			p.jobs.Want(r.Ref, refplan.Reasons{})
 		} else if err != nil {
 			r.Active = false
 		}
@@ -734,7 +731,7 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
 	for ref := range g.Ours() {
 		if ref != r.Ref && g.Repository(ref).IsMember(h.Author) {
-			p.inbox.release(ref, refplan.Reasons{})
+			p.jobs.Want(ref, refplan.Reasons{})
 		}
 	}
 }
@@ -745,13 +742,13 @@ func (p *Purgatory) touchPulled(g *refplan.Group, r *repository) {
 	for _, h := range g.Pulls {
 		for _, ref := range h.Repos {
 			if _, lacks := lacking(ref.Identifier)[ref]; lacks && ref != r.Ref && r.Has(h.Pull.Tip) {
-				p.inbox.release(ref, refplan.Reasons{})
+				p.jobs.Want(ref, refplan.Reasons{})
 			}
 		}
 	}
 }
 
-// lacking returns the missing objects and their clone URLs. The engine gets them in jobEnd.
+// lacking returns the missing objects and their clone URLs. The engine gets them in released.
 func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	n := g.Need(r.Repository, refplan.Clones{Most: p.cfg.fixed.MaxClones, IsOurs: p.cfg.Identity.IsClone, Now: time.Now()})
 	if len(n.IDs) > 0 { // without those of the last release
@@ -771,7 +768,6 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 	}
 	failed := make(map[graspsync.RepoRef]error)
 	for _, ref := range refs {
-		p.table.touch(ref)
 		failed[ref] = p.refUpdater.Repair(ctx, ref)
 	}
 	for _, ref := range refs {
@@ -783,7 +779,7 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			p.inbox.release(ref, refplan.Reasons{})
+			p.jobs.Want(ref, refplan.Reasons{})
 			p.cfg.Logger.Error("repairing a repository failed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}

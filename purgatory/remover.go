@@ -29,7 +29,7 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 		return fmt.Errorf("removing a repository: %w", err)
 	}
 	p.step("removed")
-	p.table.gone(ref, 0)
+	p.table.gone(ref)
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (p *Purgatory) endHold(ctx context.Context, id graspsync.EventID) {
 		return
 	}
 	for _, ref := range append(p.pending.needing(entry), entry.Repos...) {
-		p.inbox.release(ref, refplan.Reasons{})
+		p.jobs.Want(ref, refplan.Reasons{})
 	}
 	if now := time.Now(); err != nil && ctx.Err() == nil {
 		p.pending.postpone(id, now)
@@ -169,7 +169,7 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 		return err
 	}
 	if has {
-		p.inbox.release(ref, refplan.Reasons{})
+		p.jobs.Want(ref, refplan.Reasons{})
 		return fmt.Errorf("removing a repository: it is served, or has branches or tags: %w", ErrInUse)
 	}
 	if err := p.removeRepository(ctx, ref); err != nil {

@@ -40,7 +40,6 @@ type report struct {
 	held                            atomic.Uint64
 	fetches, failed, objects, bytes atomic.Uint64
 	unreadable                      atomic.Uint64
-	queue                           atomic.Int64
 
 	mu sync.Mutex
 	// guarded by mu
@@ -249,7 +248,7 @@ func (s *report) count(st *Status) {
 	st.Ended, st.Dropped, st.Panics = maps.Clone(s.ends), maps.Clone(s.dropped), maps.Clone(s.panics)
 	s.mu.Unlock()
 	st.Failures = s.failing.All()
-	st.Domains, st.Queue = s.domains(), int(s.queue.Load())
+	st.Domains = s.domains()
 }
 
 // Limits of recorded ended events and replies of git servers.

@@ -1,8 +1,6 @@
 package purgatory
 
 import (
-	"context"
-	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -18,14 +16,10 @@ type repoTable struct {
 	mu sync.Mutex
 	// guarded by mu
 	records map[string]map[graspsync.RepoRef]*repoState // by identifier; empty records are deleted
-	touches uint64
 }
 
 type repoState struct {
 	need      refplan.Need // as of the last release; empty if nothing is missing
-	hopeless  bool
-	touched   uint64        // number of the touch that asks for a release; 0: none
-	served    chan struct{} // closed when no touch is left or a release has failed; nil: nobody waits
 	releasing bool
 	pushed    map[nip34.RefName]struct{} // branches and tags moved by pushes while a state was held
 	pulls     prUsage                    // zero: not measured
@@ -34,7 +28,7 @@ type repoState struct {
 }
 
 func (s *repoState) isEmpty() bool {
-	return len(s.need.IDs) == 0 && s.touched == 0 && s.served == nil && !s.releasing && len(s.pushed) == 0 &&
+	return len(s.need.IDs) == 0 && !s.releasing && len(s.pushed) == 0 &&
 		s.pulls == prUsage{} && s.pushes == 0 && s.fault.IsZero()
 }
 
@@ -67,70 +61,23 @@ func (t *repoTable) changeLocked(ref graspsync.RepoRef, f func(*repoState)) {
 	}
 }
 
-// touch records that a repository is to be released. [inbox.release] asks for the release.
-func (t *repoTable) touch(ref graspsync.RepoRef) { t.change(ref, t.touchLocked) }
-
-func (t *repoTable) touchLocked(s *repoState) {
-	t.touches++
-	s.touched = t.touches
-}
-
-func (s *repoState) untouch(number uint64) {
-	if s.touched == number {
-		s.touched = 0
-		s.wake()
-	}
-}
-
-func (s *repoState) wake() {
-	if s.served != nil {
-		close(s.served)
-		s.served = nil
-	}
-}
-
 // needsNothing reports whether objects were missing before.
 func (s *repoState) needsNothing() (did bool) {
 	did = len(s.need.IDs) > 0
-	s.need, s.hopeless = refplan.Need{}, false
+	s.need = refplan.Need{}
 	return did
 }
 
-// beginRelease returns the last touch.
-func (t *repoTable) beginRelease(ref graspsync.RepoRef) (number uint64) {
-	t.change(ref, func(s *repoState) { s.releasing, number = true, s.touched })
-	return number
+func (t *repoTable) beginRelease(ref graspsync.RepoRef) {
+	t.change(ref, func(s *repoState) { s.releasing = true })
 }
 
-// endRelease ends the wait of callers after a failure, unless the release is repeated soon.
 func (t *repoTable) endRelease(ref graspsync.RepoRef, err error) {
 	t.change(ref, func(s *repoState) {
 		if s.releasing = false; err == nil && time.Since(s.fault) > time.Hour { // a fetch may still fail
 			s.fault = time.Time{}
 		}
-		if err != nil && !tookLong(err) {
-			s.wake()
-		}
 	})
-}
-
-func (t *repoTable) await(ctx context.Context, ref graspsync.RepoRef) error {
-	var served chan struct{}
-	t.change(ref, func(s *repoState) {
-		if s.touched != 0 && s.served == nil {
-			s.served = make(chan struct{})
-		}
-		served = s.served
-	})
-	if served == nil {
-		return nil
-	}
-	select {
-	case <-served:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for a look at a repository: %w", context.Cause(ctx))
-	}
 }
 
 func (t *repoTable) addPushed(ref graspsync.RepoRef, refs []nip34.RefName) {
@@ -157,18 +104,16 @@ func (t *repoTable) get(ref graspsync.RepoRef) (out repoState) {
 
 // note records the result of a release. Pushed refs are forgotten if no held state keeps their
 // values.
-func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need, number uint64) (f jobEnd) {
+func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need) (f released) {
+	if r.failed != nil {
+		return f
+	}
 	t.change(r.Ref, func(s *repoState) {
-		if r.failed != nil {
-			t.touchLocked(s)
-			return
-		}
 		for name := range r.Pushed {
 			if !g.Ahead(r.Repository, name) {
 				delete(s.pushed, name)
 			}
 		}
-		s.untouch(number)
 		f.gained = r.gained
 		if len(n.IDs) == 0 {
 			f.whole = s.needsNothing()
@@ -181,34 +126,26 @@ func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need, number
 
 // gone records that a repository has no announcement or was removed, and reports whether objects were
 // missing.
-func (t *repoTable) gone(ref graspsync.RepoRef, number uint64) (did bool) {
+func (t *repoTable) gone(ref graspsync.RepoRef) (did bool) {
 	t.change(ref, func(s *repoState) {
-		s.untouch(number)
 		did = s.needsNothing()
 		s.pulls, s.pushed, s.pushes = prUsage{}, nil, 0
 	})
 	return did
 }
 
-func (t *repoTable) setHopeless(ref graspsync.RepoRef, is bool) {
-	t.change(ref, func(s *repoState) { s.hopeless = is && len(s.need.IDs) > 0 })
-}
-
-// addLacking adds the repositories that lack objects or wait for a release, as [Purgatory.Lacking]
-// does.
-func (t *repoTable) addLacking(to map[graspsync.RepoRef]bool) {
+// lacking returns the repositories that lack objects.
+func (t *repoTable) lacking() (refs []graspsync.RepoRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, of := range t.records {
 		for ref, s := range of {
-			switch {
-			case len(s.need.IDs) > 0:
-				to[ref] = !s.hopeless
-			case s.touched != 0:
-				to[ref] = true
+			if len(s.need.IDs) > 0 {
+				refs = append(refs, ref)
 			}
 		}
 	}
+	return refs
 }
 
 func (t *repoTable) matching(identifier string, is func(ref graspsync.RepoRef, s *repoState) bool) (refs []graspsync.RepoRef) {
@@ -234,20 +171,6 @@ func (t *repoTable) lackingUnder(identifier string) map[graspsync.RepoRef]struct
 		}
 	}
 	return out
-}
-
-// touched returns the repositories that wait for a release.
-func (t *repoTable) touched() (refs []graspsync.RepoRef) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, of := range t.records {
-		for ref, s := range of {
-			if s.touched != 0 {
-				refs = append(refs, ref)
-			}
-		}
-	}
-	return refs
 }
 
 func (t *repoTable) usages() map[graspsync.RepoRef]prUsage {

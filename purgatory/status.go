@@ -191,15 +191,12 @@ func (p *Purgatory) DataState(ref graspsync.RepoRef) DataState {
 	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
 	out.GivenUp = p.pending.givenUp(ref)
 	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
-	about := p.engine.about(now, ref)
+	about := p.about(ref)
 	out.Attempts, out.Running, out.Next = about.Attempts, about.Running, about.Due
 	if out.Running {
 		out.Next = time.Time{}
 	}
-	if patient := p.servers.Futile(ref); !about.Waits && patient.Waits(now) && len(need.IDs) > 0 {
-		out.Next = patient.Until
-	}
-	urls := need.URLs()
+	urls := slices.Concat(need.Own, need.Strangers)
 	if len(out.GivenUp) > 0 {
 		for _, u := range p.report.repliers(ref) {
 			if len(urls) < maxServers && !slices.Contains(urls, u) {

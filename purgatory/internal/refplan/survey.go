@@ -10,11 +10,9 @@ import (
 
 // Reasons are the reasons for a survey or release.
 type Reasons struct {
-	// Fresh are events whose data is fetched as if it were new. The value is true for events of
-	// clients, as in Owners.
-	Fresh map[graspsync.EventID]bool
-	// Owners are authors of new announcements, which may name new servers.
-	Owners map[graspsync.PubKey]bool
+	// Authors are authors of new events, whose data is fetched as if it were new. An announcement
+	// may name new servers. The value is true for clients.
+	Authors map[graspsync.PubKey]bool
 	// Gained are repositories that received objects which others may lack.
 	Gained map[graspsync.RepoRef]bool
 	// Left are repositories that may have lost their announcement.
@@ -30,7 +28,7 @@ func (c Reasons) AsksOf(author graspsync.PubKey) bool { return c.Check || c.Dele
 // And returns the union.
 func (c Reasons) And(o Reasons) Reasons {
 	return Reasons{
-		Fresh: joined(c.Fresh, o.Fresh), Owners: joined(c.Owners, o.Owners), Gained: joined(c.Gained, o.Gained), Left: joined(c.Left, o.Left),
+		Authors: joined(c.Authors, o.Authors), Gained: joined(c.Gained, o.Gained), Left: joined(c.Left, o.Left),
 		Deleters: joined(c.Deleters, o.Deleters), Check: c.Check || o.Check,
 	}
 }
@@ -88,8 +86,8 @@ func (g *Group) affects(r *Repository, lacking map[graspsync.RepoRef]struct{}) b
 	if g.Why.Check || g.answered(r.Ref) || g.deleted(r) {
 		return true
 	}
-	for member := range r.Members {
-		if _, told := g.Why.Owners[member]; told {
+	for author := range g.Why.Authors {
+		if r.IsMember(author) {
 			return true
 		}
 	}
@@ -99,10 +97,7 @@ func (g *Group) affects(r *Repository, lacking map[graspsync.RepoRef]struct{}) b
 			return true
 		}
 	}
-	return slices.ContainsFunc(g.States, func(h Entry) bool {
-		_, fresh := g.Why.Fresh[h.ID]
-		return fresh && r.IsMember(h.Author)
-	})
+	return false
 }
 
 // deleted reports whether a state of a member without another stored state may be deleted.
@@ -117,12 +112,12 @@ func (g *Group) deleted(r *Repository) bool {
 
 // answered reports whether a new announcement may add or remove a member of a repository.
 func (g *Group) answered(ref graspsync.RepoRef) bool {
-	if len(g.Why.Owners) == 0 {
+	if len(g.Why.Authors) == 0 {
 		return false
 	}
 	listed, _ := g.Family.Wanted([]graspsync.PubKey{ref.Owner}, nip34.ServedBounds())
-	for owner := range g.Why.Owners {
-		if _, ok := listed[owner]; ok {
+	for author := range g.Why.Authors {
+		if _, ok := listed[author]; ok {
 			return true
 		}
 	}

@@ -36,7 +36,6 @@ type record struct {
 	Last   time.Time      `json:"last,omitzero"`   // last request to a server
 	Recent int            `json:"recent,omitzero"` // requests to it in the minute before Last
 	Pause  backoff.Streak `json:"pause,omitzero"`  // of a broken server, or between incomplete attempts for a repository
-	Futile backoff.Streak `json:"futile,omitzero"` // attempts for data that no held event needs
 	// Bytes from a server, or for a repository. Strangers are those for a repository whose server or
 	// objects only pull requests name.
 	Bytes     usage           `json:"bytes,omitzero"`
@@ -76,7 +75,7 @@ func (r *record) isWorth(now time.Time) bool {
 		}
 	}
 	return r.Bytes.today(now)+r.Strangers.today(now) > 0 || r.inUse() || now.Sub(r.Last) < time.Minute ||
-		r.Pause.Waits(later) || r.Futile.Waits(later) // also after its end, because it goes on doubling
+		r.Pause.Waits(later) // also after its end, because it goes on doubling
 }
 
 func (r *record) inUse() bool { return r.Bytes.requests+r.Strangers.requests > 0 }
@@ -110,7 +109,7 @@ func decode(now time.Time, key string, value []byte) (*record, error) {
 	if key != keyOf(r.Name) {
 		return nil, fmt.Errorf("%w: name %s", errRecord, graspsync.Printable(r.Name))
 	}
-	r.Last, r.Futile, r.Pause = backoff.Within(r.Last, now, 0), r.Futile.Restored(now, day), r.Pause.Restored(now, day)
+	r.Last, r.Pause = backoff.Within(r.Last, now, 0), r.Pause.Restored(now, day)
 	for _, u := range []*usage{&r.Bytes, &r.Strangers} {
 		u.Day = limit.Day{Since: backoff.Within(u.Since, now, 0), Units: max(0, u.Units)}
 	}
@@ -137,7 +136,6 @@ func (sv *Records) Load(ctx context.Context, now time.Time) (repos []syncqueue.P
 		if err == nil {
 			if ref, bad := graspsync.ParseRepoRef(r.Name); bad == nil {
 				who = repositories
-				r.Pause = r.Pause.Restored(now, sv.cfg.MaxBackoff)
 				if r.Pause.Times > 0 {
 					repos = append(repos, syncqueue.PastRepo{Repo: ref, Attempts: r.Pause.Times, Next: r.Pause.Until})
 				}

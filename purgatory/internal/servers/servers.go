@@ -44,8 +44,6 @@ type Config struct {
 	MaxFetch               int64         // bytes charged for a request that a crash cut short
 	MaxKept                int           // records of servers, and of repositories
 	Backoff                time.Duration // wait after the first incomplete attempt
-	MaxBackoff             time.Duration // longest wait between two attempts
-	Check                  time.Duration // period of the checks of all repositories
 	Timeout                time.Duration // of a write
 	Logger                 *slog.Logger
 	Dropped                func(reason string, n int)
@@ -140,7 +138,7 @@ func (sv *Records) Complete(ref graspsync.RepoRef) {
 // rest keeps lacks that last until the next day. mu is held.
 func (sv *Records) rest(r *record) {
 	maps.DeleteFunc(r.Lacks, func(_ string, l lack) bool { return l.IDs != "" })
-	r.Pause, r.Futile = backoff.Streak{}, backoff.Streak{}
+	r.Pause = backoff.Streak{}
 	sv.save(r)
 }
 
@@ -161,34 +159,6 @@ func (sv *Records) Broke(a graspsync.HostPort, pause backoff.Streak) {
 	if r := sv.server(a); r.Pause != pause {
 		r.Pause = pause
 		sv.save(r)
-	}
-}
-
-// Futile returns the pause before the next fetch of data that no held event needs.
-func (sv *Records) Futile(ref graspsync.RepoRef) backoff.Streak {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	if r := sv.known(ref); r != nil {
-		return r.Futile
-	}
-	return backoff.Streak{}
-}
-
-// NoteFutile records an attempt for data that no held event needs.
-func (sv *Records) NoteFutile(ref graspsync.RepoRef) {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	r := sv.repository(ref)
-	r.Futile.Again(time.Now(), sv.cfg.Check*9/10, day)
-	sv.save(r)
-}
-
-// Renew ends the pause of a repository.
-func (sv *Records) Renew(ref graspsync.RepoRef) {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	if r := sv.known(ref); r != nil {
-		r.Futile = backoff.Streak{}
 	}
 }
 

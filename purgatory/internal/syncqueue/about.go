@@ -47,12 +47,14 @@ func (q *SyncQueue) About(now time.Time, repo graspsync.RepoRef) (a About) {
 	return a
 }
 
-// Due returns the time of the current or next attempt, or zero.
-func (q *SyncQueue) Due(repo graspsync.RepoRef) time.Time {
-	if e := q.repos[repo]; e != nil {
-		return e.due
-	}
-	return time.Time{}
+// hopelessAfter is the number of incomplete attempts after which a repository that owes no request
+// is not Hopeful.
+const hopelessAfter = 3
+
+// Hopeful reports whether the missing data of a repository may be found soon.
+func (q *SyncQueue) Hopeful(now time.Time, repo graspsync.RepoRef) bool {
+	e := q.repos[repo]
+	return e != nil && (e.number < hopelessAfter || q.Owes(now, repo, e.since))
 }
 
 // Owes reports whether a server of a repository waits for its turn and was not asked since a time.
@@ -71,12 +73,12 @@ func (q *SyncQueue) Owes(now time.Time, repo graspsync.RepoRef, since time.Time)
 	return false
 }
 
-// Broken returns the number of consecutive failures of a broken domain, and the end of its pause.
-func (q *SyncQueue) Broken(a graspsync.HostPort) (failures int, until time.Time) {
+// Broken returns the consecutive failures of a broken domain, and the end of its pause.
+func (q *SyncQueue) Broken(a graspsync.HostPort) (pause backoff.Streak) {
 	if d := q.throttle.domains[a]; d != nil {
-		return d.broken.Times, d.broken.Until
+		pause = d.broken
 	}
-	return 0, time.Time{}
+	return pause
 }
 
 // PastRepo is a record of an earlier process.
@@ -99,7 +101,7 @@ type PastDomain struct {
 // no earlier requests. The clock may have been set back.
 func (q *SyncQueue) Restore(now time.Time, repos []PastRepo, domains []PastDomain) {
 	for _, r := range repos {
-		q.past[r.Repo] = backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, q.cfg.MaxBackoff)
+		q.past[r.Repo] = backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, maxPatience)
 	}
 	for _, p := range domains {
 		d := q.throttle.of(p.Domain)

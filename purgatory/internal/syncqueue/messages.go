@@ -37,18 +37,14 @@ type Input interface{ input() }
 
 // The inputs of a SyncQueue.
 type (
-	// Wanted adds a repository or resets its attempt count. URLs are the clone URLs of its members.
-	// Strangers are the others in the pull requests of each author.
+	// Wanted adds a repository that lacks data. URLs are the clone URLs of its members, Strangers
+	// those that only pull requests name.
 	Wanted struct {
-		Repo      graspsync.RepoRef
-		URLs      []graspsync.CloneURL
-		Origin    Origin
-		Strangers [][]graspsync.CloneURL
-	}
-	// Renew makes the attempt due now, and ends the pauses of its servers and of URLs.
-	Renew struct {
-		Repo graspsync.RepoRef
-		URLs []graspsync.CloneURL
+		Repo            graspsync.RepoRef
+		URLs, Strangers []graspsync.CloneURL
+		Origin          Origin
+		Fresh           bool // for a new event, which resets the attempt count
+		Patient         bool // no held event needs the data, so that the wait doubles to 24 h
 	}
 	// Whole removes a repository that lacks nothing.
 	Whole struct{ Repo graspsync.RepoRef }
@@ -65,7 +61,6 @@ type (
 )
 
 func (Wanted) input()  {}
-func (Renew) input()   {}
 func (Whole) input()   {}
 func (Fetched) input() {}
 func (Tick) input()    {}
@@ -88,20 +83,13 @@ type (
 	// Stop stops a slow Fetch because another owner or author waits. The caller answers with
 	// Fetched.
 	Stop struct{ ID RequestID }
-	// Attempted reports the end of an attempt. Next is the time of the next one, or zero.
-	Attempted struct {
-		Repo   graspsync.RepoRef
-		Number int // consecutive attempts, from 1
-		Next   time.Time
-	}
 	// Dropped reports a repository without room in the queue.
 	Dropped struct{ Repo graspsync.RepoRef }
 )
 
-func (Fetch) effect()     {}
-func (Stop) effect()      {}
-func (Attempted) effect() {}
-func (Dropped) effect()   {}
+func (Fetch) effect()   {}
+func (Stop) effect()    {}
+func (Dropped) effect() {}
 
 // RequestID identifies a Fetch.
 type RequestID uint64

@@ -96,7 +96,7 @@ func (s *script) input(verb string, args []string) (Input, error) {
 	case verb == "settled" && len(args) == 1:
 		return Whole{graspsync.RepoRef{Identifier: args[0]}}, nil
 	case verb == "wanted" && len(args) >= 2:
-		in := Wanted{Repo: graspsync.RepoRef{Identifier: args[0]}}
+		in := Wanted{Repo: graspsync.RepoRef{Identifier: args[0]}, Fresh: true}
 		if args[1] == "user" {
 			in.Origin = ByUser
 		}
@@ -131,11 +131,6 @@ func show(e Effect) string {
 	switch e := e.(type) {
 	case Fetch:
 		return fmt.Sprintf("f%d %s %s", e.ID, e.Repo.Identifier, strings.TrimPrefix(e.URL.String(), "https://"))
-	case Attempted:
-		if e.Next.IsZero() {
-			return fmt.Sprintf("attempt %d of %s done", e.Number, e.Repo.Identifier)
-		}
-		return fmt.Sprintf("attempt %d of %s incomplete, next at %v", e.Number, e.Repo.Identifier, e.Next.Sub(start))
 	case Dropped:
 		return "dropped " + e.Repo.Identifier
 	}

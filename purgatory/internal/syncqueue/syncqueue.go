@@ -1,7 +1,6 @@
 package syncqueue
 
 import (
-	"cmp"
 	"container/list"
 	"fmt"
 	"hash/fnv"
@@ -31,6 +30,8 @@ const (
 	stopMin, stopMax = 2 * time.Minute, 32 * time.Minute
 	// maxFurther is the maximum number of extra requests of one attempt to a server.
 	maxFurther = 3
+	// maxPatience is the longest wait between attempts for data that no held event needs.
+	maxPatience = 24 * time.Hour
 )
 
 // Config is the settings of a [SyncQueue]. All fields except Limits and Seed must be set.
@@ -62,8 +63,7 @@ type SyncQueue struct {
 	places   *limit.Slots
 	requests map[RequestID]*request
 	last     RequestID
-	turn     uint64 // counts requests and attempts
-	ticking  bool   // the step is a Tick, with received bytes
+	ticking  bool // the step is a Tick, with received bytes
 	wake     time.Time
 	effects  []Effect
 }
@@ -78,22 +78,22 @@ type entry struct {
 	repo    graspsync.RepoRef
 	owner   *owner
 	place   *list.Element
-	own     []graspsync.CloneURL   // from the announcements of its members
-	pulls   [][]graspsync.CloneURL // named only by pull requests, by author
+	own     []graspsync.CloneURL // from the announcements of its members
+	pulls   []graspsync.CloneURL // named only by pull requests
 	targets map[graspsync.CloneURL]*target
 	queued  []graspsync.CloneURL // URLs that wait for their turn, the oldest first
-	version uint64               // number of Wanted inputs
-	number  int                  // consecutive incomplete attempts
-	due     time.Time            // next attempt
-	active  bool                 // an attempt is under way
-	began   uint64               // turn of its start
-	renewed time.Time            // time at which the attempt may ask all servers again, for a new event; zero: no new event
+	version uint64               // number of Fresh Wanted inputs
+	patient bool
+	since   time.Time // last Fresh Wanted input
+	number  int       // consecutive incomplete attempts
+	due     time.Time // next attempt
+	active  bool      // an attempt is under way
+	renewed time.Time // time at which the attempt may ask all servers again, for a new event; zero: no new event
 }
 
 type target struct {
 	tried   bool      // by the current attempt
 	asked   time.Time // last request
-	turn    uint64    // of the last request or, before it, of the arrival
 	further int       // extra requests of the current attempt
 	stopped backoff.Streak
 }
@@ -140,8 +140,6 @@ func (q *SyncQueue) Step(now time.Time, in Input) []Effect {
 	switch in := in.(type) {
 	case Wanted:
 		q.wanted(now, in)
-	case Renew:
-		q.renew(now, in)
 	case Whole:
 		delete(q.past, in.Repo)
 		if e := q.repos[in.Repo]; e != nil {
@@ -170,33 +168,38 @@ func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 	}
 	e := q.repos[in.Repo]
 	if e == nil {
-		if len(q.repos) >= q.cfg.MaxRepos {
+		if len(q.repos) >= q.cfg.MaxRepos && !q.evict(in) {
 			q.effects = append(q.effects, Dropped{in.Repo})
 			return
 		}
 		e = q.add(in.Repo)
-		e.due = at
+		e.due, in.Fresh = at, true
 	}
-	e.own, e.pulls = in.URLs, in.Strangers
+	e.own, e.pulls, e.patient = in.URLs, in.Strangers, in.Patient
 	names := make(map[graspsync.CloneURL]struct{})
 	for _, u := range e.all() {
 		names[u] = struct{}{}
 		if e.targets[u] == nil {
 			e.targets[u] = new(target)
-			if !slices.Contains(e.own, u) {
-				e.targets[u].turn = q.turn
-			}
 		}
-		e.targets[u].stopped = backoff.Streak{}
+		if in.Fresh {
+			e.targets[u].stopped = backoff.Streak{}
+		}
 	}
 	named := func(u graspsync.CloneURL) bool { _, ok := names[u]; return ok }
 	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool { return !named(u) })
 	maps.DeleteFunc(e.targets, func(u graspsync.CloneURL, _ *target) bool { return !named(u) })
+	if !in.Fresh {
+		return
+	}
 	e.version++
-	e.number = 0
+	e.number, e.since = 0, now
 	switch p, ok := q.past[in.Repo]; {
 	case ok: // also for further events that the earlier process held
 		e.number = p.Times
+		if !e.patient {
+			p.Until = backoff.Earlier(p.Until, now.Add(q.cfg.MaxBackoff))
+		}
 		e.due = backoff.Later(e.due, p.Until)
 		for _, t := range e.targets {
 			t.asked = now
@@ -206,6 +209,17 @@ func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 	case e.renewed.IsZero() || at.Before(e.renewed):
 		e.renewed = at
 	}
+}
+
+// evict removes a patient repository to make room for an impatient one.
+func (q *SyncQueue) evict(in Wanted) bool {
+	for _, e := range q.repos {
+		if e.patient && !in.Patient {
+			q.remove(e)
+			return true
+		}
+	}
+	return false
 }
 
 func (q *SyncQueue) add(repo graspsync.RepoRef) *entry {
@@ -223,9 +237,6 @@ func (q *SyncQueue) add(repo graspsync.RepoRef) *entry {
 
 // remove removes a repository. Its requests in flight keep their slots.
 func (q *SyncQueue) remove(e *entry) {
-	if e.active {
-		q.effects = append(q.effects, Attempted{Repo: e.repo, Number: max(1, e.number)})
-	}
 	delete(q.repos, e.repo)
 	if e.owner.entries.Remove(e.place); e.owner.entries.Len() == 0 {
 		q.ring.Remove(e.owner.place)
@@ -233,10 +244,11 @@ func (q *SyncQueue) remove(e *entry) {
 	}
 }
 
-func (q *SyncQueue) renew(now time.Time, in Renew) {
-	delete(q.past, in.Repo)
-	urls := in.URLs
-	if e := q.repos[in.Repo]; e != nil {
+// Renew makes the next attempt due now, and ends the pauses of its servers and of urls. A Tick must
+// follow.
+func (q *SyncQueue) Renew(now time.Time, repo graspsync.RepoRef, urls []graspsync.CloneURL) {
+	delete(q.past, repo)
+	if e := q.repos[repo]; e != nil {
 		e.due, e.number = now, 0
 		for _, t := range e.targets {
 			t.asked, t.stopped = time.Time{}, backoff.Streak{}
@@ -248,6 +260,7 @@ func (q *SyncQueue) renew(now time.Time, in Renew) {
 			d.broken = backoff.Streak{}
 		}
 	}
+	q.wakeAt(now)
 }
 
 func (q *SyncQueue) fetched(now time.Time, in Fetched) {
@@ -326,8 +339,7 @@ func (q *SyncQueue) choose(now time.Time, e *entry) (u graspsync.CloneURL, found
 	case !e.active && now.Before(e.due):
 		q.wakeAt(e.due)
 	case !e.active:
-		q.turn++
-		e.active, e.began = true, q.turn
+		e.active = true
 		delete(q.past, e.repo)
 		q.askAll(now, e)
 	case !e.renewed.IsZero() && now.Before(e.renewed):
@@ -353,7 +365,7 @@ func (q *SyncQueue) askAll(now time.Time, e *entry) {
 	for _, t := range e.targets {
 		t.tried, t.further = false, 0
 	}
-	for _, u := range slices.Concat(e.pulls...) {
+	for _, u := range e.pulls {
 		if !q.throttle.of(u.HostPort()).broken.Waits(now) && !e.targets[u].stopped.Waits(now) && !q.isAsking(e, u) {
 			e.enqueue(u)
 		}
@@ -361,7 +373,7 @@ func (q *SyncQueue) askAll(now time.Time, e *entry) {
 }
 
 func (e *entry) all() []graspsync.CloneURL {
-	return slices.Concat(slices.Concat(e.pulls...), e.own)
+	return slices.Concat(e.pulls, e.own)
 }
 
 func (e *entry) enqueue(u graspsync.CloneURL) {
@@ -392,53 +404,20 @@ func (q *SyncQueue) nextOwn(now time.Time, e *entry, notHost string) (u graspsyn
 
 // untried returns the next member's URL that the attempt has not tried, those never asked and those
 // that delivered first.
-func (q *SyncQueue) untried(e *entry, notHost string) (best graspsync.CloneURL, found bool) {
-	for _, u := range e.own {
-		if t := e.targets[u]; t.tried || slices.Contains(e.queued, u) || u.HostPort().Host == notHost {
-			continue
-		}
-		if !found || q.compare(e, u, best) < 0 {
-			best, found = u, true
-		}
+func (q *SyncQueue) untried(e *entry, notHost string) (next graspsync.CloneURL, found bool) {
+	open := slices.DeleteFunc(slices.Clone(e.own), func(u graspsync.CloneURL) bool {
+		return e.targets[u].tried || slices.Contains(e.queued, u) || u.HostPort().Host == notHost
+	})
+	if len(open) == 0 {
+		return next, false
 	}
-	return best, found
-}
-
-func (q *SyncQueue) compare(e *entry, a, b graspsync.CloneURL) int {
-	turn := func(u graspsync.CloneURL) uint64 {
-		if n := e.targets[u].turn; n > e.began {
-			return n
-		}
-		return 0
-	}
-	first := func(u graspsync.CloneURL) int {
+	rank := func(u graspsync.CloneURL) int {
 		if d := q.throttle.domains[u.HostPort()]; d != nil && d.delivered {
-			return 0
+			return 2 * e.targets[u].further
 		}
-		return 1
+		return 2*e.targets[u].further + 1
 	}
-	return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(first(a), first(b)))
-}
-
-// sortQueued sorts by the last turn of the author, those of members first. A URL of several authors
-// has the turns of each.
-func (e *entry) sortQueued() {
-	if len(e.queued) < 2 {
-		return
-	}
-	turns := make(map[graspsync.CloneURL]uint64)
-	for _, us := range e.pulls {
-		last := uint64(0)
-		for _, u := range us {
-			last = max(last, e.targets[u].turn)
-		}
-		for _, u := range us {
-			if turn, known := turns[u]; !known || last < turn {
-				turns[u] = last
-			}
-		}
-	}
-	slices.SortStableFunc(e.queued, func(a, b graspsync.CloneURL) int { return cmp.Compare(turns[a], turns[b]) })
+	return slices.MinFunc(open, func(a, b graspsync.CloneURL) int { return rank(a) - rank(b) }), true
 }
 
 // nextQueued returns the next queued URL that may be asked now.
@@ -446,8 +425,11 @@ func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u grasp
 	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool {
 		return q.throttle.of(u.HostPort()).broken.Waits(now) || e.targets[u].stopped.Waits(now)
 	})
-	e.sortQueued()
-	for _, u := range e.queued {
+	queued := slices.Clone(e.queued)
+	if q.last%2 == 1 { // a flood of URLs delays neither new nor old ones for long
+		slices.Reverse(queued)
+	}
+	for _, u := range queued {
 		if slices.Contains(e.own, u) && own >= maxOwn || q.isAsking(e, u) {
 			continue
 		}
@@ -470,24 +452,27 @@ func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u grasp
 
 func (q *SyncQueue) endAttempt(now time.Time, e *entry) {
 	e.number++
-	next := now.Add(q.backoff(e.repo, e.number))
+	next := now.Add(q.backoff(e, e.number))
 	if !e.renewed.IsZero() {
 		e.number, next = 0, backoff.Earlier(next, e.renewed)
 	}
-	q.effects = append(q.effects, Attempted{Repo: e.repo, Number: max(1, e.number), Next: next})
 	e.active, e.due, e.renewed = false, next, time.Time{}
 	q.wakeAt(next)
 }
 
 // backoff depends only on the arguments and the seed.
-func (q *SyncQueue) backoff(repo graspsync.RepoRef, n int) time.Duration {
+func (q *SyncQueue) backoff(e *entry, n int) time.Duration {
 	jitter := 0.0
 	if q.cfg.Seed != 0 {
 		h := fnv.New64a()
-		_, _ = fmt.Fprint(h, repo, q.cfg.Seed, n) // never fails
+		_, _ = fmt.Fprint(h, e.repo, q.cfg.Seed, n) // never fails
 		jitter = float64(h.Sum64()%1024) / 1024
 	}
-	return backoff.Rules{Base: q.cfg.Backoff, Max: q.cfg.MaxBackoff}.Wait(n, jitter)
+	most := q.cfg.MaxBackoff
+	if e.patient {
+		most = maxPatience
+	}
+	return backoff.Rules{Base: q.cfg.Backoff, Max: most}.Wait(n, jitter)
 }
 
 // start starts a request to an open domain, if a slot is free for the owner.
@@ -501,15 +486,14 @@ func (q *SyncQueue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
 	}
 	d, t := q.throttle.of(u.HostPort()), e.targets[u]
 	q.last++
-	q.turn++
 	d.start(now)
 	q.requests[q.last] = &request{
 		id: q.last, entry: e, url: u, domain: d, place: place, at: now, version: e.version, own: slices.Contains(e.own, u),
 	}
-	t.tried, t.asked, t.turn = true, now, q.turn
+	t.tried, t.asked = true, now
 	e.queued = slices.DeleteFunc(e.queued, func(o graspsync.CloneURL) bool { return o == u })
 	q.effects = append(q.effects, Fetch{
-		ID: q.last, Repo: e.repo, URL: u, Attempt: e.number + 1, Wait: q.backoff(e.repo, e.number+1), Recent: len(d.starts),
+		ID: q.last, Repo: e.repo, URL: u, Attempt: e.number + 1, Wait: q.backoff(e, e.number+1), Recent: len(d.starts),
 	})
 	return true
 }

@@ -53,7 +53,6 @@ type player struct {
 	now     time.Time
 	open    []Fetch // in flight
 	fetches []Fetch
-	ends    []Attempted
 	dropped int
 	stopped []Fetch
 	began   map[RequestID]time.Time
@@ -85,8 +84,6 @@ func (p *player) step(in Input) {
 			p.open = append(p.open, e)
 			p.began[e.ID] = p.now
 			p.fetches = append(p.fetches, e)
-		case Attempted:
-			p.ends = append(p.ends, e)
 		case Dropped:
 			p.dropped++
 		}
@@ -145,11 +142,11 @@ func (p *player) fetched(in Fetched) {
 
 // want adds a repository with its own owner.
 func (p *player) want(i int, by Origin, at ...string) {
-	p.step(Wanted{Repo: repoOf(byte(i), i), URLs: urls(p.t, at), Origin: by})
+	p.step(Wanted{Repo: repoOf(byte(i), i), URLs: urls(p.t, at), Origin: by, Fresh: true})
 }
 
 func (p *player) wantOf(owner byte, i int, at ...string) {
-	p.step(Wanted{Repo: repoOf(owner, i), URLs: urls(p.t, at)})
+	p.step(Wanted{Repo: repoOf(owner, i), URLs: urls(p.t, at), Fresh: true})
 }
 
 // Above MaxDomains, the least recently used domains are removed.
@@ -181,7 +178,7 @@ func TestWaitsAreLengthened(t *testing.T) {
 	q := New(cfg)
 	seen := make(map[time.Duration]bool)
 	for i := range 100 {
-		wait := q.backoff(repoOf(1, i), 1+i%5)
+		wait := q.backoff(&entry{repo: repoOf(1, i)}, 1+i%5)
 		plain := backoff.Doubled(cfg.Backoff, cfg.MaxBackoff, 1+i%5)
 		require.GreaterOrEqual(t, wait, plain)
 		require.LessOrEqual(t, wait, plain+plain/10)
@@ -293,7 +290,7 @@ func drawn(t *testing.T, p *player, rng *rand.Rand) {
 	case 0:
 		p.step(Whole{ref})
 	case 1:
-		p.step(Renew{Repo: ref})
+		p.q.Renew(p.now, ref, nil)
 	default:
 		var at []graspsync.CloneURL
 		for range 1 + rng.IntN(4) {
@@ -302,7 +299,7 @@ func drawn(t *testing.T, p *player, rng *rand.Rand) {
 		slices.SortFunc(at, func(a, b graspsync.CloneURL) int { return strings.Compare(a.String(), b.String()) })
 		at = slices.Compact(at)
 		own := rng.IntN(len(at) + 1)
-		p.step(Wanted{Repo: ref, URLs: at[:own], Strangers: [][]graspsync.CloneURL{at[own:]}, Origin: Origin(rng.IntN(2))})
+		p.step(Wanted{Repo: ref, URLs: at[:own], Strangers: at[own:], Origin: Origin(rng.IntN(2)), Fresh: rng.IntN(4) > 0, Patient: rng.IntN(2) > 0})
 	}
 }
 

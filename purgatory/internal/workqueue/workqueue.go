@@ -2,6 +2,9 @@
 package workqueue
 
 import (
+	"context"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -12,12 +15,24 @@ import (
 
 // Queue is a queue of releases of repositories. A repository without owner is a survey of all
 // repositories with its identifier. Owners, and identifiers of surveys, get slots in turn. A failed
-// job is repeated after a doubling wait. A Queue is not safe for concurrent use.
+// job is repeated after a doubling wait. A Queue is safe for concurrent use.
 type Queue struct {
 	releases, surveys *limit.Slots
-	granted           func(ref graspsync.RepoRef, slot *limit.Slot)
-	jobs              map[graspsync.RepoRef]*job // wanted, running or failed jobs
-	retryNext         time.Time                  // earliest repetition; zero: no failed job
+	wg                sync.WaitGroup
+
+	mu sync.Mutex
+	// guarded by mu
+	do   func(ref graspsync.RepoRef, why refplan.Reasons, failures int) (failed bool) // nil: Run is not called or has ended
+	jobs map[graspsync.RepoRef]*job                                                   // wanted, running or failed
+}
+
+type job struct {
+	wanted, running bool            // a wanted job waits for a slot or, while it is running, for its end
+	checks          bool            // only hourly checks want it
+	why             refplan.Reasons // of the next run
+	failures        int             // consecutive
+	repetition      *time.Timer     // after a failure
+	ended           chan struct{}   // closed at the end of the next run
 }
 
 // The wait after a failure, and its maximum after doubling.
@@ -27,105 +42,131 @@ const (
 )
 
 // New returns a queue for n concurrent releases, at most half of them of one owner, and n concurrent
-// surveys. granted is called on any goroutine when a job gets a slot. The caller then calls Begin.
-func New(n int, granted func(ref graspsync.RepoRef, slot *limit.Slot)) *Queue {
+// surveys.
+func New(n int) *Queue {
 	most := int64(n)
-	return &Queue{
-		releases: limit.NewSlots(most, max(1, most/2)), surveys: limit.NewSlots(most, 1), granted: granted, jobs: make(map[graspsync.RepoRef]*job),
-	}
+	return &Queue{releases: limit.NewSlots(most, max(1, most/2)), surveys: limit.NewSlots(most, 1), jobs: make(map[graspsync.RepoRef]*job)}
 }
-
-// Survey returns the job that surveys the repositories with an identifier.
-func Survey(identifier string) graspsync.RepoRef { return graspsync.RepoRef{Identifier: identifier} }
 
 // IsSurvey reports whether a job is a survey.
 func IsSurvey(ref graspsync.RepoRef) bool { return ref.Owner == graspsync.PubKey{} }
 
-type job struct {
-	wanted bool            // it waits for a slot or, while it is running, for its end
-	why    refplan.Reasons // of the next run
-	slot   *limit.Slot     // nil: not running
-	retry  backoff.Streak  // failures; Until is zero while the job is running or waits for a slot
+// Run does the wanted jobs until ctx ends. failures is the number of consecutive failures of a job.
+func (q *Queue) Run(ctx context.Context, do func(ref graspsync.RepoRef, why refplan.Reasons, failures int) (failed bool)) {
+	q.mu.Lock()
+	q.do = do
+	for ref, j := range q.jobs {
+		q.enqueue(ref, j)
+	}
+	q.mu.Unlock()
+	<-ctx.Done()
+	q.mu.Lock()
+	q.do = nil
+	q.mu.Unlock()
+	q.wg.Wait()
+}
+
+// Survey queues a survey.
+func (q *Queue) Survey(identifier string, why refplan.Reasons) {
+	q.Want(graspsync.RepoRef{Identifier: identifier}, why)
 }
 
 // Want queues a job. A running job runs again afterwards.
 func (q *Queue) Want(ref graspsync.RepoRef, why refplan.Reasons) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	j := q.jobs[ref]
 	if j == nil {
-		j = new(job)
+		j = &job{checks: true, ended: make(chan struct{})}
 		q.jobs[ref] = j
 	}
-	j.why = j.why.And(why)
+	j.why, j.checks = j.why.And(why), j.checks && why.Check
 	if !j.wanted {
 		j.wanted = true
 		q.enqueue(ref, j)
 	}
 }
 
+// enqueue asks for a slot, if the job is wanted and not running. mu is held.
 func (q *Queue) enqueue(ref graspsync.RepoRef, j *job) {
+	if q.do == nil || !j.wanted || j.running {
+		return
+	}
 	slots, who := q.releases, ref.Owner.String()
 	if IsSurvey(ref) {
 		slots, who = q.surveys, ref.Identifier
 	}
-	if j.slot == nil {
-		slots.Queue(limit.Stranger{ID: who}, 1, func(slot *limit.Slot) { q.granted(ref, slot) })
+	slots.Queue(limit.Stranger{ID: who}, 1, func(slot *limit.Slot) { q.wg.Go(func() { q.perform(ref, j, slot) }) })
+}
+
+func (q *Queue) perform(ref graspsync.RepoRef, j *job, slot *limit.Slot) {
+	defer slot.Release()
+	q.mu.Lock()
+	do, why, failures := q.do, j.why, j.failures
+	if do != nil {
+		j.wanted, j.running, j.why = false, true, refplan.Reasons{}
 	}
-}
-
-// Begin starts a job that has a slot. It returns the reasons, and the number of consecutive
-// failures.
-func (q *Queue) Begin(ref graspsync.RepoRef, slot *limit.Slot) (why refplan.Reasons, failures int) {
-	j := q.jobs[ref]
-	why = j.why
-	j.wanted, j.why, j.slot, j.retry.Until = false, refplan.Reasons{}, slot, time.Time{}
-	return why, j.retry.Times
-}
-
-// End ends a job. A failed job is repeated for the reasons why.
-func (q *Queue) End(ref graspsync.RepoRef, now time.Time, failed bool, why refplan.Reasons) {
-	j := q.jobs[ref]
-	j.slot.Release()
-	j.slot = nil
+	if j.repetition != nil {
+		j.repetition.Stop()
+	}
+	q.mu.Unlock()
+	if do == nil {
+		return
+	}
+	failed := do(ref, why, failures)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	j.running = false
+	close(j.ended)
+	j.ended = make(chan struct{})
 	if failed {
 		j.why = j.why.And(why)
-		j.retry.Again(now, retryFirst, RetryMost)
-		q.expect(j)
+		j.failures++
+		j.repetition = time.AfterFunc(backoff.Doubled(retryFirst, RetryMost, j.failures), func() { q.Want(ref, refplan.Reasons{}) })
 	} else {
-		j.retry = backoff.Streak{}
+		j.failures = 0
 	}
-	switch {
-	case j.wanted:
-		q.enqueue(ref, j)
-	case !failed:
+	if q.enqueue(ref, j); !j.wanted && !failed {
 		delete(q.jobs, ref)
 	}
 }
 
-func (q *Queue) expect(j *job) {
-	if !j.retry.Until.IsZero() && (q.retryNext.IsZero() || j.retry.Until.Before(q.retryNext)) {
-		q.retryNext = j.retry.Until
+// Wait waits until a job has run for all earlier calls of Want, or has failed twice.
+func (q *Queue) Wait(ctx context.Context, ref graspsync.RepoRef) error {
+	for range 3 { // one run may be under way, and another one fail
+		q.mu.Lock()
+		j := q.jobs[ref]
+		if j == nil || !j.wanted && !j.running && j.failures > 1 {
+			q.mu.Unlock()
+			return nil
+		}
+		ended := j.ended
+		q.mu.Unlock()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a release: %w", context.Cause(ctx))
+		}
 	}
+	return nil
+}
+
+// Waiting returns the repositories whose releases are not only hourly checks, and have not ended or
+// have failed.
+func (q *Queue) Waiting() (refs []graspsync.RepoRef) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for ref, j := range q.jobs {
+		if !IsSurvey(ref) && !j.checks {
+			refs = append(refs, ref)
+		}
+	}
+	return refs
 }
 
 // Fails reports whether the last run of a job failed.
 func (q *Queue) Fails(ref graspsync.RepoRef) bool {
-	return q.jobs[ref] != nil && q.jobs[ref].retry.Times > 0
-}
-
-// NextRetry returns the earliest repetition, or the zero time.
-func (q *Queue) NextRetry() time.Time { return q.retryNext }
-
-// Retry queues the failed jobs whose wait is over.
-func (q *Queue) Retry(now time.Time) {
-	if q.retryNext.IsZero() || now.Before(q.retryNext) {
-		return
-	}
-	q.retryNext = time.Time{}
-	for ref, j := range q.jobs {
-		if !j.retry.Until.IsZero() && !now.Before(j.retry.Until) {
-			j.retry.Until = time.Time{}
-			q.Want(ref, j.why)
-		}
-		q.expect(j)
-	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.jobs[ref] != nil && q.jobs[ref].failures > 0
 }
