@@ -59,7 +59,9 @@ func (p *Purgatory) loop(ctx context.Context) {
 		case <-timer.C:
 		}
 		now := time.Now()
-		p.endHolds(ctx, now)
+		for _, e := range p.pending.due(now) {
+			p.wg.Go(func() { p.endHold(ctx, e) })
+		}
 		p.stepQueue(ctx, now, syncqueue.Tick{Received: p.fetches.received()})
 		timer.Reset(time.Until(p.nextWake(now)))
 	}
@@ -210,22 +212,6 @@ func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
 	})
 }
 
-func (p *Purgatory) endHolds(ctx context.Context, now time.Time) {
-	due, prolonged := p.pending.due(now, p.held, p.owed)
-	if len(prolonged) > 0 {
-		p.wg.Go(func() {
-			for _, entry := range prolonged { // if that fails, a restart shortens the hold
-				if err := p.pending.rewrite(ctx, entry.ID); ctx.Err() == nil {
-					p.pending.warn(&entry, "saving a deadline failed", err)
-				}
-			}
-		})
-	}
-	for _, entry := range due {
-		p.wg.Go(func() { p.endHold(ctx, entry.ID) })
-	}
-}
-
 // faultFor is the time for which a failure of our store, git or disk extends holds. It exceeds the
 // wait for the next release. An event older than faultMost expires as usual.
 const (
@@ -233,8 +219,8 @@ const (
 	faultMost = 7 * 24 * time.Hour
 )
 
-// held reports whether an event may be complete, and only our own store, git or disk fails.
-func (p *Purgatory) held(now time.Time, entry refplan.Entry) bool {
+// mayBeComplete reports whether an event may be complete, and only our own store, git or disk fails.
+func (p *Purgatory) mayBeComplete(now time.Time, entry refplan.Entry) bool {
 	return now.Sub(entry.Seen) < faultMost && slices.ContainsFunc(entry.Repos, func(ref graspsync.RepoRef) bool {
 		return p.jobs.Fails(graspsync.RepoRef{Identifier: ref.Identifier}) || p.table.get(ref).fault.After(now.Add(-faultFor-p.cfg.fixed.MaxBackoff))
 	})

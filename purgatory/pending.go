@@ -1,7 +1,6 @@
 package purgatory
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,8 +52,7 @@ type pendingEvents struct {
 	lists     map[string]*nameList // by identifier; absent after a change
 	next      time.Time            // earliest time at which an event may be due; zero if unknown
 	expired   *limit.Table[graspsync.EventID, EventState]
-	inUse     map[graspsync.EventID]int // number of releases that use an event; -1: its hold is being ended
-	ending    int                       // number of holds that are being ended
+	ending    int // number of holds that are being ended
 }
 
 // pendingEvent is a held event. Returned entries are copies.
@@ -62,7 +60,8 @@ type pendingEvent struct {
 	refplan.Entry
 	retry backoff.Streak                 // failed expiries; Until is the earliest next one
 	refIn map[graspsync.RepoRef]struct{} // repositories that have its ref; nil unless it is stored
-	ends  bool                           // its hold is being ended
+	ends  bool                           // its hold is being ended, or extended
+	over  bool                           // its hold is being ended, and no release may use it
 }
 
 // nameList holds the announcements with an identifier.
@@ -81,7 +80,6 @@ func newPendingEvents(cfg *Config, report *report, jobs *workqueue.Queue, wake c
 		byName: make(map[string]map[graspsync.EventID]*pendingEvent), announced: make(map[graspsync.RepoRef]*pendingEvent),
 		lists:   make(map[string]*nameList),
 		expired: limit.NewTable[graspsync.EventID, EventState](cfg.fixed.MaxRemembered, 0),
-		inUse:   make(map[graspsync.EventID]int),
 	}
 }
 
@@ -115,10 +113,11 @@ func (p *pendingEvents) all(is func(*pendingEvent) bool) []refplan.Entry {
 	return some(p.events.All(), is)
 }
 
+// named returns events with an identifier. Holds that are being ended are over.
 func (p *pendingEvents) named(identifier string, is func(*pendingEvent) bool) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return some(maps.All(p.byName[identifier]), is)
+	return some(maps.All(p.byName[identifier]), func(h *pendingEvent) bool { return !h.over && is(h) })
 }
 
 func (h *pendingEvent) isAnnouncement() bool { return h.IsAnnouncement() }
@@ -558,63 +557,53 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	}
 }
 
-// due returns overdue events, whose holds the caller ends before it calls allowExpiry. It extends the
-// holds of events with a server that was not asked yet (owed), because an owner of many repositories
-// waits for turns, and of events that may be complete while our store, git or disk fails (kept). The
-// caller saves these (prolonged).
-func (p *pendingEvents) due(now time.Time, kept, owed func(now time.Time, entry refplan.Entry) bool) (due, prolonged []refplan.Entry) {
+// due returns overdue events, for each of which the caller calls endHold and then endedHold.
+func (p *pendingEvents) due(now time.Time) (due []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next.IsZero() || now.Before(p.next) || p.ending >= p.cfg.fixed.MaxReleases {
-		return nil, nil
-	}
-	var over []*pendingEvent
-	for _, h := range p.events.All() {
-		if !now.Before(h.due()) && !h.ends {
-			over = append(over, h)
-		}
-	}
-	slices.SortFunc(over, func(a, b *pendingEvent) int { return cmp.Or(a.due().Compare(b.due()), a.ID.Compare(b.ID)) })
-	for _, h := range over {
-		if p.ending == p.cfg.fixed.MaxReleases {
-			break
-		}
-		if kept(now, h.Entry) && p.await(now, h) || owed(now, h.Entry) && p.prolong(now, h) {
-			prolonged = append(prolonged, h.Entry)
-			continue
-		}
-		h.retry.Until = now.Add(time.Second / 4) // a release may use the event now
-		h.ends = true
-		p.ending++
-		due = append(due, h.Entry)
+		return nil
 	}
 	p.next = time.Time{}
 	for _, h := range p.events.All() {
+		if !h.ends && !now.Before(h.due()) && p.ending < p.cfg.fixed.MaxReleases {
+			h.ends, h.retry.Until = true, now.Add(time.Second/4) // a release may use the event now
+			p.ending++
+			due = append(due, h.Entry)
+		}
 		p.expect(h)
 	}
-	return due, prolonged
+	return due
 }
 
-// await extends a hold without maximum, because the cause is our own, unless the event has expired
-// softly.
-func (p *pendingEvents) await(now time.Time, h *pendingEvent) bool {
-	if !h.Soft {
-		h.Deadline, h.retry.Until = now.Add(p.cfg.Times.Hold), time.Time{}
-	}
-	return !h.Soft
-}
-
-// prolong extends a hold, unless it is at its maximum or of a relative.
-func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
-	d := p.extended(now, &h.Entry)
-	if h.Class == refplan.Relative || !d.After(now) {
+// extend extends a hold without maximum if the cause is our own, unless the event has expired softly,
+// or otherwise unless the hold is at its maximum or of a relative.
+func (p *pendingEvents) extend(ctx context.Context, id graspsync.EventID, ours bool) bool {
+	now := time.Now()
+	p.mu.Lock()
+	h, waits := p.events.Get(id)
+	if !waits || ours && h.Soft || !ours && h.Class == refplan.Relative {
+		p.mu.Unlock()
 		return false
 	}
-	h.Deadline, h.retry.Until = d, time.Time{}
-	return true
+	d := now.Add(p.cfg.Times.Hold)
+	if !ours {
+		d = p.extended(now, &h.Entry)
+	}
+	extends := d.After(now)
+	if extends {
+		h.Deadline, h.retry.Until = d, time.Time{}
+	}
+	e := h.Entry
+	p.mu.Unlock()
+	if extends { // if the write fails, a restart shortens the hold
+		p.warn(&e, "saving a deadline failed", p.rewrite(ctx, id))
+	}
+	return extends
 }
 
-// overdue returns an event if its hold must end now. No release uses it until endExpiry is called.
+// overdue returns an event if its hold must end now. No release uses it until endedHold is called,
+// because otherwise an announcement could be served without the refs of its state.
 func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
 	e, waits := p.get(id)
 	if !waits || p.fetchesFor(e) {
@@ -623,63 +612,24 @@ func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h, waits := p.events.Get(id)
-	if !waits || p.inUse[id] != 0 || time.Now().Before(h.Deadline) {
+	if !waits || time.Now().Before(h.Deadline) {
 		return e, false
 	}
-	p.inUse[id] = -1
-	return h.Entry, true
+	h.over = true
+	h.over = !p.table.isReleasing(e) // a release that begins later does not find it
+	return h.Entry, h.over
 }
 
-func (p *pendingEvents) endExpiry(id graspsync.EventID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.inUse, id)
-}
-
-// allowExpiry lets due return an event again, and another one instead of it.
-func (p *pendingEvents) allowExpiry(id graspsync.EventID) {
+// endedHold lets due return an event again, and another one instead of it.
+func (p *pendingEvents) endedHold(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ending--
 	ring(p.wake)
 	if h, waits := p.events.Get(id); waits {
-		h.ends = false
+		h.ends, h.over = false, false
 		p.expect(h)
 	}
-}
-
-// use keeps the held events of a release from expiring until endUse is called, because otherwise an
-// announcement could be served without the refs of its state. Events that expire now leave g.
-func (p *pendingEvents) use(g *refplan.Group, ref graspsync.RepoRef) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	expires := func(e refplan.Entry) bool {
-		if p.inUse[e.ID] < 0 {
-			return true
-		}
-		p.inUse[e.ID]++
-		g.InUse = append(g.InUse, e.ID)
-		return false
-	}
-	g.States = slices.DeleteFunc(g.States, expires)
-	g.Pulls = slices.DeleteFunc(g.Pulls, expires)
-	if e, waits := g.Waiting[ref]; waits && expires(e) {
-		delete(g.Waiting, ref)
-	}
-}
-
-func (p *pendingEvents) endUse(g *refplan.Group) {
-	if g == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, id := range g.InUse {
-		if p.inUse[id]--; p.inUse[id] == 0 {
-			delete(p.inUse, id)
-		}
-	}
-	g.InUse = nil
 }
 
 // soften marks an announcement whose repository was removed as softly expired.

@@ -114,7 +114,7 @@ func FuzzDecode(f *testing.F) {
 		p := newPendingEvents(&cfg, newReport(&cfg), nil, nil, nil, nil, safeRelay{}, nil, nil)
 		now := time.Unix(1_700_000_000, 0)
 		require.Empty(t, p.restore(now, e))
-		due, _ := p.due(now.Add(7*24*time.Hour), func(time.Time, refplan.Entry) bool { return false }, func(time.Time, refplan.Entry) bool { return false })
+		due := p.due(now.Add(7 * 24 * time.Hour))
 		require.NotEmpty(t, due, "it does not wait for ever")
 		again, err := encode(e)
 		require.NoError(t, err)

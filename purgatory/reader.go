@@ -69,18 +69,20 @@ func (p *Purgatory) announced(ctx context.Context, identifier string, why refpla
 			g.Accepted[a.Ref] = a
 		}
 	}
-	for _, a := range g.Accepted {
-		g.All = append(g.All, a)
-	}
 	if g.Stored, err = p.relay.states(ctx, identifier); err != nil {
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
 	if err = p.sortAll(ctx, g, waiting); err != nil {
 		return g, err
 	}
-	all := slices.Concat(g.All, others)
+	all := slices.AppendSeq(others, maps.Values(g.Accepted))
 	for _, e := range g.Relatives {
 		all = append(all, e.Announces)
+	}
+	for ref, e := range g.Waiting {
+		if g.Accepted[ref] == nil {
+			all = append(all, e.Announces)
+		}
 	}
 	g.Family = p.cfg.Membership.Family(identifier, all)
 	return g, nil
@@ -236,10 +238,8 @@ func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *ni
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, one := range g.All {
-		if one.Ref == ref && (a == nil || one.Key().Newer(a.Key())) {
-			a = one
-		}
+	if a = g.Accepted[ref]; a == nil {
+		a = g.Waiting[ref].Announces
 	}
 	return a, g.Family.Authority(ref).Members(), nil
 }

@@ -65,7 +65,6 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 	unlock = sync.OnceFunc(unlock)
 	defer unlock()
 	g, r, err := p.readRepository(ctx, ref, dir, why)
-	defer p.pending.endUse(g)
 	switch {
 	case err != nil:
 		return f, err
@@ -115,8 +114,7 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 	return p.table.note(g, r, n), errors.Join(errs...)
 }
 
-// readRepository reads the refs and events of a repository, and returns nil if it is not hosted. The
-// caller calls endUse.
+// readRepository reads the refs and events of a repository, and returns nil if it is not hosted.
 func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, dir string, why refplan.Reasons) (g *refplan.Group, r *repository, err error) {
 	var refs refplan.Refs
 	if dir != "" {
@@ -127,7 +125,6 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 	if g, err = p.gather(ctx, ref, why); err != nil {
 		return nil, nil, err
 	}
-	p.pending.use(g, ref)
 	if !g.IsOurs(ref) {
 		return g, nil, nil
 	}
@@ -282,7 +279,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 	if g.States = now.States; pulls {
 		g.Pulls = now.Pulls
 	}
-	g.Accepted, g.Waiting, g.All, g.Family, g.Stored = now.Accepted, now.Waiting, now.All, now.Family, now.Stored
+	g.Accepted, g.Waiting, g.Family, g.Stored = now.Accepted, now.Waiting, now.Family, now.Stored
 	fresh := g.Repository(r.Ref)
 	r.Members, r.Active = fresh.Members, fresh.Active
 	return nil
@@ -406,7 +403,6 @@ func (p *Purgatory) withOther(ctx context.Context, ref graspsync.RepoRef, do fun
 	}
 	defer unlock()
 	g, o, err := p.readRepository(ctx, ref, dir, refplan.Reasons{})
-	defer p.pending.endUse(g)
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}

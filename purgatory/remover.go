@@ -102,22 +102,26 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 	return nil
 }
 
-// endHold is expire, and releases the repositories of an event that is still held, because they may
-// be complete now.
-func (p *Purgatory) endHold(ctx context.Context, id graspsync.EventID) {
-	defer p.pending.allowExpiry(id)
-	err := p.expire(ctx, id)
-	entry, waits := p.pending.get(id)
-	if !waits { // it has expired, or a release has stored it since
+// endHold is expire or extends the hold. It releases the repositories of an event that is still held,
+// because they may be complete now.
+func (p *Purgatory) endHold(ctx context.Context, e refplan.Entry) {
+	now := time.Now()
+	if p.mayBeComplete(now, e) && p.pending.extend(ctx, e.ID, true) || p.owed(now, e) && p.pending.extend(ctx, e.ID, false) {
+		p.pending.endedHold(e.ID)
 		return
 	}
-	for _, ref := range append(p.pending.needing(entry), entry.Repos...) {
+	err := p.expire(ctx, e.ID)
+	p.pending.endedHold(e.ID)
+	if _, waits := p.pending.get(e.ID); !waits { // it has expired, or a release has stored it since
+		return
+	}
+	for _, ref := range append(p.pending.needing(e), e.Repos...) {
 		p.jobs.Want(ref, refplan.Reasons{})
 	}
-	if now := time.Now(); err != nil && ctx.Err() == nil {
-		p.pending.postpone(id, now)
-		if p.report.lines.May(id.String()+" expiry", now) {
-			p.cfg.Logger.Warn("expiring an event failed", keyEvent, id.String(), keyError, graspsync.Printable(err.Error()))
+	if err != nil && ctx.Err() == nil {
+		p.pending.postpone(e.ID, now)
+		if p.report.lines.May(e.ID.String()+" expiry", now) {
+			p.cfg.Logger.Warn("expiring an event failed", keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 }
@@ -131,7 +135,6 @@ func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) (err error
 	if !due {
 		return nil
 	}
-	defer p.pending.endExpiry(id)
 	if e.Class == refplan.Announcement && !e.Soft {
 		return p.expireSoftly(ctx, e)
 	}

@@ -2,6 +2,7 @@ package purgatory
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,6 +78,13 @@ func (t *repoTable) endRelease(ref graspsync.RepoRef, err error) {
 		if s.releasing = false; err == nil && time.Since(s.fault) > time.Hour { // a fetch may still fail
 			s.fault = time.Time{}
 		}
+	})
+}
+
+// isReleasing reports whether a release may use an event.
+func (t *repoTable) isReleasing(e refplan.Entry) bool {
+	return slices.ContainsFunc(identifiersOf(e), func(identifier string) bool {
+		return len(t.matching(identifier, func(_ graspsync.RepoRef, s *repoState) bool { return s.releasing })) > 0
 	})
 }
 

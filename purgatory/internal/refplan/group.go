@@ -14,14 +14,12 @@ type Group struct {
 	Family     *nip34.AnnouncementSet // members of each repository
 	Accepted   map[graspsync.RepoRef]*nip34.Announcement
 	Waiting    map[graspsync.RepoRef]Entry // held announcements
-	All        []*nip34.Announcement       // newest announcement of each repository
 	States     []Entry
 	Pulls      []Entry
 	Relatives  []Entry // held announcements of listed maintainers
 	Stored     []*nip34.State
-	Over       []Ended             // events whose holds end
-	InUse      []graspsync.EventID // events that do not expire while the Group is used
-	Why        Reasons             // why the events were read
+	Over       []Ended // events whose holds end
+	Why        Reasons // why the events were read
 }
 
 // EventCode is the state of an event, or the reason why its hold ended.
@@ -65,10 +63,7 @@ func (g *Group) IsOurs(ref graspsync.RepoRef) bool {
 // SortAnnouncement adds a held announcement, unless a newer version is accepted.
 func (g *Group) SortAnnouncement(e Entry) {
 	a := e.Announces
-	switch served := g.Accepted[a.Ref]; {
-	case served == nil:
-		g.All = append(g.All, a)
-	case served.Key().Newer(a.Key()):
+	if served := g.Accepted[a.Ref]; served != nil && served.Key().Newer(a.Key()) {
 		g.Over = append(g.Over, Ended{e, Replaced})
 		return
 	}
