@@ -52,14 +52,14 @@
 //
 // # Inside
 //
-// A held state takes this way. The engine is called between the steps: each is a job or a message.
+// A held state takes this way.
 //
 //	intake.go            Submit reads the event
 //	pending.go           writes it and holds it
-//	engine.go            owns the queues; internal/workqueue gives a job its turn
+//	internal/workqueue   gives a survey or a release its turn
 //	survey.go            finds the repositories for which the state counts (refplan/survey.go)
 //	release.go           reads the refs, and finds the missing objects (refplan/need.go)
-//	internal/syncqueue   decides when which git server is asked
+//	engine.go            queues a fetch; internal/syncqueue decides when which git server is asked
 //	fetch.go             asks for the objects that internal/servers chooses, into a quarantine
 //	release.go           moves refs (refplan/group.go, internal/refupdate), and stores the event
 //

@@ -166,15 +166,11 @@ func (p *Purgatory) queueFetch(ctx context.Context, ref graspsync.RepoRef, n ref
 	p.cfg.Logger.Debug("git fetch queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.Own), "at", p.about(ref).Due)
 }
 
+// stepQueue performs the effects with mu held, because their order matters to the records of servers.
 func (p *Purgatory) stepQueue(ctx context.Context, now time.Time, in syncqueue.Input) {
 	p.mu.Lock()
-	effects := p.queue.Step(now, in)
-	p.mu.Unlock()
-	p.perform(ctx, effects)
-}
-
-func (p *Purgatory) perform(ctx context.Context, effects []syncqueue.Effect) {
-	for _, x := range effects {
+	defer p.mu.Unlock()
+	for _, x := range p.queue.Step(now, in) {
 		switch x := x.(type) {
 		case syncqueue.Fetch:
 			p.servers.Started(x)
@@ -187,7 +183,7 @@ func (p *Purgatory) perform(ctx context.Context, effects []syncqueue.Effect) {
 	}
 }
 
-// startFetch sends a request, unless its repository is being removed or recreated.
+// startFetch sends a request in the background, unless its repository is being removed or recreated.
 func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
 	x := &request{Fetch: f, fetched: syncqueue.Fetched{ID: f.ID, Outcome: syncqueue.Unasked}}
 	var asking context.Context
@@ -205,9 +201,8 @@ func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
 		p.stepQueue(ctx, time.Now(), x.fetched)
 		server := x.URL.HostPort()
 		p.mu.Lock()
-		pause := p.queue.Broken(server)
+		p.servers.Broke(server, p.queue.Broken(server))
 		p.mu.Unlock()
-		p.servers.Broke(server, pause)
 		ring(p.wake)
 	})
 }

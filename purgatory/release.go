@@ -744,7 +744,7 @@ func (p *Purgatory) touchPulled(g *refplan.Group, r *repository) {
 	}
 }
 
-// lacking returns the missing objects and their clone URLs. The engine gets them in released.
+// lacking returns the missing objects and their clone URLs.
 func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	n := g.Need(r.Repository, refplan.Clones{Most: p.cfg.fixed.MaxClones, IsOurs: p.cfg.Identity.IsClone, Now: time.Now()})
 	if len(n.IDs) > 0 { // without those of the last release

@@ -406,11 +406,11 @@ var exhibits = []exhibit{
 	},
 	{
 		"a state expires during its release", "purgatory/pending.go",
-		"|| p.inUse[id] != 0 ||", "|| p.inUse[id] > 1_000 ||", "./purgatory", "TestStatesDoNotExpireDuringTheirRelease", nil, "Should be true",
+		"h.over = !p.table.isReleasing(e)", "h.over = e.Size > 0", "./purgatory", "TestStatesDoNotExpireDuringTheirRelease", nil, "Should be true",
 	},
 	{
-		"what nobody was asked for expires", "purgatory/pending.go",
-		"|| owed(now, h.Entry) && p.prolong(now, h) {", "|| !owed(now, h.Entry) && p.prolong(now, h) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
+		"what nobody was asked for expires", "purgatory/remover.go",
+		"|| p.owed(now, e) && p.pending", "|| !p.owed(now, e) && p.pending", "./purgatory", "TestHubOfManyRepositories", nil, "",
 	},
 	{
 		"what takes long never comes", "purgatory/gitfetch/fetch.go",
