@@ -14,83 +14,72 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// checkRetry is the wait after a failed listing, and between two searches for lost announcements.
+// checkRetry is the wait after a failed listing, and while announcements are lost.
 const checkRetry = time.Minute
 
-// check surveys every repository once per period, which is random, so that servers started together
-// do not send their requests together.
+// check first restores repositories that are announced but not in service, and then surveys every
+// repository once per period, which is random, so that servers started together do not send their
+// requests together. While most repositories have no announcement, it waits until the operator
+// confirms their removal or their events return, and then begins anew.
 func (p *Purgatory) check(ctx context.Context) {
-	p.findLost(ctx)
-	timer := time.NewTimer(p.cfg.fixed.Check/10 + rand.N(p.cfg.fixed.Check/10+1))
-	defer timer.Stop()
-	for {
+	period := p.cfg.fixed.Check
+	wait := func(d time.Duration) bool {
 		select {
-		case <-timer.C:
+		case <-time.After(d):
+			return true
 		case <-ctx.Done():
-			return
+			return false
 		}
+	}
+	for first, pause := true, time.Duration(0); wait(pause); {
+		least := departuresLeast
 		announced, there, err := p.listRepositories(ctx)
-		if err != nil {
-			timer.Reset(checkRetry)
+		if first && err == nil {
+			p.restore(announced, there)
+			least = 0
+		}
+		if err == nil {
+			err = p.guardDepartures(ctx, announced, there, least)
+		}
+		switch {
+		case err != nil || p.departures.unconfirmed() > 0:
+			first, pause = true, checkRetry
+			continue
+		case first:
+			first, pause = false, period/10+rand.N(period/10+1)
 			continue
 		}
-		if err := p.guardDepartures(ctx, announced, there, departuresLeast); err != nil || p.departures.unconfirmed() > 0 {
-			p.findLost(ctx)
-			timer.Reset(checkRetry)
-			continue
-		}
-		// Only a repository without announcement in this listing may leave in this round. Otherwise
-		// repositories would leave one by one if the store loses events.
-		left := make(map[string]map[graspsync.RepoRef]bool)
-		for ref, ours := range announced {
-			if ours {
-				left[ref.Identifier] = nil
-			}
-		}
-		for ref := range there {
-			of := left[ref.Identifier]
-			if of == nil {
-				of = make(map[graspsync.RepoRef]bool)
-				left[ref.Identifier] = of
-			}
-			if !announced[ref] {
-				of[ref] = true
-			}
-		}
-		identifiers := slices.Sorted(maps.Keys(left))
+		left := leaving(announced, there)
 		began := time.Now()
-		for i, identifier := range identifiers {
-			at := began.Add(time.Duration(float64(p.cfg.fixed.Check) * 0.8 * float64(i) / float64(len(identifiers))))
-			timer.Reset(time.Until(at))
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
+		for i, identifier := range slices.Sorted(maps.Keys(left)) {
+			if !wait(time.Until(began.Add(time.Duration(float64(period) * 0.8 * float64(i) / float64(len(left)))))) {
 				return
 			}
 			p.jobs.Survey(identifier, refplan.Reasons{Check: true, Left: left[identifier]})
 		}
-		timer.Reset(time.Until(began.Add(p.cfg.fixed.Check*9/10 + rand.N(p.cfg.fixed.Check/10+1))))
+		pause = time.Until(began.Add(period*9/10 + rand.N(period/10+1)))
 	}
 }
 
-// findLost surveys the repositories that are announced but not in service. While most repositories
-// have no announcement, it blocks until the operator confirms their removal or their events return.
-func (p *Purgatory) findLost(ctx context.Context) {
-	for {
-		announced, there, err := p.listRepositories(ctx)
-		if err == nil {
-			p.restore(announced, there)
-			err = p.guardDepartures(ctx, announced, there, 0)
-		}
-		if err == nil && p.departures.unconfirmed() == 0 {
-			return
-		}
-		select {
-		case <-time.After(checkRetry):
-		case <-ctx.Done():
-			return
+// leaving returns all identifiers, with the repositories that have no announcement in this listing.
+// No other one may leave in this round. Otherwise repositories would leave one by one if the store
+// loses events.
+func leaving(announced, there map[graspsync.RepoRef]bool) map[string]map[graspsync.RepoRef]bool {
+	left := make(map[string]map[graspsync.RepoRef]bool)
+	for ref, ours := range announced {
+		if ours {
+			left[ref.Identifier] = nil
 		}
 	}
+	for ref := range there {
+		if left[ref.Identifier] == nil {
+			left[ref.Identifier] = make(map[graspsync.RepoRef]bool)
+		}
+		if !announced[ref] {
+			left[ref.Identifier][ref] = true
+		}
+	}
+	return left
 }
 
 // guardDepartures keeps all repositories in service if more than least, and more than half, have no

@@ -123,34 +123,21 @@ func outcomeOf(err error) syncqueue.Outcome {
 	return syncqueue.Failed
 }
 
-// failingLong is the time without a reply after which failures are logged as warnings.
-const failingLong = time.Hour
-
-func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(error) time.Duration) {
+func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(error)) {
 	p.report.fetched(seen)
 	p.report.observe(seen)
-	if errors.Is(seen.Err, errNotNeeded) {
-		told(nil) // not a failure of the server
-		return
+	failed := seen.Err
+	if errors.Is(failed, errNotNeeded) || errors.Is(failed, errGaveWay) { // not a failure of the server
+		failed = nil
 	}
-	if errors.Is(seen.Err, errGaveWay) { // not a failure of the server, but reported to callers of DataState
-		told(nil)
-		p.report.addReply(seen)
-		return
-	}
-	failing := told(seen.Err)
-	if ctx.Err() != nil {
+	told(failed)
+	if errors.Is(seen.Err, errNotNeeded) || ctx.Err() != nil {
 		return
 	}
 	p.report.addReply(seen)
-	if seen.Err == nil {
-		return
+	if failed != nil {
+		p.report.log(slog.LevelDebug, seen.URL.HostPort().Host+" failed", "fetch failed", seen.Repo, seen.URL, failed)
 	}
-	level := slog.LevelDebug // the server may recover or get the objects later
-	if failing >= failingLong {
-		level = slog.LevelWarn
-	}
-	p.report.log(level, seen.URL.HostPort().Host+" failed", "fetch failed", seen.Repo, seen.URL, seen.Err)
 }
 
 func (p *Purgatory) failedHere(ctx context.Context, x *request, err error) error {

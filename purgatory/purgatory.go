@@ -57,7 +57,7 @@ type Purgatory struct {
 	wg   sync.WaitGroup // of Run
 	wake chan struct{}  // makes Run look for due work
 
-	mu    sync.Mutex // taken before other locks
+	mu    sync.Mutex           // taken before other locks
 	queue *syncqueue.SyncQueue // guarded by mu
 
 	// each guards its own data

@@ -176,9 +176,8 @@ func (s *report) ended(e refplan.Entry, why EventCode) {
 	s.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why, Waited: time.Since(e.Seen)})
 }
 
-// request counts a request. end counts its end, and returns the time since the last reply of the
-// server.
-func (s *report) request(domain string) (end func(err error) (failing time.Duration)) {
+// request counts a request. end counts its end.
+func (s *report) request(domain string) (end func(err error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.byDomain[domain]
@@ -193,28 +192,13 @@ func (s *report) request(domain string) (end func(err error) (failing time.Durat
 	d.InFlight++
 	d.Requests++
 	d.LastRequest = time.Now()
-	return func(err error) (failing time.Duration) {
-		said := ""
-		if err != nil {
-			said = graspsync.Printable(err.Error())
-		}
+	return func(err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		d.InFlight--
-		now := time.Now()
-		if err != nil {
+		if d.InFlight--; err != nil {
 			d.Failed++
-			d.LastFailure, d.LastError = now, said
+			d.LastFailure, d.LastError = time.Now(), graspsync.Printable(err.Error())
 		}
-		if err == nil || errors.Is(err, ErrNotServed) { // a server without the objects works
-			d.failing = time.Time{}
-		} else if d.failing.IsZero() {
-			d.failing = now
-		}
-		if d.failing.IsZero() {
-			return 0
-		}
-		return now.Sub(d.failing)
 	}
 }
 
@@ -273,19 +257,6 @@ func (s *report) ending(id graspsync.EventID) (EventState, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.endings.Get(id)
-}
-
-// endingsOf returns the matching endings, the newest first.
-func (s *report) endingsOf(matches func(EventState) bool) (out []EventState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.endings.All() {
-		if matches(e) {
-			out = append(out, e)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b EventState) int { return b.At.Compare(a.At) })
-	return out
 }
 
 func (s *report) addReply(f FetchEnded) {

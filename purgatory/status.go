@@ -55,8 +55,6 @@ type DomainStatus struct {
 	LastRequest time.Time `json:"last_request,omitzero"`
 	LastFailure time.Time `json:"last_failure,omitzero"`
 	LastError   string    `json:"last_error,omitempty"`
-
-	failing time.Time // start of the failures; zero: the last request succeeded
 }
 
 // StatusEntries is the maximum number of entries in a [Status].
@@ -100,8 +98,6 @@ type DataState struct {
 	Next     time.Time `json:"next,omitzero"`
 	// Waiting are up to 20 events held for the data.
 	Waiting []EventState `json:"waiting,omitempty"`
-	// Ended are up to 20 events that are no longer held, the newest first.
-	Ended []EventState `json:"ended,omitempty"`
 	// GivenUp are up to 20 expired events, also before a restart, the newest first. Copies from
 	// relays are ignored for a week. An event is listed for the first 4 of its repositories.
 	GivenUp []EventState `json:"given_up,omitempty"`
@@ -163,7 +159,7 @@ func (p *Purgatory) EventState(id graspsync.EventID) EventState {
 	}
 	for _, ref := range out.Repos {
 		r := p.DataState(ref)
-		r.Waiting, r.Ended, r.GivenUp = nil, nil, nil
+		r.Waiting, r.GivenUp = nil, nil
 		if expired {
 			r = DataState{Now: r.Now, Ref: ref, Servers: r.Servers}
 		}
@@ -187,8 +183,6 @@ func (p *Purgatory) DataState(ref graspsync.RepoRef) DataState {
 	for _, e := range entries[:min(len(entries), maxListed)] {
 		out.Waiting = append(out.Waiting, p.pending.status(e))
 	}
-	out.Ended = p.report.endingsOf(func(s EventState) bool { return slices.Contains(s.Repos, ref) })
-	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
 	out.GivenUp = p.pending.givenUp(ref)
 	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
 	about := p.about(ref)

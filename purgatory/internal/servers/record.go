@@ -127,9 +127,10 @@ func decode(now time.Time, key string, value []byte) (*record, error) {
 }
 
 // Load reads the records of earlier processes. Unreadable records are counted and deleted.
-func (sv *Records) Load(ctx context.Context, now time.Time) (repos []syncqueue.PastRepo, domains []syncqueue.PastDomain, err error) {
+func (sv *Records) Load(ctx context.Context, now time.Time) (repos map[graspsync.RepoRef]backoff.Streak, domains []syncqueue.PastDomain, err error) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
+	repos = make(map[graspsync.RepoRef]backoff.Streak)
 	err = sv.buffer.Load(ctx, keyRecord, func(key string, value []byte) {
 		r, err := decode(now, key, value)
 		var who limit.Stranger
@@ -137,10 +138,10 @@ func (sv *Records) Load(ctx context.Context, now time.Time) (repos []syncqueue.P
 			if ref, bad := graspsync.ParseRepoRef(r.Name); bad == nil {
 				who = repositories
 				if r.Pause.Times > 0 {
-					repos = append(repos, syncqueue.PastRepo{Repo: ref, Attempts: r.Pause.Times, Next: r.Pause.Until})
+					repos[ref] = r.Pause
 				}
 			} else if u, bad := graspsync.ParseCloneURL("https://" + r.Name); bad == nil && u.HostPort().String() == r.Name {
-				domains = append(domains, syncqueue.PastDomain{Domain: u.HostPort(), Last: r.Last, Recent: r.Recent, Failures: r.Pause.Times, BrokenUntil: r.Pause.Until})
+				domains = append(domains, syncqueue.PastDomain{Domain: u.HostPort(), Last: r.Last, Recent: r.Recent, Broken: r.Pause})
 			} else {
 				err = fmt.Errorf("%w: name %s", errRecord, graspsync.Printable(r.Name))
 			}

@@ -81,32 +81,24 @@ func (q *SyncQueue) Broken(a graspsync.HostPort) (pause backoff.Streak) {
 	return pause
 }
 
-// PastRepo is a record of an earlier process.
-type PastRepo struct {
-	Repo     graspsync.RepoRef
-	Attempts int       // consecutive incomplete attempts
-	Next     time.Time // scheduled time of the next attempt
-}
-
 // PastDomain is a record of an earlier process.
 type PastDomain struct {
-	Domain      graspsync.HostPort
-	Last        time.Time // last request
-	Recent      int       // requests in the minute before Last
-	Failures    int       // consecutive Broken outcomes
-	BrokenUntil time.Time
+	Domain graspsync.HostPort
+	Last   time.Time      // last request
+	Recent int            // requests in the minute before Last
+	Broken backoff.Streak // its pause
 }
 
 // Restore loads the records of an earlier process before the first Step, so that a restart causes
 // no earlier requests. The clock may have been set back.
-func (q *SyncQueue) Restore(now time.Time, repos []PastRepo, domains []PastDomain) {
-	for _, r := range repos {
-		q.past[r.Repo] = backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, maxPatience)
+func (q *SyncQueue) Restore(now time.Time, repos map[graspsync.RepoRef]backoff.Streak, domains []PastDomain) {
+	for repo, attempts := range repos {
+		q.past[repo] = attempts.Restored(now, maxPatience)
 	}
 	for _, p := range domains {
 		d := q.throttle.of(p.Domain)
 		d.usedAt = backoff.Earlier(p.Last, now)
-		d.broken = backoff.Streak{Times: p.Failures, Until: p.BrokenUntil}.Restored(now, q.cfg.BrokenMax)
+		d.broken = p.Broken.Restored(now, q.cfg.BrokenMax)
 		if now.Sub(d.usedAt) < window {
 			for range min(p.Recent, d.limit.PerMinute) {
 				d.starts = append(d.starts, d.usedAt)
