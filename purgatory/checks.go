@@ -22,7 +22,7 @@ const checkRetry = time.Minute
 // requests together. While most repositories have no announcement, it waits until the operator
 // confirms their removal or their events return, and then begins anew.
 func (p *Purgatory) check(ctx context.Context) {
-	period := p.cfg.fixed.Check
+	const period = checkPeriod
 	wait := func(d time.Duration) bool {
 		select {
 		case <-time.After(d):

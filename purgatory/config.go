@@ -65,18 +65,19 @@ type constants struct {
 	MaxFetch      int64
 	MaxBackoff    time.Duration // longest wait between two attempts
 	SoftExpiry    time.Duration // a state event revives an announcement for this time
-	Remember      time.Duration // sync does not submit an expired event for this time
-	Check         time.Duration // between two checks of a repository against its latest state
 	MaxRemembered int
-	MaxKept       int // records of git servers, and of repositories; those of fetches in flight are always kept
 	MaxClones     int // used clone URLs of an announcement or pull request; the rest is counted
-	MaxReleases   int // concurrent releases, at most half of them of one owner
-	// MaxRepositories is the maximum number of repositories released by one survey.
-	MaxRepositories int
 	// Timeout is the maximum time of a call of the Relay, of the Repositories, and of the GitFetcher
 	// except fetches.
 	Timeout time.Duration
 }
+
+const (
+	remember        = 7 * 24 * time.Hour // sync does not submit an expired event for this time
+	checkPeriod     = time.Hour          // between two checks of a repository against its latest state
+	maxReleases     = 4                  // concurrent, at most half of them of one owner
+	maxRepositories = 200                // released by one survey
+)
 
 // Limits are the limits of a [Purgatory].
 type Limits struct {
@@ -126,28 +127,23 @@ func (c Config) withDefaults() Config {
 	def(&c.Times.Hold, 30*time.Minute)
 	def(&c.fixed.MaxHold, max(24*time.Hour, c.Times.Hold))
 	def(&c.fixed.SoftExpiry, 24*time.Hour)
-	def(&c.fixed.Remember, 7*24*time.Hour)
 	def(&c.Times.Departed, 7*24*time.Hour)
 	def(&c.fixed.UserDelay, min(3*time.Minute, c.Times.Hold/4))
 	def(&c.fixed.SyncDelay, 500*time.Millisecond)
 	def(&c.Times.Backoff, 20*time.Second)
 	def(&c.fixed.MaxBackoff, max(6*c.Times.Backoff, 2*time.Minute))
-	def(&c.fixed.Check, time.Hour)
 	def(&c.Times.Grace, 14*24*time.Hour)
 	def(&c.Limits.MaxPullBytes, 1<<30)
 	def(&c.Limits.MaxOwnerPullBytes, manyBytes)
 	def(&c.Limits.MaxEntries, 10_000)
 	def(&c.Limits.MaxBytes, 64<<20)
 	def(&c.fixed.MaxRemembered, 50_000)
-	def(&c.fixed.MaxKept, 20_000)
 	def(&c.fixed.MaxClones, 16)
 	def(&c.Limits.MaxFetchJobs, 10)
-	def(&c.fixed.MaxReleases, 4)
 	def(&c.Limits.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
 	def(&c.Limits.MaxRepoDay, 4<<30)
 	def(&c.Limits.MaxHostDay, 16<<30)
 	def(&c.fixed.MaxFetch, max(1, min(c.Limits.MaxRepoDay, c.Limits.MaxHostDay, manyBytes)/8))
-	def(&c.fixed.MaxRepositories, 200)
 	def(&c.fixed.Timeout, 5*time.Minute)
 	def(&c.fixed.FetchTimeout, max(24*time.Hour, time.Duration(min(c.Limits.MaxRepoDay>>30, 1<<18))*6*time.Hour))
 	return c

@@ -41,7 +41,7 @@ func (p *Purgatory) wantFor(e refplan.Entry) {
 		return
 	case e.Class == refplan.Announcement: // it may name servers for events that are held already
 		p.jobs.Want(e.Repos[0], why)
-	case e.Class == refplan.Relative && e.For == e.Author: // the process may have been killed before the release
+	case e.Replaces: // the process may have been killed before the release
 		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
 	}
 	p.jobs.Survey(e.Repos[0].Identifier, why)

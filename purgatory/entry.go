@@ -132,7 +132,7 @@ func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
 			return e, fmt.Errorf("%w: %w", errRecord, err)
 		}
 		if e.Class == refplan.Announcement && r.Class == refplan.Relative {
-			e.Class, e.For = refplan.Relative, r.For
+			e.Class, e.Replaces = refplan.Relative, r.Replaces
 		}
 	}
 	if e.ID != id || e.Class != r.Class || r.Seen.IsZero() || r.Deadline.IsZero() {

@@ -153,16 +153,12 @@ func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer
 		return Answer{Decision: Pass}, nil
 	}
 	e.Class = refplan.Relative
-	payer, listed := w.payer(a)
-	if !listed {
-		payer = e.Author
-		_, listed = p.pending.announcement(a.Ref)
+	if _, listed := w.waiting[e.Author]; !listed {
+		if _, e.Replaces = p.pending.announcement(a.Ref); !e.Replaces {
+			p.report.drop("listed")
+			return Answer{Refused, reasonListed}, nil
+		}
 	}
-	if !listed {
-		p.report.drop("listed")
-		return Answer{Refused, reasonListed}, nil
-	}
-	e.For = payer
 	return Answer{Decision: Held}, nil
 }
 

@@ -296,7 +296,7 @@ func strangerOf(e *refplan.Entry) limit.Stranger {
 	case e.Class == refplan.PullRequest:
 		return limit.Stranger{ID: e.From}
 	}
-	return limit.Stranger{ID: e.Owes().String()}
+	return limit.Stranger{ID: e.Author.String()}
 }
 
 func (p *pendingEvents) put(e refplan.Entry) (_ Answer, replaced, evicted []refplan.Entry) {
@@ -365,7 +365,7 @@ func (p *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
 }
 
 func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
-	if e.Class == refplan.Relative && e.For != e.Author {
+	if e.Class == refplan.Relative && !e.Replaces {
 		return p.cfg.fixed.MaxHold + p.cfg.fixed.SoftExpiry
 	}
 	return p.cfg.Times.Hold
@@ -456,7 +456,7 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 
 // rememberExpired returns the ids of evicted and lapsed records.
 func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r EventState) (forgotten []graspsync.EventID) {
-	r.Deadline = steady(now, backoff.Earlier(r.Deadline, now.Add(p.cfg.fixed.Remember)))
+	r.Deadline = steady(now, backoff.Earlier(r.Deadline, now.Add(remember)))
 	var owner limit.Stranger
 	if len(r.Repos) > 0 {
 		owner.ID = r.Repos[0].Owner.String()
@@ -495,7 +495,7 @@ func (p *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.Even
 func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, why EventCode) error {
 	now := time.Now()
 	r := endingOf(e, why, "")
-	r.Deadline = backoff.Saved(now.Add(p.cfg.fixed.Remember))
+	r.Deadline = backoff.Saved(now.Add(remember))
 	r.Since, r.At, r.Repos = backoff.Saved(r.Since), backoff.Saved(r.At), r.Repos[:min(len(r.Repos), mostExpiredRepos)]
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -546,7 +546,7 @@ func (p *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
 func (p *pendingEvents) nextDue() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.next, !p.next.IsZero() && p.ending < p.cfg.fixed.MaxReleases
+	return p.next, !p.next.IsZero() && p.ending < maxReleases
 }
 
 func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
@@ -561,12 +561,12 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 func (p *pendingEvents) due(now time.Time) (due []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.next.IsZero() || now.Before(p.next) || p.ending >= p.cfg.fixed.MaxReleases {
+	if p.next.IsZero() || now.Before(p.next) || p.ending >= maxReleases {
 		return nil
 	}
 	p.next = time.Time{}
 	for _, h := range p.events.All() {
-		if !h.ends && !now.Before(h.due()) && p.ending < p.cfg.fixed.MaxReleases {
+		if !h.ends && !now.Before(h.due()) && p.ending < maxReleases {
 			h.ends, h.retry.Until = true, now.Add(time.Second/4) // a release may use the event now
 			p.ending++
 			due = append(due, h.Entry)

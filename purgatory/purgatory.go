@@ -117,12 +117,12 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 	p := &Purgatory{
 		cfg: &cfg, report: r, step: step,
 		relay: safeRelay{relay, r}, repos: safeRepositories{repos, r}, git: git, keep: safeStore{store, r},
-		jobs: workqueue.New(cfg.fixed.MaxReleases), wake: make(chan struct{}, 1), queue: newSyncQueue(&cfg, seed),
+		jobs: workqueue.New(maxReleases), wake: make(chan struct{}, 1), queue: newSyncQueue(&cfg, seed),
 		releasing: keyed.NewLocks[graspsync.RepoRef](), table: f, departures: new(departures), fetches: newFetches(), fetcher: fetcher,
 		maintenance: newMaintenance(r, f),
 	}
 	p.servers = servers.New(p.keep, servers.Config{
-		MaxRepoDay: cfg.Limits.MaxRepoDay, MaxHostDay: cfg.Limits.MaxHostDay, MaxFetch: cfg.fixed.MaxFetch, MaxKept: cfg.fixed.MaxKept,
+		MaxRepoDay: cfg.Limits.MaxRepoDay, MaxHostDay: cfg.Limits.MaxHostDay, MaxFetch: cfg.fixed.MaxFetch,
 		Backoff: cfg.Times.Backoff, Timeout: cfg.fixed.Timeout,
 		Logger: cfg.Logger, Dropped: r.dropSome, Unreadable: func() { r.unreadable.Add(1) },
 	})

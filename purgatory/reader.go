@@ -19,20 +19,6 @@ type listings struct {
 	family  *nip34.AnnouncementSet
 	served  map[graspsync.PubKey]graspsync.PubKey // keys listed by served announcements, with one lister
 	waiting map[graspsync.PubKey]graspsync.PubKey // keys listed by held announcements, within bounds, with one lister
-	owners  []graspsync.PubKey                    // of held announcements
-}
-
-// payer returns the owner in whose share a relative counts, if a held announcement lists its
-// author. An owner who is listed back comes first, because strangers cannot join these.
-func (w listings) payer(a *nip34.Announcement) (owner graspsync.PubKey, listed bool) {
-	owner, listed = w.waiting[a.Ref.Owner]
-	for _, o := range a.Maintainers {
-		theirs := w.family.Announcement(o)
-		if listed && theirs != nil && slices.Contains(theirs.Maintainers, a.Ref.Owner) && slices.Contains(w.owners, o) {
-			return o, true
-		}
-	}
-	return owner, listed
 }
 
 // gather reads the stored and held events of all repositories with the identifier of ref.
@@ -163,14 +149,15 @@ func (p *Purgatory) listings(ctx context.Context, identifier string) (w listings
 		return w, err
 	}
 	all = slices.Concat(ours, all)
+	var owners []graspsync.PubKey
 	for _, e := range held {
 		if all = append(all, e.Announces); e.Class == refplan.Announcement {
-			w.owners = append(w.owners, e.Author)
+			owners = append(owners, e.Author)
 		}
 	}
 	w.family = p.cfg.Membership.Family(identifier, all)
 	w.served, _ = w.family.Wanted(nip34.Owners(ours), nip34.ServedBounds())
-	w.waiting, _ = w.family.Wanted(w.owners, nip34.WaitingBounds())
+	w.waiting, _ = w.family.Wanted(owners, nip34.WaitingBounds())
 	return w, nil
 }
 

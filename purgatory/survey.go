@@ -29,7 +29,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 		}
 	}
 	errs = append(errs, p.reviewRelatives(ctx, g))
-	refs, cut := g.Affected(lacking, p.cfg.fixed.MaxRepositories, rand.Shuffle)
+	refs, cut := g.Affected(lacking, maxRepositories, rand.Shuffle)
 	if cut {
 		p.report.drop("repositories")
 	}
@@ -48,12 +48,12 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 	}
 	var errs []error
 	for _, h := range g.Relatives {
-		_, listed := w.payer(h.Announces)
+		_, listed := w.waiting[h.Author]
 		_, is := w.served[h.Author]
 		switch {
 		case is:
 			errs = append(errs, p.releaseListed(ctx, h))
-		case !listed && h.For != h.Author: // else it stays held until it expires
+		case !listed && !h.Replaces: // else it stays held until it expires
 			errs = append(errs, p.pending.forget(ctx, h, Unwanted))
 		}
 	}

@@ -61,9 +61,8 @@ type Entry struct {
 	Soft bool `json:"soft,omitempty"`
 	// From is the relay host that sent the event, or empty for an event of a client.
 	From string `json:"from,omitempty"`
-	// For is the key that lists the author of a Relative, or the author if the Relative replaces
-	// the author's held announcement.
-	For graspsync.PubKey `json:"for,omitzero"`
+	// Replaces is true for a Relative that replaces its author's held announcement.
+	Replaces bool `json:"replaces,omitempty"`
 }
 
 // Signed returns the event with its parsed id and author.
@@ -77,11 +76,3 @@ func (e Entry) Signed() graspsync.Event {
 // IsAnnouncement reports whether an entry is an Announcement or a Relative. At most one is held per
 // repository.
 func (e *Entry) IsAnnouncement() bool { return e.Class == Announcement || e.Class == Relative }
-
-// Owes returns the key in whose share an entry counts.
-func (e *Entry) Owes() graspsync.PubKey {
-	if e.Class == Relative {
-		return e.For
-	}
-	return e.Author
-}

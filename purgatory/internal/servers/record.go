@@ -150,7 +150,7 @@ func (sv *Records) Load(ctx context.Context, now time.Time) (repos map[graspsync
 		case err != nil:
 			sv.cfg.Unreadable()
 			sv.cfg.Logger.Error("reading records of git fetches failed", "key", graspsync.Printable(key), "error", graspsync.Printable(err.Error()))
-		case r.isWorth(now) && sv.records.Len() < 2*sv.cfg.MaxKept:
+		case r.isWorth(now) && sv.records.Len() < 2*maxKept:
 			sv.records.Put(key, who, 0, r)
 			return
 		case r.isWorth(now):

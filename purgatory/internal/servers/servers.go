@@ -35,6 +35,7 @@ const (
 	lastWords  = 2 * time.Second // maximum time of the last write
 	maxRecord  = 1 << 20         // bytes
 	maxChanges = 100_000
+	maxKept    = 20_000 // records of servers, and of repositories; those of requests in flight are always kept
 )
 
 // Config are the limits of a [Records].
@@ -42,7 +43,6 @@ type Config struct {
 	// Half of MaxRepoDay is for servers or objects that only pull requests name.
 	MaxRepoDay, MaxHostDay int64
 	MaxFetch               int64         // bytes charged for a request that a crash cut short
-	MaxKept                int           // records of servers, and of repositories
 	Backoff                time.Duration // wait after the first incomplete attempt
 	Timeout                time.Duration // of a write
 	Logger                 *slog.Logger
@@ -77,7 +77,7 @@ func New(keep state.Store, cfg Config) *Records {
 			Delay: keepDelay, Timeout: cfg.Timeout, MaxValue: maxRecord, MaxQueue: maxChanges,
 			Logger: cfg.Logger, Dropped: func(_ string, n int) { cfg.Dropped("server_memory", n) },
 		}),
-		records: limit.NewTable[string, *record](2*cfg.MaxKept, 0),
+		records: limit.NewTable[string, *record](2*maxKept, 0),
 	}
 }
 
