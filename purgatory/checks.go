@@ -43,7 +43,7 @@ func (p *Purgatory) check(ctx context.Context) {
 		}
 		switch {
 		case err != nil || p.departures.unconfirmed() > 0:
-			first, pause = true, checkRetry
+			first, pause = first || err == nil, checkRetry
 			continue
 		case first:
 			first, pause = false, period/10+rand.N(period/10+1)

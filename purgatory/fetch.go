@@ -123,20 +123,27 @@ func outcomeOf(err error) syncqueue.Outcome {
 	return syncqueue.Failed
 }
 
-func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(error)) {
+// failingLong is the time without a reply after which failures are logged as warnings.
+const failingLong = time.Hour
+
+func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(error) time.Duration) {
 	p.report.fetched(seen)
 	p.report.observe(seen)
 	failed := seen.Err
 	if errors.Is(failed, errNotNeeded) || errors.Is(failed, errGaveWay) { // not a failure of the server
 		failed = nil
 	}
-	told(failed)
+	failing := told(failed)
 	if errors.Is(seen.Err, errNotNeeded) || ctx.Err() != nil {
 		return
 	}
 	p.report.addReply(seen)
 	if failed != nil {
-		p.report.log(slog.LevelDebug, seen.URL.HostPort().Host+" failed", "fetch failed", seen.Repo, seen.URL, failed)
+		level := slog.LevelDebug // the server may recover or get the objects later
+		if failing >= failingLong {
+			level = slog.LevelWarn
+		}
+		p.report.log(level, seen.URL.HostPort().Host+" failed", "fetch failed", seen.Repo, seen.URL, failed)
 	}
 }
 

@@ -173,7 +173,7 @@ func TestWhatWasTakenFromUsGoesAfterACrash(t *testing.T) {
 		taken.Tags = append(taken.Tags, nostr.Tag{"elsewhere"})
 		alice.Sign(taken)
 		data, err := json.Marshal(map[string]any{
-			"class": 5, "event": taken, "for": alice.Hex(), "seen": time.Now(), "deadline": time.Now().Add(time.Hour),
+			"class": 5, "event": taken, "replaces": true, "seen": time.Now(), "deadline": time.Now().Add(time.Hour),
 		})
 		require.NoError(t, err)
 		err = w.state.Put(t.Context(), state.Record{Key: "purgatory/entry/" + taken.ID, Value: data})

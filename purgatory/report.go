@@ -176,8 +176,9 @@ func (s *report) ended(e refplan.Entry, why EventCode) {
 	s.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why, Waited: time.Since(e.Seen)})
 }
 
-// request counts a request. end counts its end.
-func (s *report) request(domain string) (end func(err error)) {
+// request counts a request. end counts its end, and returns the time since the last reply of the
+// server.
+func (s *report) request(domain string) (end func(err error) (failing time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.byDomain[domain]
@@ -192,13 +193,22 @@ func (s *report) request(domain string) (end func(err error)) {
 	d.InFlight++
 	d.Requests++
 	d.LastRequest = time.Now()
-	return func(err error) {
+	return func(err error) (failing time.Duration) {
+		now := time.Now()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if d.InFlight--; err != nil {
 			d.Failed++
-			d.LastFailure, d.LastError = time.Now(), graspsync.Printable(err.Error())
+			d.LastFailure, d.LastError = now, graspsync.Printable(err.Error())
 		}
+		switch {
+		case err == nil || errors.Is(err, ErrNotServed): // a server without the objects works
+			d.failing = time.Time{}
+			return 0
+		case d.failing.IsZero():
+			d.failing = now
+		}
+		return now.Sub(d.failing)
 	}
 }
 

@@ -55,6 +55,8 @@ type DomainStatus struct {
 	LastRequest time.Time `json:"last_request,omitzero"`
 	LastFailure time.Time `json:"last_failure,omitzero"`
 	LastError   string    `json:"last_error,omitempty"`
+
+	failing time.Time // start of the failures; zero: the last request succeeded
 }
 
 // StatusEntries is the maximum number of entries in a [Status].
