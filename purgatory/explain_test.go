@@ -55,6 +55,7 @@ func TestExplainWaiting(t *testing.T) {
 		require.Equal(t, purgatory.IsNotHeld, x.Is)
 		require.Contains(t, x.Reason, "its git data never came")
 		r = w.p.DataState(repoOf(alice))
+		require.NotEmpty(t, r.Ended)
 		require.Len(t, r.GivenUp, 1)
 
 		never := says(bob, now(), "main", 3)

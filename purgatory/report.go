@@ -269,6 +269,19 @@ func (s *report) ending(id graspsync.EventID) (EventState, bool) {
 	return s.endings.Get(id)
 }
 
+// endingsOf returns the endings of a repository, the newest first.
+func (s *report) endingsOf(ref graspsync.RepoRef) (out []EventState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.endings.All() {
+		if slices.Contains(e.Repos, ref) {
+			out = append(out, e)
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
 func (s *report) addReply(f FetchEnded) {
 	r := ServerState{Asked: time.Now(), Wanted: f.Wanted, Missing: f.Missing}
 	switch {

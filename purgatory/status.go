@@ -100,6 +100,8 @@ type DataState struct {
 	Next     time.Time `json:"next,omitzero"`
 	// Waiting are up to 20 events held for the data.
 	Waiting []EventState `json:"waiting,omitempty"`
+	// Ended are up to 20 events that are no longer held, the newest first.
+	Ended []EventState `json:"ended,omitempty"`
 	// GivenUp are up to 20 expired events, also before a restart, the newest first. Copies from
 	// relays are ignored for a week. An event is listed for the first 4 of its repositories.
 	GivenUp []EventState `json:"given_up,omitempty"`
@@ -161,7 +163,7 @@ func (p *Purgatory) EventState(id graspsync.EventID) EventState {
 	}
 	for _, ref := range out.Repos {
 		r := p.DataState(ref)
-		r.Waiting, r.GivenUp = nil, nil
+		r.Waiting, r.Ended, r.GivenUp = nil, nil, nil
 		if expired {
 			r = DataState{Now: r.Now, Ref: ref, Servers: r.Servers}
 		}
@@ -185,6 +187,8 @@ func (p *Purgatory) DataState(ref graspsync.RepoRef) DataState {
 	for _, e := range entries[:min(len(entries), maxListed)] {
 		out.Waiting = append(out.Waiting, p.pending.status(e))
 	}
+	out.Ended = p.report.endingsOf(ref)
+	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
 	out.GivenUp = p.pending.givenUp(ref)
 	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
 	about := p.about(ref)
