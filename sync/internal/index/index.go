@@ -385,21 +385,6 @@ func (x *Index) Announcement(ref graspsync.RepoRef) *nip34.Announcement {
 	return x.tables.announcement(ref)
 }
 
-// RootsOf returns the known root events of a repository.
-func (x *Index) RootsOf(ref graspsync.RepoRef) []graspsync.EventID {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	r := x.tables.repos[ref]
-	if r == nil {
-		return nil
-	}
-	ids := make([]graspsync.EventID, 0, len(r.roots))
-	for root := range r.roots {
-		ids = append(ids, root.id)
-	}
-	return ids
-}
-
 // Tops returns the hosted repositories and their root events, as tag values.
 func (x *Index) Tops() (ids, addresses []string) {
 	each(x, maps.All(x.tables.repos), func(ref graspsync.RepoRef, r *repoEntry) {

@@ -562,13 +562,6 @@ func (r *RejectedIndex) Waiting() int {
 	return r.events.Len() - r.inTurn
 }
 
-// Len returns the number of ids.
-func (r *RejectedIndex) Len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ids.Len()
-}
-
 // EventKeys returns the keys of the known events that match a filter. For a filter with only kinds
 // and times it compares all ids, else the whole events. Tags are matched outside the lock, for
 // which every incoming event waits.

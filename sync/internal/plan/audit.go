@@ -16,16 +16,11 @@ const (
 	auditLeast  = 24 * time.Hour           // minimum length of a window; an eighth of its age if that is more
 )
 
-type auditState struct {
-	reconciles bool
-	due        bool
-}
-
 func (p *Plan) startAudit(r *relayState) bool {
-	if !r.audit.due || r.busy() {
+	if !r.auditDue || r.busy() {
 		return false
 	}
-	r.audit.due = false
+	r.auditDue = false
 	var items []Item
 	for it, st := range r.history.items {
 		if st == confirmed {

@@ -258,7 +258,7 @@ func (p *Plan) passStarted(r *relayState) {
 		r.deletions.at = 0 // every author has a turn, new ones last
 	}
 	r.passAt, r.checkpoint.dirty = p.now, true
-	r.audit.due = r.audit.reconciles
+	r.auditDue = r.reconciles
 	r.passDueAt = p.nextPass(p.now)
 }
 
@@ -304,7 +304,7 @@ func (p *Plan) end(r *relayState, b *batch, in Done) {
 		return
 	}
 	r.pending.failures = 0
-	r.audit.reconciles = r.audit.reconciles || in.Reconciled
+	r.reconciles = r.reconciles || in.Reconciled
 	if in.Result == Gaps {
 		r.pending.gaps++
 	}

@@ -40,7 +40,6 @@ type relayState struct {
 	catchUp    catchUpState
 	pending    pendingSyncIndex
 	byID       byIDState
-	audit      auditState
 	deletions  deletionsState
 	live       liveState
 	checkpoint checkpointState
@@ -48,6 +47,9 @@ type relayState struct {
 	passAt, passDueAt time.Time
 	wakeAt            time.Time // of the next advance; zero: only after an input
 	dirty, gone       bool
+
+	reconciles bool // a batch was reconciled
+	auditDue   bool
 }
 
 func byName(a, b *relayState) int { return strings.Compare(a.name, b.name) }
