@@ -121,7 +121,6 @@ func (m *maintenance) packRefs(ctx context.Context) error {
 	return nil
 }
 
-// look lists the packs.
 func (m *maintenance) look() error {
 	entries, err := m.disk.files.ReadDir(m.path(""))
 	if err != nil {
@@ -185,7 +184,6 @@ func (m *maintenance) due() (bool, error) {
 	return logs > 0, err
 }
 
-// searched records the time of a search.
 func (m *maintenance) searched() error {
 	return m.disk.files.WriteFile(filepath.Join(m.dir, recordName), []byte(keepNote), 0o600)
 }

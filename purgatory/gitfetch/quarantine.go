@@ -196,13 +196,6 @@ func (q *Quarantine) find(ctx context.Context, env []string, ids []nip34.ObjectI
 // Promote implements [gitops.Quarantine]. It moves the packs, or makes one pack of the needed
 // objects if there are too many others.
 func (q *Quarantine) Promote(ctx context.Context) error {
-	if err := q.promote(ctx); err != nil {
-		return fmt.Errorf("promoting: %w", err)
-	}
-	return q.Discard()
-}
-
-func (q *Quarantine) promote(ctx context.Context) error {
 	if err := q.trim(ctx); err != nil {
 		return fmt.Errorf("removing unneeded objects: %w", err)
 	}
@@ -211,18 +204,15 @@ func (q *Quarantine) promote(ctx context.Context) error {
 		return err
 	}
 	for _, base := range indexed(names) {
-		if !slices.Contains(names, base+".pack") {
-			continue
-		}
 		if err := q.promotePack(base); err != nil {
-			return err
+			return fmt.Errorf("promoting: %w", err)
 		}
 	}
 	now, err := q.f.stamp(ctx, q.dir)
 	if err == nil && now.refs == q.refs { // otherwise objects of an old ref may be unprotected
 		q.f.checks.add(q.dir, now, nil, nil, q.complete)
 	}
-	return err
+	return errors.Join(err, q.Discard())
 }
 
 // promotePack moves a pack into the repository under a new name. The index comes last, after a sync,

@@ -53,7 +53,6 @@ type body struct {
 
 const roomEvery = 8 << 20
 
-// open prepares to read at most most bytes, uncompressed, until end.
 func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most int64, end time.Time) (*body, error) {
 	b := &body{most: most, sent: stream{transfer: t, setDeadline: http.NewResponseController(w).SetReadDeadline, idle: h.cfg.fixed.RateWindow, end: end}}
 	b.raw = readerFunc(func(p []byte) (int, error) {
@@ -143,7 +142,7 @@ func (b *body) close() {
 	b.held = nil
 }
 
-// clientWriter writes to a client in pieces, whose times tell how fast the client reads. It implements [http.ResponseWriter].
+// clientWriter is an [http.ResponseWriter] that measures the speed of a client.
 type clientWriter struct {
 	http.ResponseWriter
 	c    *http.ResponseController
@@ -152,7 +151,7 @@ type clientWriter struct {
 
 func (p *clientWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// piece is the size of one write in bytes. Larger writes would hide the progress of the client.
+// piece is the size of one write in bytes. Larger writes would hide progress.
 const piece = 4 << 10
 
 func (p *clientWriter) Write(b []byte) (done int, err error) {

@@ -222,7 +222,7 @@ func (h *Handler) fail(w http.ResponseWriter, ref graspsync.RepoRef, err error) 
 	http.Error(w, text, status)
 }
 
-// problem returns the status and message for an error, and logs it unless the client is at fault.
+// problem also logs the error unless the client is at fault.
 func (h *Handler) problem(ref graspsync.RepoRef, err error) (status int, text string) {
 	switch {
 	case errors.Is(err, errRequest):
@@ -319,8 +319,8 @@ func (h *Handler) fetch(ctx context.Context, w *clientWriter, r *http.Request, t
 
 const listsRefs = "0014command=ls-refs"
 
-// answer runs git, which blocks while the client is slow to read, or lists the refs for a push
-// without git if c has no arguments.
+// answer runs git, which blocks while the client is slow to read. Without arguments in c it lists the
+// refs for a push.
 func (h *Handler) answer(ctx context.Context, w *clientWriter, t *transfer, ref graspsync.RepoRef, of *requests, c call) {
 	process, err := of.processes.acquire(ctx, t.who, 1)
 	if err != nil {
@@ -490,7 +490,6 @@ func (h *Handler) settled(ctx context.Context, p *push) {
 	}
 }
 
-// keepAlive sends progress packets until stop is called.
 func (p *push) keepAlive() (stop func()) {
 	ended := make(chan struct{})
 	tick := time.NewTicker(aliveEvery)
@@ -513,8 +512,8 @@ func (p *push) keepAlive() (stop func()) {
 }
 
 const (
-	// settledMost is the maximum time that settled waits. Most events are served within a second.
+	// Most events are served within a second.
 	settledMost = 30 * time.Second
-	// aliveEvery is the interval of progress packets. Some clients give up after 10 s without data.
+	// Some clients give up after 10 s without data.
 	aliveEvery = 5 * time.Second
 )

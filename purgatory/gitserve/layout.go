@@ -38,8 +38,7 @@ func hashed(ref graspsync.RepoRef) string {
 	return path.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
 }
 
-// longestPlain is the maximum length of a plain name, in bytes.
-const longestPlain = 150
+const longestPlain = 150 // bytes of a plain name
 
 var (
 	plainName  = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)

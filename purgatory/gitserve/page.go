@@ -49,12 +49,10 @@ var readmes = []string{"README.md", "readme.md", "Readme.md", "README.markdown",
 
 type plain struct{}
 
-// Repository implements [Pages].
 func (plain) Repository(w http.ResponseWriter, _ *http.Request, _ View) {
 	fmt.Fprintln(w, "a git repository: clone it from this URL")
 }
 
-// Missing implements [Pages].
 func (plain) Missing(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }
 
 // rendered releases the slot of a page when its answer begins, because a client may read slowly.

@@ -31,7 +31,7 @@ var constants = []string{
 	"-c", "uploadpackfilter.object:type.allow=true",
 }
 
-// call is a run of git for a request. Its arguments contain no text of clients.
+// call is a run of git, whose arguments contain no text of clients.
 type call struct {
 	dir      string   // folder of the repository
 	args     []string // git service with options
@@ -113,7 +113,6 @@ func setNoCache(h http.Header, kind string) {
 	h.Set("Pragma", "no-cache")
 }
 
-// reasons returns the error and fatal messages of git on one line.
 func reasons(failed *gitrun.Error) string {
 	var out []string
 	for line := range strings.FieldsFuncSeq(failed.Stderr, func(r rune) bool { return r == '\n' || r == '\r' }) {

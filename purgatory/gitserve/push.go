@@ -345,10 +345,9 @@ const finishTime = 5 * time.Second
 
 var committer = []string{"GIT_COMMITTER_NAME=anonymous", "GIT_COMMITTER_EMAIL=anonymous@http.0.0.0.0"}
 
-// objects returns the folder of the push, relative to the repository.
+// objects returns the folder relative to the repository.
 func (p *push) objects() string { return path.Join("../..", p.folder) }
 
-// aside runs git for a push.
 func (h *Handler) aside(ctx context.Context, p *push, c gitrun.Child) error {
 	all, each := pushMemory(h.git.Memory, p.dir, p.body.size)
 	memory, err := h.takeMemory(ctx, p.who, all)
@@ -388,7 +387,6 @@ const (
 	shareEach = time.Second
 )
 
-// watch cancels the context if the disk is full or the share is used.
 func (h *Handler) watch(ctx context.Context, p *push) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Timeout, limitError("git took more than %v", h.cfg.fixed.Timeout))
 	ctx, end := context.WithCancelCause(ctx)

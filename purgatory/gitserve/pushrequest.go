@@ -50,8 +50,7 @@ func (r *request) refuse(reason string) {
 	}
 }
 
-// over reports whether all commands are refused. One refused command of an atomic push refuses the
-// others.
+// over reports whether all commands are refused, as after one refusal in an atomic push.
 func (r *request) over() bool {
 	refused := slices.ContainsFunc(r.commands, func(c *command) bool { return c.reason != "" })
 	if r.atomic && refused {

@@ -168,7 +168,6 @@ func (r *Repositories) Close() error {
 	return errors.Join(r.root.Close(), err)
 }
 
-// existing returns the folder of a repository.
 func (r *Repositories) existing(ref graspsync.RepoRef) (dir string, err error) {
 	there, err := r.isThere(r.at(ref))
 	switch {
@@ -382,7 +381,6 @@ func (r *Repositories) depart(at string, keep time.Duration) error {
 	return errors.Join(r.sync(departed), r.sync(path.Dir(at)), r.dropOwner(path.Dir(at)))
 }
 
-// retiredUntil returns the time until which a retired repository is kept.
 func (r *Repositories) retiredUntil(at string) (until time.Time, err error) {
 	text, err := r.root.ReadFile(path.Join(at, keptUntil))
 	if err == nil {

@@ -33,7 +33,7 @@ func (s *slots) acquire(ctx context.Context, who limit.Stranger, units int64) (*
 	return slot, nil
 }
 
-// requests limits the requests of one kind.
+// requests limits requests of one kind.
 type requests struct {
 	open, processes *slots
 	window          time.Duration // RateWindow
@@ -222,7 +222,7 @@ func (t *tasks) begin(ctx context.Context) (_ context.Context, end func(), ok bo
 	}, true
 }
 
-// beside runs f in the background. close cancels f and waits.
+// beside runs f until close.
 func (t *tasks) beside(f func(context.Context)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

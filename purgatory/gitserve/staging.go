@@ -44,7 +44,7 @@ type stagedEvent struct {
 	id   graspsync.EventID
 }
 
-// upload is a staged push. Its JSON is in its folder.
+// upload is a staged push, also as JSON in its folder.
 type upload struct {
 	path   string // of the folder, below the root
 	Repo   graspsync.RepoRef
@@ -61,7 +61,7 @@ const leastStaged = 64 << 10
 // maxPerEvent is the maximum number of pushes for one event, which are all examined when it arrives.
 const maxPerEvent = 8
 
-// stagingRefusals are the refusals, by the exhausted limit.
+// By the exhausted limit.
 var stagingRefusals = map[string]*refusal{
 	"all":    {status: http.StatusForbidden, text: "too much was pushed to this server for events that are not here: publish the event first"},
 	"client": {status: http.StatusForbidden, text: "you have pushed too much for events that are not here: publish the event first"},
@@ -182,7 +182,6 @@ func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgato
 	return out
 }
 
-// leave ends the uploads for the repository in a folder.
 func (s *Staging) leave(at string) {
 	s.end(endedRepository, func(u *upload) bool { return s.layout.at(u.Repo) == at })
 }
