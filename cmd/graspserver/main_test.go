@@ -224,22 +224,6 @@ func TestSampleSettings(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A server that changes its domain is both until announcements say the new one.
-func TestAlsoDomain(t *testing.T) {
-	opt, err := read([]string{"-domain", "new.example", "-also-domain", "old.example", "-also-domain", "older.example"})
-	require.NoError(t, err)
-	require.Equal(t, []string{"old.example", "older.example"}, opt.AlsoDomain)
-}
-
-// A build of a release has the version of that.
-func TestVersion(t *testing.T) {
-	require.NotEmpty(t, version())
-	before := released
-	defer func() { released = before }()
-	released = "v1.2.3"
-	require.Equal(t, "v1.2.3", version())
-}
-
 // A -domain is meant as it is written in announcements, whatever it has before and after its name.
 func TestDomainSpellings(t *testing.T) {
 	want, err := nip34.ParseIdentity("grasp.example.com")
