@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ type Identity struct {
 type base struct {
 	plaintext bool // http and ws
 	authority graspsync.HostPort
-	path      []string // decoded segments
+	path      string // canonical
 }
 
 // ParseIdentity reads the addresses of this service, each a URL (https, http, wss, ws) or a host
@@ -60,7 +61,7 @@ func parseBases(spec string) ([]base, error) {
 		if u.Query != "" {
 			return nil, errors.New("has a query")
 		}
-		b := base{plaintext: u.Plaintext(), authority: u.HostPort, path: segments(u.Path)}
+		b := base{plaintext: u.Plaintext(), authority: u.HostPort, path: u.Path}
 		if len(bases) == 0 || bases[0].authority != b.authority {
 			bases = append(bases, b)
 		} else {
@@ -91,7 +92,7 @@ func (id Identity) Origin(host string) graspsync.URL {
 func (id Identity) HostPorts() []graspsync.HostPort {
 	out := make([]graspsync.HostPort, 0, len(id.bases))
 	for _, b := range id.bases {
-		if len(b.path) == 0 {
+		if b.path == "" {
 			out = append(out, b.authority)
 		}
 	}
@@ -101,16 +102,9 @@ func (id Identity) HostPorts() []graspsync.HostPort {
 func (id Identity) String() string {
 	out := make([]string, len(id.bases))
 	for i, b := range id.bases {
-		out[i] = b.authority.String() + b.escaped()
+		out[i] = b.authority.String() + b.path
 	}
 	return strings.Join(out, " ")
-}
-
-func (b base) escaped() (path string) {
-	for _, segment := range b.path {
-		path += "/" + url.PathEscape(segment)
-	}
-	return path
 }
 
 // IsZero reports whether the Identity has no address.
@@ -119,8 +113,8 @@ func (id Identity) IsZero() bool { return len(id.bases) == 0 }
 // Paths returns the distinct paths of the service, escaped and without a trailing slash.
 func (id Identity) Paths() (paths []string) {
 	for _, b := range id.bases {
-		if path := b.escaped(); path != "" && !slices.Contains(paths, path) {
-			paths = append(paths, path)
+		if b.path != "" && !slices.Contains(paths, b.path) {
+			paths = append(paths, b.path)
 		}
 	}
 	return paths
@@ -128,17 +122,15 @@ func (id Identity) Paths() (paths []string) {
 
 // IsRelay reports whether u is the relay of this service, at any path if the address has none.
 func (id Identity) IsRelay(u graspsync.RelayURL) bool {
-	path := segments(u.Path())
 	return slices.ContainsFunc(id.bases, func(b base) bool {
-		return b.authority == u.HostPort() && (len(b.path) == 0 || slices.Equal(b.path, path))
+		return b.authority == u.HostPort() && (b.path == "" || b.path == u.Path())
 	})
 }
 
 // IsClone reports whether u is below an address of this service.
 func (id Identity) IsClone(u graspsync.CloneURL) bool {
-	path := segments(u.Path())
 	return slices.ContainsFunc(id.bases, func(b base) bool {
-		return b.authority == u.HostPort() && len(b.path) <= len(path) && slices.Equal(b.path, path[:len(b.path)])
+		return b.authority == u.HostPort() && strings.HasPrefix(u.Path()+"/", b.path+"/")
 	})
 }
 
@@ -156,24 +148,19 @@ func (id Identity) ListedIn(a *Announcement) (relays, clones bool) {
 }
 
 // IsServedAt reports whether an address of this service has the host, port and path of u.
-func (id Identity) IsServedAt(u graspsync.URL) bool { return id.at(u.HostPort, segments(u.Path)) }
+func (id Identity) IsServedAt(u graspsync.URL) bool { return id.at(u.HostPort, u.Path) }
 
 func (id Identity) served(u graspsync.RelayURL) bool { return id.IsServedAt(u.URL()) }
 
 func (id Identity) serves(u graspsync.CloneURL, ref graspsync.RepoRef) bool {
-	if u.URL().Query != "" || !id.IsClone(u) {
-		return false
-	}
-	path := segments(u.Path())
-	n := len(path) - 2
-	return n >= 0 && path[n] == NPub(ref.Owner) && path[n+1] == ref.Identifier+".git" &&
-		id.at(u.HostPort(), path[:n])
+	dir, file := path.Split(u.Path())
+	at, owned := strings.CutSuffix(dir, "/"+NPub(ref.Owner)+"/")
+	name, err := url.PathUnescape(file)
+	return owned && err == nil && name == ref.Identifier+".git" && u.URL().Query == "" && id.at(u.HostPort(), at)
 }
 
-func (id Identity) at(a graspsync.HostPort, path []string) bool {
-	return slices.ContainsFunc(id.bases, func(b base) bool {
-		return b.authority == a && slices.Equal(b.path, path)
-	})
+func (id Identity) at(a graspsync.HostPort, path string) bool {
+	return slices.ContainsFunc(id.bases, func(b base) bool { return b.authority == a && b.path == path })
 }
 
 // RelayURL returns the relay URL that announcements must list, of the first address, "" for the
@@ -190,7 +177,7 @@ func (id Identity) url(schemes []string) string {
 		return ""
 	}
 	b := id.bases[0]
-	return graspsync.URL{Scheme: b.scheme(schemes), HostPort: b.authority, Path: b.escaped()}.String()
+	return graspsync.URL{Scheme: b.scheme(schemes), HostPort: b.authority, Path: b.path}.String()
 }
 
 // CloneURL returns the clone URL that announcements of a repository must list.
@@ -211,19 +198,4 @@ func (b base) scheme(schemes []string) string {
 func isLocal(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return err == nil || host == "localhost" || strings.HasSuffix(host, ".localhost") || !strings.Contains(host, ".")
-}
-
-// segments splits the path of a [graspsync.URL] and decodes each segment, so that an encoded slash
-// stays within its segment.
-func segments(path string) []string {
-	if path == "" {
-		return nil
-	}
-	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	for i, p := range parts {
-		if decoded, err := url.PathUnescape(p); err == nil {
-			parts[i] = decoded
-		}
-	}
-	return parts
 }
