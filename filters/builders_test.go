@@ -233,10 +233,10 @@ func TestTrapP28_EmptyListNeverOnTheWire(t *testing.T) {
 			assert.True(t, filters.Empty(filters.Between(f, ts(1), ts(2), 3)))
 			assert.True(t, filters.Empty(filters.WithKinds(f)))
 
-			reqs, _, tooLarge := filters.Pack([]nostr.Filter{f, filters.Layer1(), f}, 0, 0)
+			reqs, _, tooLarge := filters.Pack([]nostr.Filter{f, filters.Layer1(), f}, 64<<10, 20)
 			assert.Equal(t, [][]nostr.Filter{{filters.Layer1()}}, reqs)
 			assert.Empty(t, tooLarge)
-			reqs, _, tooLarge = filters.Pack([]nostr.Filter{f}, 0, 0)
+			reqs, _, tooLarge = filters.Pack([]nostr.Filter{f}, 64<<10, 20)
 			assert.Empty(t, reqs)
 			assert.Empty(t, tooLarge)
 

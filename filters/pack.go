@@ -7,30 +7,17 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// Limits that [Pack] uses for a relay that publishes none.
-const (
-	DefaultMaxBytes   = 64 << 10
-	DefaultMaxFilters = 20
-)
-
 // RequestOverhead is the size of a REQ without filters and with a subscription id of 64 bytes. Each
 // filter adds a comma.
 const RequestOverhead = len(`["REQ",""]`) + 64
 
 // Pack distributes filters over REQs by first fit, in the given order. maxBytes limits the whole
-// REQ, and maxFilters the number of its filters. Values below 1 mean [DefaultMaxBytes] and
-// [DefaultMaxFilters]. sizes are the sizes of the REQs in bytes.
+// REQ, and maxFilters the number of its filters. sizes are the sizes of the REQs in bytes.
 //
 // A filter that is too large is halved at its longest list of values until the parts fit. Parts
 // that cannot be halved are returned in tooLarge. [Empty] filters are left out. The returned
 // filters share lists with the given ones.
 func Pack(fs []nostr.Filter, maxBytes, maxFilters int) (reqs [][]nostr.Filter, sizes []int, tooLarge []nostr.Filter) {
-	if maxBytes < 1 {
-		maxBytes = DefaultMaxBytes
-	}
-	if maxFilters < 1 {
-		maxFilters = DefaultMaxFilters
-	}
 	items, tooLarge := fitting(fs, maxBytes-RequestOverhead)
 	smallest := math.MaxInt
 	for _, it := range items {
