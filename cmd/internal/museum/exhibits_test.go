@@ -414,7 +414,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what takes long never comes", "purgatory/gitfetch/fetch.go",
-		"took >= r.cfg.earned(bytes)", "took >= r.cfg.earned(0*bytes)", "./purgatory/gitfetch", "TestPromiseP30_Rate", nil, "time limit exceeded",
+		"took >= f.cfg.earned(bytes)", "took >= f.cfg.earned(0*bytes)", "./purgatory/gitfetch", "TestPromiseP30_Rate", nil, "time limit exceeded",
 	},
 	{
 		"what is large never comes", "purgatory/internal/servers/request.go",
