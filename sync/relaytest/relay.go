@@ -132,17 +132,18 @@ func (r *Relay) Publish(events ...*nostr.Event) (n int) {
 	return n
 }
 
+var refusals = map[graspsync.Result]string{
+	graspsync.Duplicate:  "duplicate: already have this event",
+	graspsync.Deleted:    "blocked: this event was deleted",
+	graspsync.Superseded: "duplicate: have a newer event",
+}
+
 // publish stores an event, or returns the reason why not. The caller holds mu.
 func (r *Relay) publish(ev *nostr.Event) (ok bool, reason string) {
 	parsed := eventtest.Of(ev)
 	outcomes, _ := r.store.Save(context.Background(), []graspsync.Incoming{{Event: parsed}}) // fails only with its context
-	switch outcomes[0].Result {
-	case graspsync.Duplicate:
-		return false, "duplicate: already have this event"
-	case graspsync.Deleted:
-		return false, "blocked: this event was deleted"
-	case graspsync.Superseded:
-		return false, "duplicate: have a newer event"
+	if reason := refusals[outcomes[0].Result]; reason != "" {
+		return false, reason
 	}
 	for _, c := range r.connected() { // also if it is ephemeral, and refused by the store
 		if c.live(parsed) {
