@@ -170,6 +170,9 @@ func (p *Purgatory) queueFetch(ctx context.Context, ref graspsync.RepoRef, n ref
 func (p *Purgatory) stepQueue(ctx context.Context, now time.Time, in syncqueue.Input) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if ctx.Err() != nil { // the end of a request must not start another one
+		return
+	}
 	for _, x := range p.queue.Step(now, in) {
 		switch x := x.(type) {
 		case syncqueue.Fetch:
