@@ -117,8 +117,8 @@ func (p *parser) message() {
 	p.list(func() {
 		switch {
 		case n < 0:
-			label, ok := p.str(), false
-			if form, ok = forms[label]; !ok && p.l.Ok() {
+			label := p.str()
+			if form = forms[label]; form.of == 0 && p.l.Ok() {
 				p.l.AddError(fmt.Errorf("%w: label %q", ErrUnknown, graspsync.Clip(label, MaxSub)))
 			}
 		case n < len(form.elements):
