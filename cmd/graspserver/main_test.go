@@ -125,7 +125,7 @@ func TestParse(t *testing.T) {
 		"-expiry=x":             "-expiry: \"x\": want", "-domain-rate=x": "want a whole number", "-maintenance=x": "-maintenance: bool value must be true",
 		"-log-level=x": "-log-level must be one of \"debug\",\"info\",\"warn\",\"error\"", "-listen=x": "-listen \"x\": want host:port", "-also-domain=::": "-also-domain \"::\": want host",
 		"-domain=https//typo": "-domain \"https//typo\": want host", "-expiry": "-expiry: a value is missing",
-		"-domian=x": "unknown flag --domian, did you mean \"--domain\"?", "sreve": "\"sreve\" is an unknown command, the nearest is serve",
+		"-domian=x": "unknown flag --domian, did you mean \"--domain\"?", "sreve": "unexpected argument sreve",
 	} {
 		_, err := read([]string{flag})
 		if wants != "" {
