@@ -23,11 +23,11 @@ const (
 // Git of a killed process continued and moved refs while the next process held the lock.
 func TestGitEndsWithUs(t *testing.T) {
 	if program := os.Getenv(envGit); program != "" { // this is the process that is killed
-		_, err := fetcher(t, gitfetch.Config{Git: program}).Refs(t.Context(), os.Getenv(envRepository))
+		_, err := fetcher(t, gitfetch.Config{Git: program}).DiskUsage(t.Context(), os.Getenv(envRepository), nil, nil)
 		require.NoError(t, err)
 		return
 	}
-	here, dir := configured(t, bare(t, nip34.SHA1)), t.TempDir()
+	here, dir := bare(t, nip34.SHA1), t.TempDir()
 	shim, began, moved := filepath.Join(dir, "git"), filepath.Join(dir, "began"), filepath.Join(dir, "moved")
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
