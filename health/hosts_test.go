@@ -88,6 +88,18 @@ func TestHostIsProvenByOneRelay(t *testing.T) {
 	})
 }
 
+// A host that sends forged data is not dialed at another URL before an hour.
+func TestHostileHostWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := tracker(t, health.Config{})
+		a, b := relay(t, "wss://host.example/a"), relay(t, "wss://host.example/b")
+		tr.Attempt(a)
+		tr.Connected(a)
+		tr.Hostile(a)
+		assert.GreaterOrEqual(t, time.Until(tr.NextAttempt(b)), time.Hour)
+	})
+}
+
 // P15: a restart allows no earlier attempt, with any subset of the records.
 func TestPromiseP15_HostsOverRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
