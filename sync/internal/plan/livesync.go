@@ -72,7 +72,7 @@ func (p *Plan) follow(r *relayState) {
 	if p.now.Before(l.retryAt) || p.now.Before(r.coolUntil) {
 		return
 	}
-	if len(l.resting) > 0 && !p.now.Before(l.restsUntil) {
+	if l.rests > 0 && !p.now.Before(l.restsUntil) {
 		l.resting, l.rests, l.stale, l.waitUntil = nil, 0, true, time.Time{}
 	}
 	if !p.now.Before(l.learnedUntil) && (l.noKinds || l.most > 0) {
@@ -461,7 +461,7 @@ func (p *Plan) refused(r *relayState, s *liveSub) {
 		p.replaceSubs(r, c)
 		return
 	}
-	if len(l.resting) == 0 {
+	if l.rests == 0 {
 		l.restsUntil = p.now.Add(p.longer(restFor))
 	}
 	l.rests += len(s.filters)
@@ -504,7 +504,7 @@ func (l *liveState) wakes(consider func(time.Time)) {
 	consider(l.retryAt)
 	consider(l.learnedUntil)
 	consider(l.waitUntil)
-	if len(l.resting) > 0 {
+	if l.rests > 0 {
 		consider(l.restsUntil)
 	}
 	for _, at := range l.poll.at {
