@@ -211,8 +211,9 @@ func (g *ingest) count(ev graspsync.Event) {
 // a limit all pending events are judged again.
 func (g *ingest) wakeFor(keys []pending.Key) {
 	if g.wakeups.put(keys) > maxFulfilled {
+		g.wakeups.take() // before overrun, which then covers all that is dropped
 		g.overrun.Store(true)
-		g.wakeups.take()
+		g.wakeups.put(nil)
 	}
 }
 
