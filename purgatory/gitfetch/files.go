@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
 // files is the file system for quarantines, promotion and maintenance.
@@ -69,7 +71,7 @@ func (d *storage) writeKeep(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = file.WriteString(keepNote)
+	_, err = file.WriteString(barerepo.KeepNote)
 	return errors.Join(err, file.Close())
 }
 

@@ -185,7 +185,7 @@ func (m *maintenance) due() (bool, error) {
 }
 
 func (m *maintenance) searched() error {
-	return m.disk.files.WriteFile(filepath.Join(m.dir, recordName), []byte(keepNote), 0o600)
+	return m.disk.files.WriteFile(filepath.Join(m.dir, recordName), []byte(barerepo.KeepNote), 0o600)
 }
 
 func (m *maintenance) repack(ctx context.Context, args ...string) error {
@@ -360,11 +360,9 @@ func marks(on files, dir string) (bases []string, err error) {
 		if !ok {
 			continue
 		}
-		if note, err := on.ReadFile(filepath.Join(folder, e.Name())); err == nil && string(note) == keepNote {
+		if note, err := on.ReadFile(filepath.Join(folder, e.Name())); err == nil && string(note) == barerepo.KeepNote {
 			bases = append(bases, base)
 		}
 	}
 	return bases, nil
 }
-
-const keepNote = "graspsync\n"

@@ -1,6 +1,9 @@
 package gitserve_test
 
 import (
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,4 +40,21 @@ func TestPushThatMovesNothingBringsNothing(t *testing.T) {
 		require.False(t, r.downloads(t, blob))
 		require.Empty(t, r.pushed)
 	}
+}
+
+// Maintenance, or an operator's git gc, read the refs before a push moved them, and then removed the
+// pushed objects.
+func TestPushWhileGarbageIsCollected(t *testing.T) {
+	r := newRig(t, gitserve.Config{})
+	r.says(map[string]string{"refs/heads/main": r.tip})
+	r.git.SetStarted(func(cmd *exec.Cmd) {
+		if slices.Contains(cmd.Args, "update-ref") {
+			git(t, r.dir(), "repack", "-d", "-n", "-q", "--cruft", "--cruft-expiration=now")
+		}
+	})
+	git(t, r.work, "push", "-q", r.repo(), "main")
+	git(t, r.dir(), "fsck", "--strict", "--connectivity-only")
+	keeps, err := filepath.Glob(filepath.Join(r.dir(), "objects", "pack", "*.keep"))
+	require.NoError(t, err)
+	require.Empty(t, keeps)
 }

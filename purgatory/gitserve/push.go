@@ -314,7 +314,7 @@ func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*comma
 	}
 	defer memory.Release()
 	at := h.repos.at(p.ref)
-	remove, err := h.repos.promote(pack, at)
+	end, err := h.repos.promote(pack, at)
 	update := func(some []*command) error {
 		return h.within(ctx, gitrun.Child{
 			Dir: p.dir, Env: committer, Stdin: barerepo.Transaction(changes(some, now)), Limits: gitrun.Limits{Memory: gitrun.AskMemory},
@@ -333,10 +333,8 @@ func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*comma
 			return err
 		})
 	}
-	if !slices.ContainsFunc(moves, func(c *command) bool { return c.reason == "" }) {
-		err = errors.Join(err, remove())
-	}
-	return err
+	moved := slices.ContainsFunc(moves, func(c *command) bool { return c.reason == "" })
+	return errors.Join(err, end(moved))
 }
 
 // finishTime is the time that git has to move refs during shutdown. Killed git would leave some
@@ -476,22 +474,30 @@ func (r *Repositories) weigh(pack string) (n int64, err error) {
 	return n, nil
 }
 
-// promote moves a synced pack into a repository, durably. remove deletes it again.
-func (r *Repositories) promote(pack, at string) (remove func() error, err error) {
+// promote moves a synced pack into a repository, durably. Until end is called, its keep file protects
+// it from garbage collection that has read the refs before they move. end deletes the pack if no ref
+// has moved.
+func (r *Repositories) promote(pack, at string) (end func(moved bool) error, err error) {
 	to := path.Join(at, "objects/pack", barerepo.NewPackName())
-	remove = func() (err error) {
+	if pack == "" {
+		return func(bool) error { return nil }, nil
+	}
+	end = func(moved bool) (err error) {
 		for _, ext := range slices.Backward(packFiles) {
-			err = errors.Join(err, ifExists(r.root.Remove(to+ext)))
+			if !moved {
+				err = errors.Join(err, ifExists(r.root.Remove(to+ext)))
+			}
 		}
+		_ = r.root.Remove(to + ".keep") // otherwise Cleanup removes it
 		return err
 	}
-	if pack == "" {
-		return remove, nil
+	if err := r.write(to+".keep", barerepo.KeepNote); err != nil {
+		return end, fmt.Errorf("importing a pack: %w", err)
 	}
 	for _, ext := range packFiles {
 		if err := r.root.Rename(pack+ext, to+ext); err != nil {
-			return remove, fmt.Errorf("importing a pack: %w", err)
+			return end, fmt.Errorf("importing a pack: %w", err)
 		}
 	}
-	return remove, r.sync(path.Dir(to))
+	return end, r.sync(path.Dir(to))
 }

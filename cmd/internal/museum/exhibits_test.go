@@ -306,7 +306,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what a push has moved may not be on the disk", "purgatory/gitserve/push.go",
-		"return remove, r.sync(path.Dir(to))", "return remove, nil", "./purgatory/gitserve", "TestFoldersAreOnTheDisk", nil, "\"objects/pack\"",
+		"return end, r.sync(path.Dir(to))", "return end, nil", "./purgatory/gitserve", "TestFoldersAreOnTheDisk", nil, "\"objects/pack\"",
 	},
 	{
 		"what we have moved may not be on the disk", "purgatory/gitfetch/refs.go",

@@ -85,6 +85,9 @@ func NewPackName() string {
 	return "pack-" + hex.EncodeToString(id)
 }
 
+// KeepNote is the content of our keep files.
+const KeepNote = "graspsync\n"
+
 // maxLog is the maximum size kept of one reflog, in bytes.
 const maxLog = 1 << 20
 
