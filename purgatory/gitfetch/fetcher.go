@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -146,7 +147,14 @@ func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, q.Discard()) }()
-	missing, made, err := q.find(ctx, nil, ids, "--honor-pack-keep")
+	kept, err := marks(f.disk.files, dir)
+	if err == nil {
+		err = q.link(filepath.Join(dir, "objects", "pack"), kept)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking up objects: %w", err)
+	}
+	missing, made, err := q.find(ctx, ids)
 	if err != nil {
 		return nil, err
 	}

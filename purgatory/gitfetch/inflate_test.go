@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // film returns a repository with a large blob.
@@ -93,4 +94,29 @@ func TestTakeDoesNotInflateDeltas(t *testing.T) {
 	require.Empty(t, leftovers(t, here))
 	git(t, here, "update-ref", "refs/heads/variants", tip.String())
 	git(t, here, "fsck", "--strict")
+}
+
+// A copy of unprotected objects that fails leaves nothing. Its temporary files had stayed in the
+// repository, and had raised the limit of the next copy. A full disk prevents only copies.
+func TestNothingIsLeftOfAFailedCopy(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return // children have no file size limit
+	}
+	f := fetcher(t)
+	here, blob, base, data := film(t)
+	pack, tip := variants(t, blob, base, data, 10, 0)
+	gitIn(t, here, string(pack), "index-pack", "--stdin", "--fix-thin")
+	before := onDisk(t, here)
+	var limit *gitfetch.LimitError
+	_, err := f.Missing(t.Context(), here, []nip34.ObjectID{tip})
+	require.ErrorAs(t, err, &limit)
+	require.Equal(t, before, onDisk(t, here))
+	require.Empty(t, leftovers(t, here))
+
+	*f.Free() = func(string) (uint64, error) { return 0, nil }
+	_, err = f.Missing(t.Context(), here, []nip34.ObjectID{tip})
+	require.ErrorIs(t, err, gitfetch.ErrDisk)
+	missing, err := f.Missing(t.Context(), here, []nip34.ObjectID{oid(t, base)})
+	require.NoError(t, err)
+	require.Empty(t, missing)
 }

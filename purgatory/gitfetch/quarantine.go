@@ -1,6 +1,7 @@
 package gitfetch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,15 +67,20 @@ func (q *Quarantine) Folder() string { return filepath.Join(q.dir, q.name) }
 func (q *Quarantine) packs() string { return filepath.Join(q.Folder(), "pack") }
 
 func (q *Quarantine) content() ([]string, error) {
-	entries, err := q.f.disk.files.ReadDir(q.packs())
+	names, err := list(q.f.disk.files, q.packs())
 	if err != nil {
 		return nil, fmt.Errorf("reading a quarantine: %w", err)
 	}
+	return names, nil
+}
+
+func list(on files, folder string) ([]string, error) {
+	entries, err := on.ReadDir(folder)
 	names := make([]string, len(entries))
 	for i, e := range entries {
 		names[i] = e.Name()
 	}
-	return names, nil
+	return names, err
 }
 
 func indexed(names []string) (bases []string) {
@@ -149,41 +155,41 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	if err != nil {
 		return nil, err
 	}
-	names, err := q.content()
-	if err != nil {
-		return nil, err
-	}
-	var received []string
-	for _, base := range indexed(names) {
-		received = append(received, "--keep-pack="+base+".pack")
-	}
 	q.refs = now.refs
-	missing, _, err := q.find(ctx, gitrun.Beside(q.name), ids, received...)
+	missing, _, err := q.find(ctx, ids)
 	return missing, err
 }
 
 // find returns the ids that are absent or incomplete. It packs the objects that the other ids need,
-// except those of refs and, by options of pack-objects, of some packs. made is the name of the pack,
-// or "" without such objects.
-func (q *Quarantine) find(ctx context.Context, env []string, ids []nip34.ObjectID, options ...string) (missing []nip34.ObjectID, made string, err error) {
+// except those of refs and of packs in the quarantine. made is the name of the pack, or "" without
+// such objects.
+func (q *Quarantine) find(ctx context.Context, ids []nip34.ObjectID) (missing []nip34.ObjectID, made string, err error) {
 	q.complete = nil
+	names, err := q.content()
+	if err != nil {
+		return nil, "", err
+	}
+	var options []string
+	for _, base := range indexed(names) {
+		options = append(options, "--keep-pack="+base+".pack")
+	}
 	refs, err := q.f.Refs(ctx, q.dir)
 	if err != nil {
 		return nil, "", err
 	}
 	tips := slices.Collect(maps.Values(refs.At))
-	kinds, err := q.f.kinds(ctx, q.dir, env, slices.Concat(ids, tips))
+	kinds, err := q.f.kinds(ctx, q.dir, gitrun.Beside(q.name), slices.Concat(ids, tips))
 	if err != nil {
 		return nil, "", err
 	}
 	q.tips, _ = divide(tips, kinds)
 	complete, missing := divide(ids, kinds)
-	made, err = q.pack(ctx, env, complete, true, options...)
+	made, err = q.pack(ctx, complete, true, options...)
 	if isVerdict(err) {
 		var incomplete []nip34.ObjectID
-		if incomplete, err = q.f.incomplete(ctx, q.dir, env, complete); err == nil {
+		if incomplete, err = q.f.incomplete(ctx, q.dir, gitrun.Beside(q.name), complete); err == nil {
 			complete, missing = without(complete, incomplete), append(missing, incomplete...)
-			made, err = q.pack(ctx, env, complete, true, options...)
+			made, err = q.pack(ctx, complete, true, options...)
 		}
 	}
 	if err != nil {
@@ -250,12 +256,11 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	if err != nil || have <= q.extra {
 		return err
 	}
-	env := gitrun.Beside(q.name)
-	needed, err := q.f.walk(ctx, q.dir, env, q.complete)
+	needed, err := q.f.walk(ctx, q.dir, gitrun.Beside(q.name), q.complete)
 	if err != nil || have <= q.share*needed+q.extra {
 		return err
 	}
-	made, err := q.pack(ctx, env, q.complete, false)
+	made, err := q.pack(ctx, q.complete, false)
 	var limit *LimitError
 	switch {
 	case errors.As(err, &limit) && have <= maxExtra*needed+fewExtra:
@@ -322,7 +327,7 @@ func (q *Quarantine) mostOf(names []string, copied bool) (most int64, err error)
 
 // pack creates a pack of the objects that ids need and no ref reaches. It returns its name, or ""
 // without such objects. copied reports whether objects of the repository may be among them.
-func (q *Quarantine) pack(ctx context.Context, env []string, ids []nip34.ObjectID, copied bool, options ...string) (made string, err error) {
+func (q *Quarantine) pack(ctx context.Context, ids []nip34.ObjectID, copied bool, options ...string) (made string, err error) {
 	before, err := q.content()
 	if err != nil || len(ids) == 0 {
 		return "", err
@@ -331,15 +336,19 @@ func (q *Quarantine) pack(ctx context.Context, env []string, ids []nip34.ObjectI
 	if err != nil {
 		return "", err
 	}
+	full := q.f.disk.check(q.dir, 0)
+	if full != nil {
+		most = 1
+	}
 	out, err := q.f.git.run(ctx, gitrun.Child{
-		Dir: q.dir, Env: env, Limits: gitrun.Limits{File: most}, Stdin: io.MultiReader(lines("", ids), lines("^", q.tips)),
+		Dir: q.dir, Env: gitrun.Beside(q.name), Limits: gitrun.Limits{File: most}, Stdin: io.MultiReader(lines("", ids), lines("^", q.tips)),
 		Args: append([]string{
 			"pack-objects", "--revs", "--non-empty", "--delta-base-offset", "--window=0", "--threads=1", "--quiet", q.name + "/pack/pack",
 		}, options...),
 	})
 	var failed *gitrun.Error
 	if errors.As(err, &failed) && failed.FileTooLarge() {
-		err = fmt.Errorf("%w: %w", &LimitError{Limit: "bytes of a new pack", Most: most}, err)
+		err = fmt.Errorf("%w: %w", cmp.Or[error](full, &LimitError{Limit: "bytes of a new pack", Most: most}), err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("packing needed objects: %w", errors.Join(err, q.restore(before)))

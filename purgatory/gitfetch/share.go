@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -38,7 +37,8 @@ func (f *Fetcher) adopt(ctx context.Context, dir, from string, ids []nip34.Objec
 	}
 	defer func() { err = errors.Join(err, q.Discard()) }()
 	q.share, q.extra = share, 0
-	if err := errors.Join(f.disk.check(dir, 0), q.link(from)); err != nil {
+	names, err := list(f.disk.files, from)
+	if err := errors.Join(err, f.disk.check(dir, 0), q.link(from, indexed(names))); err != nil {
 		return err
 	}
 	missing, err := q.Missing(ctx, ids)
@@ -54,16 +54,8 @@ func (f *Fetcher) adopt(ctx context.Context, dir, from string, ids []nip34.Objec
 }
 
 // link links packs into the quarantine. Packs may be removed concurrently.
-func (q *Quarantine) link(from string) error {
-	entries, err := q.f.disk.files.ReadDir(from)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		base, ok := strings.CutSuffix(e.Name(), ".idx")
-		if !ok {
-			continue
-		}
+func (q *Quarantine) link(from string, bases []string) error {
+	for _, base := range bases {
 		for _, ext := range []string{".pack", ".idx"} {
 			err := link(q.f.disk.files, filepath.Join(from, base+ext), filepath.Join(q.packs(), base+ext))
 			if errors.Is(err, fs.ErrNotExist) {
