@@ -85,6 +85,9 @@ func TestHooksComeBeforeAPolicyThatHolds(t *testing.T) {
 		defer policy.mu.Unlock()
 		assert.Equal(t, []string{wanted.ID}, policy.asked)
 		assert.Equal(t, uint64(1), s.Manager().Status().Events.Rejected[embedding.ReasonHook])
+		refused, err := s.Manager().EventState(t.Context(), eventtest.Of(unwanted).ID)
+		assert.NoError(t, err)
+		assert.Equal(t, `"blocked: spam"`, refused.Detail)
 		assert.Equal(t, uint64(1), s.Manager().Status().Events.Held)
 	})
 }

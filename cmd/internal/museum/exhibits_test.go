@@ -93,7 +93,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"an id is known before it was verified", "sync/ingest.go",
-		"if !ev.CheckID() {", "g.known.Add(ev.ID)\n\tif !ids.Check(ev) {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
+		"if !ev.CheckID() {", "g.known.Add(ev.ID)\n\tif !ev.CheckID() {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
 	{
 		"only the first tag counts", "nip34/tags.go",
