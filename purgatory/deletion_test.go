@@ -128,3 +128,13 @@ func TestDeletedPullRequestLeavesNoRef(t *testing.T) {
 		require.True(t, w.hasRef(evs[2]))
 	})
 }
+
+// A relay library may call its hooks with an event that could not be parsed.
+func TestZeroEventsAreIgnored(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.p.NotifyStored(graspsync.Event{})
+		w.p.NotifySuperseded(graspsync.Event{})
+		_, err := w.p.Submit(t.Context(), graspsync.Event{}, graspsync.Source{})
+		require.ErrorIs(t, err, graspsync.ErrEvent)
+	})
+}

@@ -15,6 +15,7 @@
 //	answer, err := p.Submit(ctx, event, source) // events that the relay's policy accepts
 //	p.Pushed(ctx, repository, refs)             // after a push
 //	p.NotifyStored(event)                       // after the relay stored an event
+//	p.NotifySuperseded(event)                   // after the relay replaced, deleted or removed one
 //
 // # Release
 //

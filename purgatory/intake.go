@@ -209,7 +209,9 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 	p.jobs.Want(ref, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
 }
 
-// NotifyStored reports that the relay has stored an event.
+// NotifyStored reports that the relay has stored an event. Of the events that a deletion or a request
+// to vanish removes, it concerns only the held ones. Report the stored ones to
+// [Purgatory.NotifySuperseded].
 func (p *Purgatory) NotifyStored(ev graspsync.Event) {
 	if ev.IsZero() {
 		return
@@ -247,9 +249,12 @@ func (p *Purgatory) holdStored(ev graspsync.Event, pr *nip34.PullRequest) {
 	}
 }
 
-// NotifySuperseded reports that an event was replaced or deleted. The hourly check finds events that
-// were not reported.
+// NotifySuperseded reports that the relay has replaced, deleted or removed a stored event. The hourly
+// check finds events that were not reported.
 func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
+	if ev.IsZero() {
+		return
+	}
 	switch ev.Kind {
 	case graspsync.KindAnnouncement:
 		if a, err := nip34.ParseAnnouncement(ev); err == nil {
