@@ -66,7 +66,7 @@ func Steps(n int) iter.Seq[int] {
 // Some returns n times GRASPSYNC_ROUNDS random elements, in their order.
 func Some[E any](n int, all []E) []E {
 	some := slices.Clone(all)
-	for surplus := len(all) - n*more(); surplus > 0; surplus-- {
+	for len(some) > n*more() {
 		at := rand.N(len(some)) //nolint:gosec // nobody is to be surprised
 		some = slices.Delete(some, at, at+1)
 	}

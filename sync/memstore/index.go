@@ -72,50 +72,41 @@ func (s *Store) candidates(f nostr.Filter) (out []*entry) {
 		}
 		return out
 	}
-	conditions := make(map[string][]term)
-	add := func(t term) { conditions[t.list] = append(conditions[t.list], t) }
-	for _, author := range f.Authors {
-		add(term{filters.ListAuthors, author})
-	}
+	lists := map[string][]string{filters.ListAuthors: f.Authors}
 	for _, kind := range f.Kinds {
-		add(kindTerm(kind))
+		lists[filters.ListKinds] = append(lists[filters.ListKinds], strconv.Itoa(kind))
 	}
 	for name, values := range f.Tags {
+		if len(name) == 1 {
+			lists[name] = values
+		}
+	}
+	found := false
+	for name, values := range lists {
+		var list []*entry
 		for _, v := range values {
-			if len(name) == 1 {
-				add(term{name, v})
-			}
+			list = append(list, s.index[term{name, v}]...)
+		}
+		if len(values) > 0 && (!found || len(list) < len(out)) {
+			out, found = list, true
 		}
 	}
-	least, best := len(s.events), []term(nil)
-	for _, list := range conditions {
-		n := 0
-		for _, t := range list {
-			n += len(s.index[t])
-		}
-		if n < least || best == nil {
-			least, best = n, list
-		}
-	}
-	if best == nil {
-		return slices.Collect(maps.Values(s.events))
-	}
-	for _, t := range best {
-		out = append(out, s.index[t]...)
+	if !found {
+		out = slices.Collect(maps.Values(s.events))
 	}
 	return out
 }
 
 // read yields a part of each matching event in order of insertion, or an error as the last pair. It
 // does not hold the lock while it yields.
-func read[T any](ctx context.Context, s *Store, f nostr.Filter, part func(*entry) T) iter.Seq2[T, error] {
+func read[T any](ctx context.Context, s *Store, f nostr.Filter, part func(graspsync.Event) T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
-		for i, e := range s.collect(f) {
-			if i%checkEvery == 0 && ctx.Err() != nil {
+		for _, e := range s.collect(f) {
+			if ctx.Err() != nil {
 				break
 			}
-			if !yield(part(e), nil) {
+			if !yield(part(e.event), nil) {
 				return
 			}
 		}

@@ -19,9 +19,6 @@ import (
 // ErrEphemeral is wrapped by the error of a refused ephemeral event.
 var ErrEphemeral = errors.New("ephemeral event")
 
-// checkEvery is the number of events between two checks of the context.
-const checkEvery = 256
-
 // Store is an in-memory [relaysync.Store]. Use [New].
 type Store struct {
 	us nip34.Identity // read-only
@@ -39,7 +36,6 @@ var _ relaysync.Store = (*Store)(nil)
 
 type entry struct {
 	event  graspsync.Event
-	stamp  graspsync.EventKey
 	number uint64 // order of insertion
 }
 
@@ -90,38 +86,28 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 
 // save saves one event. The caller holds mu.
 func (s *Store) save(event graspsync.Event) graspsync.Outcome {
-	e, err := newEntry(event)
-	if err != nil {
-		return graspsync.Outcome{Result: graspsync.Refused, Err: err}
-	}
-	if _, ok := s.events[e.stamp.ID]; ok {
+	switch _, known := s.events[event.ID]; {
+	case event.IsZero():
+		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: none", graspsync.ErrEvent)}
+	case nostr.IsEphemeralKind(event.Kind):
+		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: kind %d", ErrEphemeral, event.Kind)}
+	case known:
 		return graspsync.Outcome{Result: graspsync.Duplicate}
-	}
-	if s.tombs.Cover(event) {
+	case s.tombs.Cover(event):
 		s.removeVersions(event)
 		return graspsync.Outcome{Result: graspsync.Deleted}
 	}
 	if addr, ok := event.Address(); ok {
 		if old := s.addresses[addr]; old != nil {
-			if !e.stamp.Newer(old.stamp) {
+			if !event.Key().Newer(old.event.Key()) {
 				return graspsync.Outcome{Result: graspsync.Superseded}
 			}
 			s.remove(old)
 		}
 	}
-	s.insert(e)
+	s.insert(event)
 	s.execute(event)
 	return graspsync.Outcome{Result: graspsync.Stored}
-}
-
-func newEntry(event graspsync.Event) (*entry, error) {
-	if event.IsZero() {
-		return nil, fmt.Errorf("%w: none", graspsync.ErrEvent)
-	}
-	if nostr.IsEphemeralKind(event.Kind) {
-		return nil, fmt.Errorf("%w: kind %d", ErrEphemeral, event.Kind)
-	}
-	return &entry{event: event, stamp: event.Key()}, nil
 }
 
 // execute removes the targets of a deletion or request to vanish, and keeps tombstones for later
@@ -177,12 +163,12 @@ func (s *Store) bury() {
 	}
 }
 
-// insert adds an entry. The caller holds mu.
-func (s *Store) insert(e *entry) {
+// insert adds an event. The caller holds mu.
+func (s *Store) insert(event graspsync.Event) {
 	s.inserted++
-	e.number = s.inserted
-	s.events[e.stamp.ID] = e
-	if addr, ok := e.event.Address(); ok {
+	e := &entry{event, s.inserted}
+	s.events[event.ID] = e
+	if addr, ok := event.Address(); ok {
 		s.addresses[addr] = e
 	}
 	s.index.add(e)
@@ -190,7 +176,7 @@ func (s *Store) insert(e *entry) {
 
 // remove removes an entry. The caller holds mu.
 func (s *Store) remove(e *entry) {
-	delete(s.events, e.stamp.ID)
+	delete(s.events, e.event.ID)
 	if addr, ok := e.event.Address(); ok && s.addresses[addr] == e {
 		delete(s.addresses, addr)
 	}
@@ -245,10 +231,10 @@ func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error
 
 // Keys implements [relaysync.Store].
 func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
-	return read(ctx, s, filter, func(e *entry) graspsync.EventKey { return e.stamp })
+	return read(ctx, s, filter, func(e graspsync.Event) graspsync.EventKey { return e.Key() })
 }
 
 // Events implements [relaysync.Store].
 func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error] {
-	return read(ctx, s, filter, func(e *entry) graspsync.Event { return e.event })
+	return read(ctx, s, filter, func(e graspsync.Event) graspsync.Event { return e })
 }

@@ -59,8 +59,8 @@ type Conn struct {
 	unread     int // answers in queue that are not live events
 	subs       map[string]*subscription
 	negs       map[string]*negSession
-	usedSubs   map[string]struct{}
-	usedNegs   map[string]struct{}
+	usedSubs   map[string]bool
+	usedNegs   map[string]bool
 	linkFree   time.Time // when the next message may be delivered
 	delivered  int
 	waiting    int // live events in queue
@@ -68,7 +68,7 @@ type Conn struct {
 	refusedAt  time.Time // when the client received the last "rate-limited"
 	asking     string    // the last REQ, if nothing has answered it
 	askedAt    time.Time
-	challenges map[string]struct{} // challenges that the client may answer
+	challenges map[string]bool // challenges that the client may answer
 	authed     bool
 }
 
@@ -81,11 +81,11 @@ func newConn(r *Relay, id int) *Conn {
 		room:     make(chan struct{}, 1),
 		subs:     make(map[string]*subscription),
 		negs:     make(map[string]*negSession),
-		usedSubs: make(map[string]struct{}),
-		usedNegs: make(map[string]struct{}),
+		usedSubs: make(map[string]bool),
+		usedNegs: make(map[string]bool),
 
 		meters:     make(map[rate]meter),
-		challenges: make(map[string]struct{}),
+		challenges: make(map[string]bool),
 	}
 	c.over, c.stop = context.WithCancelCause(context.Background())
 	return c
@@ -158,25 +158,15 @@ func (c *Conn) Receive(ctx context.Context) (wire.Message, error) {
 // Skim implements [relaysync.Skimmer].
 func (c *Conn) Skim(known func(graspsync.EventID) bool) { c.known = known }
 
-// ReceiveText returns the relay's next message as text, for a real socket. Do not mix it with
-// Receive.
+// ReceiveText returns the relay's next message as text.
 func (c *Conn) ReceiveText(ctx context.Context) ([]byte, error) {
-	f, err := c.receive(ctx)
-	return f.text, err
-}
-
-func (c *Conn) receive(ctx context.Context) (frame, error) {
-	if !c.inRecv.TryLock() {
-		c.violate(ViolationConcurrentUse, "Receive was called while another Receive ran")
-		c.inRecv.Lock()
-	}
-	defer c.inRecv.Unlock()
+	defer c.alone(&c.inRecv, "Receive")()
 	for {
 		if err := context.Cause(c.over); err != nil {
-			return frame{}, fmt.Errorf("receive from %s: %w", c.relay.url, err)
+			return nil, fmt.Errorf("receive from %s: %w", c.relay.url, err)
 		}
 		if ctx.Err() != nil {
-			return frame{}, c.abandon(ctx, "receive from")
+			return nil, c.abandon(ctx, "receive from")
 		}
 		f, wait, ok := c.take(time.Now())
 		if ok && f.cut {
@@ -184,22 +174,17 @@ func (c *Conn) receive(ctx context.Context) (frame, error) {
 			continue
 		}
 		if ok {
-			return f, nil
+			return f.text, nil
 		}
-		var timer *time.Timer
 		var due <-chan time.Time
 		if wait > 0 {
-			timer = time.NewTimer(wait)
-			due = timer.C
+			due = time.After(wait)
 		}
 		select {
 		case <-c.wake:
 		case <-due:
 		case <-c.over.Done():
 		case <-ctx.Done():
-		}
-		if timer != nil {
-			timer.Stop()
 		}
 	}
 }
@@ -214,34 +199,25 @@ func (c *Conn) abandon(ctx context.Context, what string) error {
 // live queues a new event and reports whether any subscription matches. The caller holds relay.mu.
 func (c *Conn) live(ev graspsync.Event) bool {
 	hit := false
-	if most := c.relay.behavior.MaxLive; most > 0 && c.waiting >= most && c.follows(ev) {
-		c.overflow()
-		return true
-	}
 	for _, id := range sortedKeys(c.subs) {
 		s := c.subs[id]
-		if !s.follows || !s.match(ev.Event) {
+		if !s.follows || !nostr.Filters(s.filters).Match(ev.Event) {
 			continue
+		}
+		if most := c.relay.behavior.MaxLive; !hit && most > 0 && c.waiting >= most {
+			c.overflow()
+			return true
 		}
 		c.push(&answer{
 			sub:    id,
 			frames: c.relay.serve(id, ev),
-			due:    time.Now().Add(c.relay.behavior.Latency),
+			due:    c.soon(),
 			live:   true,
 			first:  !hit,
 		})
 		hit = true
 	}
 	return hit
-}
-
-func (c *Conn) follows(ev graspsync.Event) bool {
-	for _, s := range c.subs {
-		if s.follows && s.match(ev.Event) {
-			return true
-		}
-	}
-	return false
 }
 
 // overflow drops waiting live events and closes all subscriptions.
@@ -259,23 +235,17 @@ func (c *Conn) overflow() {
 	clear(c.subs)
 }
 
-func (s *subscription) match(ev *nostr.Event) bool { return nostr.Filters(s.filters).Match(ev) }
-
 // Send sends a message to the relay.
 func (c *Conn) Send(ctx context.Context, req wire.Request) error {
 	size := requestSize(req)
-	if most := c.info.MaxMessageLength; most > 0 && size > most && context.Cause(c.over) == nil {
+	if exceeds(size, c.info.MaxMessageLength) && context.Cause(c.over) == nil {
 		return fmt.Errorf("send %d bytes to %s: %w", size, c.relay.url, relaysync.ErrMessageTooLarge)
 	}
 	return c.send(ctx, copyRequest(req), size)
 }
 
 func (c *Conn) send(ctx context.Context, req wire.Request, size int) error {
-	if !c.inSend.TryLock() {
-		c.violate(ViolationConcurrentUse, "Send was called while another Send ran")
-		c.inSend.Lock()
-	}
-	defer c.inSend.Unlock()
+	defer c.alone(&c.inSend, "Send")()
 	for {
 		if err := context.Cause(c.over); err != nil {
 			return fmt.Errorf("send to %s: %w", c.relay.url, err)
@@ -301,8 +271,7 @@ func (c *Conn) send(ctx context.Context, req wire.Request, size int) error {
 }
 
 func (c *Conn) writable() bool {
-	c.relay.mu.Lock()
-	defer c.relay.mu.Unlock()
+	defer c.relay.lock()()
 	return !c.relay.behavior.StopReading && c.unread < maxUnread
 }
 
@@ -372,8 +341,7 @@ func (c *Conn) process(req wire.Request, size int) {
 	if b := c.relay.Behavior(); b.ClosedReason != nil && req.Type == wire.TypeReq {
 		reason = b.ClosedReason(req)
 	}
-	c.relay.mu.Lock()
-	defer c.relay.mu.Unlock()
+	defer c.relay.lock()()
 	if c.closed {
 		return
 	}
@@ -432,11 +400,10 @@ func (c *Conn) authenticate(ev *nostr.Event) {
 
 func (c *Conn) authFault(ev *nostr.Event) string {
 	relay, err := graspsync.ParseRelayURL(tagValue(ev, "relay"))
-	_, known := c.challenges[tagValue(ev, "challenge")]
 	switch {
 	case ev.Kind != nostr.KindClientAuthentication:
 		return "invalid authentication event kind"
-	case !known:
+	case !c.challenges[tagValue(ev, "challenge")]:
 		return "received invalid challenge"
 	case !genuine(ev) || err != nil || relay != c.relay.url:
 		return "invalid authentication event"
@@ -464,14 +431,14 @@ func (c *Conn) refuseNeg(sub string) bool {
 	b := &c.relay.behavior
 	switch b.Negentropy {
 	case NegNotice:
-		c.say(wire.Message{Type: wire.TypeNotice, Text: orText(b.NegText, c.relay.program.negOff)})
+		c.say(wire.Message{Type: wire.TypeNotice, Text: or(b.NegText, c.relay.program.negOff)})
 	case NegErr:
-		c.say(wire.Message{Type: wire.TypeNegErr, Sub: sub, Text: orText(b.NegText, "error: negentropy disabled")})
+		c.say(wire.Message{Type: wire.TypeNegErr, Sub: sub, Text: or(b.NegText, "error: negentropy disabled")})
 	case NegError:
-		m := wire.Message{Type: wire.TypeNegErr, Sub: sub, Text: orText(b.NegText, "negentropy is not supported here")}
+		m := wire.Message{Type: wire.TypeNegErr, Sub: sub, Text: or(b.NegText, "negentropy is not supported here")}
 		c.push(&answer{frames: []frame{{msg: m, negError: true}}, due: c.soon()})
 	case NegClosed:
-		c.say(wire.Message{Type: wire.TypeClosed, Sub: sub, Text: orText(b.NegText, "unsupported: NIP-77")})
+		c.say(wire.Message{Type: wire.TypeClosed, Sub: sub, Text: or(b.NegText, "unsupported: NIP-77")})
 	case NegSilent:
 	default:
 		return false
@@ -624,11 +591,15 @@ func (c *Conn) drop(id string, late int) {
 	}
 }
 
-// violate records a violation. The caller does not hold relay.mu.
-func (c *Conn) violate(kind ViolationKind, detail string) {
-	c.relay.mu.Lock()
-	defer c.relay.mu.Unlock()
-	c.note(kind, detail, "")
+// alone locks mu until unlock is called. It records a violation if another call of the method runs.
+func (c *Conn) alone(mu *sync.Mutex, method string) (unlock func()) {
+	if !mu.TryLock() {
+		c.relay.mu.Lock()
+		c.note(ViolationConcurrentUse, method+" was called while another "+method+" ran", "")
+		c.relay.mu.Unlock()
+		mu.Lock()
+	}
+	return mu.Unlock
 }
 
 func (c *Conn) spend(what rate, perMinute int) bool {
@@ -665,22 +636,16 @@ func (c *Conn) challenge() string {
 	}
 	c.relay.challenges++
 	text := fmt.Sprintf("challenge-%d", c.relay.challenges)
-	c.challenges[text] = struct{}{}
+	c.challenges[text] = true
 	return text
 }
 
-// turnDown queues a refusal of type typ, or a NOTICE.
+// turnDown queues a refusal of type typ, or a NOTICE. A refusal because of the rate starts the
+// cool-down when it is sent.
 func (c *Conn) turnDown(typ wire.Type, sub string, no *refusal) {
-	var frames []frame
 	if no.challenge {
-		frames = append(frames, frame{msg: wire.Message{Type: wire.TypeAuth, Text: c.challenge()}})
+		c.say(wire.Message{Type: wire.TypeAuth, Text: c.challenge()})
 	}
-	c.push(&answer{frames: append(frames, c.refused(typ, sub, no)...), due: c.soon()})
-}
-
-// refused returns the frames of a refusal. A refusal because of the rate starts the cool-down when
-// it is sent.
-func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
 	f := frame{msg: wire.Message{Type: typ, Sub: sub, Text: no.text}}
 	switch {
 	case no.notice:
@@ -697,11 +662,10 @@ func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
 			}
 		}
 	}
-	frames := []frame{f}
+	c.push(&answer{frames: []frame{f}, due: c.soon()})
 	if no.eose {
-		frames = append(frames, frame{msg: wire.Message{Type: wire.TypeEOSE, Sub: sub}})
+		c.say(wire.Message{Type: wire.TypeEOSE, Sub: sub})
 	}
-	return frames
 }
 
 func exceeds(n, limit int) bool { return limit > 0 && n > limit }

@@ -2,11 +2,10 @@ package relaytest
 
 import (
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/hex"
 	"fmt"
 
-	"github.com/btcsuite/btcd/btcec/v2"
-	"github.com/btcsuite/btcd/btcec/v2/schnorr"
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
@@ -16,7 +15,7 @@ import (
 
 // Key is an author of events. Its methods always return the same event for the same arguments.
 type Key struct {
-	secret *btcec.PrivateKey
+	secret string // in hex
 	public graspsync.PubKey
 	hex    string
 	cheap  bool
@@ -25,10 +24,9 @@ type Key struct {
 // NewKey returns the key of a seed. Its signatures are valid (BIP-340).
 func NewKey(seed string) *Key {
 	sum := sha256.Sum256([]byte("relaytest key " + seed))
-	secret, public := btcec.PrivKeyFromBytes(sum[:])
-	k := &Key{secret: secret}
-	copy(k.public[:], schnorr.SerializePubKey(public))
-	k.hex = k.public.String()
+	k := &Key{secret: hex.EncodeToString(sum[:])}
+	k.hex, _ = nostr.GetPublicKey(k.secret) // every seed gives a valid secret
+	k.public, _ = graspsync.ParsePubKey(k.hex)
 	return k
 }
 
@@ -56,7 +54,7 @@ func (k *Key) Hex() string { return k.hex }
 func (k *Key) PubKey() graspsync.PubKey { return k.public }
 
 // Secret returns the secret key in hex.
-func (k *Key) Secret() string { return hex.EncodeToString(k.secret.Serialize()) }
+func (k *Key) Secret() string { return k.secret }
 
 // Npub returns the public key as npub (NIP-19).
 func (k *Key) Npub() string { return nip34.NPub(k.public) }
@@ -71,32 +69,23 @@ func (k *Key) Sign(ev *nostr.Event) {
 	if ev.Tags == nil {
 		ev.Tags = nostr.Tags{}
 	}
+	if !k.cheap {
+		_ = ev.Sign(k.secret) // cannot fail with a valid secret
+		return
+	}
 	ev.PubKey = k.hex
-	sum := sha256.Sum256(ev.Serialize())
-	ev.ID = hex.EncodeToString(sum[:])
-	if k.cheap {
-		ev.Sig = cheapSignature(sum)
-		return
-	}
-	sig, err := schnorr.Sign(k.secret, sum[:], schnorr.FastSign())
-	if err != nil { // cannot happen with a valid secret
-		ev.Sig = ""
-		return
-	}
-	ev.Sig = hex.EncodeToString(sig.Serialize())
+	ev.ID = ev.GetID()
+	ev.Sig = cheapSignature(ev)
 }
 
-func cheapSignature(id [32]byte) string {
-	a := sha256.Sum256(append([]byte("cheap signature "), id[:]...))
-	b := sha256.Sum256(a[:])
-	return hex.EncodeToString(a[:]) + hex.EncodeToString(b[:])
+func cheapSignature(ev *nostr.Event) string {
+	sum := sha512.Sum512(append([]byte("cheap signature "), ev.Serialize()...))
+	return hex.EncodeToString(sum[:])
 }
 
 // cheap reports whether ev has the signature of a cheap key. As in BIP-340, the id field is not
 // part of it.
-func cheap(ev *nostr.Event) bool {
-	return len(ev.Sig) == 128 && ev.Sig == cheapSignature(sha256.Sum256(ev.Serialize()))
-}
+func cheap(ev *nostr.Event) bool { return ev.Sig == cheapSignature(ev) }
 
 var _ relaysync.Verifier = CheapVerifier{}
 

@@ -30,10 +30,3 @@ func negReply(b *Behavior, s *negSession, msg []byte) ([]byte, error) {
 	}
 	return negentropy.Answer(s.set, msg, or(b.NegFrame, 500_000))
 }
-
-func orText(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
-}

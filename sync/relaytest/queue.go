@@ -47,8 +47,7 @@ func (a *answer) pop() (f frame, ok bool) {
 // take returns the next message if it is due, else the time to wait, or 0 to wait for a change.
 func (c *Conn) take(now time.Time) (f frame, wait time.Duration, ok bool) {
 	r := c.relay
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.lock()()
 	b := &r.behavior
 	if b.CutAfter > 0 && c.delivered >= b.CutAfter && (b.Cuts == 0 || r.cuts < b.Cuts) {
 		r.cuts++
@@ -158,8 +157,7 @@ func (c *Conn) account(f *frame, now time.Time) {
 	}
 	pause := b.MessageDelay
 	if b.BytesPerSecond > 0 {
-		onWire := time.Duration(float64(size) / float64(b.BytesPerSecond) * float64(time.Second))
-		pause = max(pause, onWire)
+		pause = max(pause, time.Duration(size)*time.Second/time.Duration(b.BytesPerSecond))
 	}
 	c.linkFree = now.Add(pause)
 }

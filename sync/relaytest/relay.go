@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -61,13 +62,18 @@ func New(url string, b Behavior) *Relay {
 	}
 }
 
+// lock locks mu until unlock is called.
+func (r *Relay) lock() (unlock func()) {
+	r.mu.Lock()
+	return r.mu.Unlock
+}
+
 // URL returns the relay's URL.
 func (r *Relay) URL() graspsync.RelayURL { return r.url }
 
 // Behavior returns the current behavior.
 func (r *Relay) Behavior() Behavior {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.lock()()
 	return r.behavior
 }
 
@@ -104,14 +110,9 @@ func (r *Relay) Cut() {
 func (r *Relay) Broadcast(messages ...wire.Message) {
 	r.mu.Lock()
 	conns := r.connected()
-	for _, c := range conns {
-		for _, m := range messages {
-			c.push(&answer{frames: []frame{{msg: m}}, due: time.Now()})
-		}
-	}
 	r.mu.Unlock()
 	for _, c := range conns {
-		c.stir()
+		(&ConnScript{c}).Send(messages...)
 	}
 }
 
@@ -155,8 +156,7 @@ func (r *Relay) publish(ev *nostr.Event) (ok bool, reason string) {
 
 // Remove removes events without a deletion.
 func (r *Relay) Remove(ids ...string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.lock()()
 	for _, id := range ids {
 		if id, err := graspsync.ParseEventID(id); err == nil {
 			_ = r.store.Remove(context.Background(), graspsync.Event{ID: id}) // fails only with its context
@@ -218,16 +218,13 @@ func (r *Relay) dial(ctx context.Context) (*Conn, error) {
 		return nil, context.Cause(ctx)
 	}
 	if b.DialDelay > 0 {
-		timer := time.NewTimer(b.DialDelay)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(b.DialDelay):
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.lock()()
 	switch b := &r.behavior; {
 	case b.DialError != nil:
 		return nil, b.DialError
@@ -251,15 +248,13 @@ var _ relaysync.Conn = (*Conn)(nil)
 
 // Dials returns all attempts to connect in the order in which they ended.
 func (r *Relay) Dials() []Dial {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.lock()()
 	return slices.Clone(r.dials)
 }
 
 // Requests returns the messages of all clients in order, or only those of the given types.
 func (r *Relay) Requests(types ...wire.RequestType) []Seen {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.lock()()
 	all := slices.Clone(r.requests)
 	if len(types) == 0 {
 		return all
@@ -269,15 +264,13 @@ func (r *Relay) Requests(types ...wire.RequestType) []Seen {
 
 // Open returns the number of open connections.
 func (r *Relay) Open() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.lock()()
 	return len(r.conns)
 }
 
 // Subscriptions returns the open subscriptions, ordered by connection and id, without NEG sessions.
 func (r *Relay) Subscriptions() []Subscription {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.lock()()
 	var all []Subscription
 	for _, c := range r.connected() {
 		first := len(all)
@@ -291,15 +284,13 @@ func (r *Relay) Subscriptions() []Subscription {
 
 // Traffic returns the traffic of all connections.
 func (r *Relay) Traffic() Traffic {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.lock()()
 	return r.traffic
 }
 
 // Violations returns the violations of clients, in order.
 func (r *Relay) Violations() []Violation {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.lock()()
 	return slices.Clone(r.violations)
 }
 
@@ -332,7 +323,7 @@ func (r *Relay) lies(f nostr.Filter) []negentropy.Item {
 func (r *Relay) stored(fs []nostr.Filter) (events []graspsync.Event, complete bool) {
 	b := &r.behavior
 	complete = true
-	seen := make(map[graspsync.EventID]struct{})
+	seen := make(map[graspsync.EventID]bool)
 	for _, f := range fs {
 		limit := f.Limit
 		if f.LimitZero && !b.LimitZeroReturnsStored {
@@ -341,25 +332,25 @@ func (r *Relay) stored(fs []nostr.Filter) (events []graspsync.Event, complete bo
 		if limit <= 0 {
 			limit = b.DefaultLimit
 		}
-		if b.IgnoreLimit {
-			limit = 0
+		if b.IgnoreLimit || limit <= 0 {
+			limit = math.MaxInt
 		}
-		if b.Cap > 0 && (limit == 0 || limit > b.Cap) {
-			limit = b.Cap
+		if b.Cap > 0 {
+			limit = min(limit, b.Cap)
 		}
 		if b.IgnoreUntil {
 			f.Until = nil
 		}
 		found := r.query(f)
-		if limit > 0 && len(found) > limit {
+		if len(found) > limit {
 			found, complete = found[:limit], false
 		}
 		if b.WrongOrder {
 			slices.Reverse(found)
 		}
 		for _, ev := range found {
-			if _, ok := seen[ev.ID]; !ok {
-				seen[ev.ID] = struct{}{}
+			if !seen[ev.ID] {
+				seen[ev.ID] = true
 				events = append(events, ev)
 			}
 		}

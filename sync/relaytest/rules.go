@@ -1,6 +1,7 @@
 package relaytest
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -105,8 +106,7 @@ func (c *Conn) inspect(req wire.Request, size int) {
 		}
 		i.when(len(req.Filters) != 1, ViolationManyFilters, "%d in a NEG-OPEN", len(req.Filters))
 	case wire.TypeNegSend:
-		_, used := c.usedNegs[req.Sub]
-		i.when(!used, ViolationNegUnknown, "NEG-MSG")
+		i.when(!c.usedNegs[req.Sub], ViolationNegUnknown, "NEG-MSG")
 		s := c.negs[req.Sub]
 		i.when(s != nil && s.inFlight, ViolationNegOverlap, "NEG-MSG before the last answer")
 	case wire.TypeAnswer:
@@ -117,11 +117,10 @@ func (c *Conn) inspect(req wire.Request, size int) {
 	}
 }
 
-func (i inspection) id(used map[string]struct{}) {
+func (i inspection) id(used map[string]bool) {
 	i.when(i.sub == "" || len(i.sub) > or(i.info.MaxSubIDLength, maxSubID), ViolationSubID, "%d bytes", len(i.sub))
-	_, again := used[i.sub]
-	i.when(again, ViolationReusedID, "used before")
-	used[i.sub] = struct{}{}
+	i.when(used[i.sub], ViolationReusedID, "used before")
+	used[i.sub] = true
 	since := time.Since(i.refusedAt)
 	i.when(!i.refusedAt.IsZero() && since < coolDown, ViolationCoolDown, "%v after the refusal", since)
 }
@@ -164,9 +163,5 @@ func (i inspection) filter(f nostr.Filter) {
 	}
 }
 
-func or(n, def int) int {
-	if n == 0 {
-		return def
-	}
-	return n
-}
+// or returns v, or def if v is zero.
+func or[T comparable](v, def T) T { return cmp.Or(v, def) }

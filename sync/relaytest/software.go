@@ -159,7 +159,7 @@ func (c *Conn) refuseNegOpen(req wire.Request) *refusal {
 			return no
 		}
 	}
-	no := &refusal{text: orText(b.NegText, p.records), max: b.NegMax}
+	no := &refusal{text: or(b.NegText, p.records), max: b.NegMax}
 	n := len(c.relay.query(req.Filters[0]))
 	if b.Software == SoftwareRustNostr { // which adds the other sessions
 		no.max = 0

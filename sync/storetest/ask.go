@@ -29,10 +29,7 @@ func newSubject(ctx context.Context, store relaysync.Store) *subject {
 
 // save saves one batch and checks the outcome of each event.
 func (s *subject) save(events ...*nostr.Event) error {
-	got, err := s.Save(s.ctx, incoming(events...))
-	if err != nil || len(got) != len(events) {
-		return fmt.Errorf("Save of %d events: %d outcomes, %v", len(events), len(got), err)
-	}
+	got, err := s.submit(events)
 	for i, o := range got {
 		e := events[i]
 		if want := s.model.save(e); o.Result != want {
@@ -41,7 +38,16 @@ func (s *subject) save(events ...*nostr.Event) error {
 			return fmt.Errorf("Save of %s: %s with error %v", describe(e), o.Result, o.Err)
 		}
 	}
-	return nil
+	return err
+}
+
+// submit saves one batch.
+func (s *subject) submit(events []*nostr.Event) ([]graspsync.Outcome, error) {
+	got, err := s.Save(s.ctx, incoming(events...))
+	if err != nil || len(got) != len(events) {
+		return nil, fmt.Errorf("Save of %d events: %d outcomes, %v", len(events), len(got), err)
+	}
+	return got, nil
 }
 
 // fill saves new events in large batches.

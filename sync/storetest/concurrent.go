@@ -126,9 +126,9 @@ func checkConcurrent(s *subject) error {
 // deliver saves batches whose outcomes depend on other goroutines.
 func (s *subject) deliver(batches [][]*nostr.Event) error {
 	for _, events := range batches {
-		got, err := s.Save(s.ctx, incoming(events...))
-		if err != nil || len(got) != len(events) {
-			return fmt.Errorf("Save of %d events: %d outcomes, %v", len(events), len(got), err)
+		got, err := s.submit(events)
+		if err != nil {
+			return err
 		}
 		for i, o := range got {
 			if o.Result == 0 || o.Result == graspsync.Failed {
