@@ -151,7 +151,10 @@ func (p *packReader) Write(b []byte) (int, error) {
 		}
 		b = slices.Concat(p.head, b)
 	}
-	if _, err := p.w.Write(b); err != nil {
+	p.meter.Sending.Store(false) // a slow disk of ours is not the server's fault
+	_, err := p.w.Write(b)
+	p.meter.Sending.Store(true)
+	if err != nil {
 		return 0, fmt.Errorf("writing a pack: %w", err)
 	}
 	return n, nil

@@ -177,3 +177,25 @@ func FuzzRemoteError(f *testing.F) {
 		}
 	})
 }
+
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// A server is not slow while we write its pack.
+func TestServerDoesNotSendWhileWeWrite(t *testing.T) {
+	m := meter()
+	m.Sending.Store(true)
+	var got int
+	p := &packReader{meter: m, limits: Limits{PackBytes: 100, PackObjects: 1}, w: writer(func(p []byte) (int, error) {
+		require.False(t, m.Sending.Load())
+		got += len(p)
+		return len(p), nil
+	})}
+	for range 2 {
+		_, err := p.Write([]byte("PACK\x00\x00\x00\x02\x00\x00\x00\x01"))
+		require.NoError(t, err)
+		require.True(t, m.Sending.Load())
+	}
+	require.Equal(t, 24, got)
+}
