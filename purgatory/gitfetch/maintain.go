@@ -31,8 +31,7 @@ const (
 
 const recordName = "graspsync-maintenance"
 
-// Maintain implements [gitops.Operations]. It repacks without the lock. Expired objects are removed
-// under the lock, after a check that no ref has named them in between.
+// Maintain implements [gitops.Operations]. It repacks, and removes expired objects, without the lock.
 func (f *Fetcher) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Maintained, error) {
 	slot, err := f.maintained.Acquire(ctx, limit.Stranger{}, 1) // concurrent repacks of a repository disturb each other
 	if err != nil {

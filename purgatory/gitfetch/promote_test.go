@@ -2,6 +2,8 @@ package gitfetch_test
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -127,4 +129,21 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 	require.NoError(t, q.Promote(t.Context()))
 	require.Contains(t, git(t, here, "count-objects", "-v"), "in-pack: 15\n")
 	require.Empty(t, leftovers(t, here))
+}
+
+// Promote runs under the lock, so it does not walk histories. It had counted the needed objects.
+func TestPromotionWalksNoHistory(t *testing.T) {
+	f := fetcher(t)
+	here, blob, base, data := film(t)
+	pack, tip := variants(t, blob, base, data, 1, 1100)
+	q, err := f.Open(here)
+	require.NoError(t, err)
+	require.NoError(t, os.CopyFS(q.Packs(), os.DirFS(filepath.Join(indexed(t, here, pack), "pack"))))
+	wholly(t, q, []nip34.ObjectID{tip})
+	var ran []string
+	*f.Started() = func(cmd *exec.Cmd) { ran = append(ran, cmd.Args...) }
+	require.NoError(t, q.Promote(t.Context()))
+	require.Contains(t, ran, "pack-objects", "there is junk")
+	require.NotContains(t, ran, "rev-list")
+	complete(t, f, here, []nip34.ObjectID{tip})
 }

@@ -56,6 +56,8 @@ type Quarantine struct {
 	complete []nip34.ObjectID
 	tips     []nip34.ObjectID // of refs
 	refs     string           // of the stamp
+	have     int              // objects in the packs
+	needed   int              // objects that complete needs and no ref reaches; have if these are few
 
 	// Packs with more objects than share times the needed objects plus extra are replaced by Promote.
 	share, extra int
@@ -157,6 +159,9 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	}
 	q.refs = now.refs
 	missing, _, err := q.find(ctx, ids)
+	if err == nil {
+		q.have, q.needed, err = q.count(ctx)
+	}
 	return missing, err
 }
 
@@ -249,21 +254,13 @@ const (
 // trim replaces the packs by one pack of the needed objects if they contain many other objects.
 func (q *Quarantine) trim(ctx context.Context) error {
 	before, err := q.content()
-	if err != nil || len(q.complete) == 0 {
-		return err
-	}
-	have, err := q.objects(before)
-	if err != nil || have <= q.extra {
-		return err
-	}
-	needed, err := q.f.walk(ctx, q.dir, gitrun.Beside(q.name), q.complete)
-	if err != nil || have <= q.share*needed+q.extra {
+	if err != nil || q.have <= q.share*q.needed+q.extra {
 		return err
 	}
 	made, err := q.pack(ctx, q.complete, false)
 	var limit *LimitError
 	switch {
-	case errors.As(err, &limit) && have <= maxExtra*needed+fewExtra:
+	case errors.As(err, &limit) && q.have <= maxExtra*q.needed+fewExtra:
 		return nil // the received packs are smaller and contain little else
 	case err != nil:
 		return err
@@ -279,18 +276,26 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	return nil
 }
 
-// objects returns the number of objects by the sizes of the indexes (gitformat-pack, version 2).
-// Duplicates count, because they are excess data too.
-func (q *Quarantine) objects(names []string) (n int, err error) {
+// count returns have and needed. It finds the number of objects by the sizes of the indexes
+// (gitformat-pack, version 2). Duplicates count, because they are excess data too.
+func (q *Quarantine) count(ctx context.Context) (have, needed int, err error) {
+	names, err := q.content()
+	if err != nil || len(q.complete) == 0 {
+		return 0, 0, err
+	}
 	id := int64(len(q.complete[0].String()) / 2)
 	for _, base := range indexed(names) {
 		info, err := q.f.disk.files.Lstat(filepath.Join(q.packs(), base+".idx"))
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		n += int((info.Size() - indexHead - 2*id) / (id + indexEach))
+		have += int((info.Size() - indexHead - 2*id) / (id + indexEach))
 	}
-	return n, nil
+	if have <= q.extra {
+		return have, have, nil
+	}
+	needed, err = q.f.walk(ctx, q.dir, gitrun.Beside(q.name), q.complete)
+	return have, needed, err
 }
 
 const (

@@ -45,7 +45,7 @@ type Operations interface {
 	Cleanup(ctx context.Context, dir string) error
 	// Maintain repacks a repository and its refs if that is worth the cost, and deletes unnamed
 	// objects. It holds the lock only briefly. The error wraps purgatory.ErrInUse if the repository
-	// has moved, or if an object to delete is needed again.
+	// has moved.
 	Maintain(ctx context.Context, how Maintenance) (Maintained, error)
 }
 
@@ -67,7 +67,7 @@ type Maintenance struct {
 	// Lock is purgatory.Repositories.Lock. It is called several times.
 	Lock func(ctx context.Context) (dir string, unlock func(), err error)
 	// Keep returns objects that must stay with all that they need: those that maintainers' events
-	// name. It is called with and without the lock.
+	// name. It is called with the lock.
 	Keep func(ctx context.Context) ([]nip34.ObjectID, error)
 	// Choose, if not nil, returns more such objects, of held events of strangers. It is called
 	// without the lock.
