@@ -213,3 +213,24 @@ func TestConflictDeletesNothing(t *testing.T) {
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: a, New: tip}, {Name: goes, Old: tip}, {Name: old, Old: tip}}, a))
 	require.Equal(t, "refs/heads/a "+tip.String()+"\nrefs/heads/one "+tip.String()+"\nref: refs/heads/a\n", refsOf(t, here))
 }
+
+// A symbolic ref of an operator can be moved and deleted. It had seemed to be absent, so that git
+// refused each state that names it.
+func TestSymbolicRefs(t *testing.T) {
+	here := bare(t, nip34.SHA1)
+	f := fetcher(t)
+	tip, next := history(t, here, "main", 1)[0], history(t, here, "next", 1)[0]
+	master, other := ref(t, "refs/heads/master"), ref(t, "refs/heads/other")
+	git(t, here, "symbolic-ref", master.String(), "refs/heads/main")
+	git(t, here, "symbolic-ref", other.String(), "refs/heads/main")
+	refs, err := f.Refs(t.Context(), here)
+	require.NoError(t, err)
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{
+		{Name: master, Old: refs.At[master], New: next}, {Name: other, Old: refs.At[other]},
+	}, nip34.RefName{}))
+	refs, err = f.Refs(t.Context(), here)
+	require.NoError(t, err)
+	require.Equal(t, map[nip34.RefName]nip34.ObjectID{
+		ref(t, "refs/heads/main"): tip, ref(t, "refs/heads/next"): next, master: next,
+	}, refs.At)
+}

@@ -1,6 +1,7 @@
 package barerepo
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"maps"
@@ -34,8 +35,9 @@ func Format(on Disk, dir string) (nip34.ObjectFormat, error) {
 	return nip34.SHA1, nil
 }
 
-// AllRefs returns all refs except [HiddenRefs], about 100 times faster than git. It ignores refs
-// that contain no object id, as git does. Refs may be packed concurrently.
+// AllRefs returns all refs except [HiddenRefs], about 100 times faster than git. A symbolic ref has the
+// value of its target. Refs that lead to no object id are ignored, as git does. Refs may be packed
+// concurrently.
 func AllRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
 	at, err := anyRefs(on, dir)
 	maps.DeleteFunc(at, func(_ string, id nip34.ObjectID) bool { return id.IsZero() })
@@ -49,8 +51,8 @@ func HasRefs(on Disk, dir string) (bool, error) {
 }
 
 func anyRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
-	loose := make(map[string]nip34.ObjectID)
-	if err := looseRefs(on, dir, "refs", loose); err != nil {
+	loose, symbolic := make(map[string]nip34.ObjectID), make(map[string]string)
+	if err := looseRefs(on, dir, "refs", loose, symbolic); err != nil {
 		return nil, err
 	}
 	at, err := packedRefs(on, dir)
@@ -58,12 +60,19 @@ func anyRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
 		return nil, err
 	}
 	maps.Copy(at, loose)
+	for name, target := range symbolic {
+		for range symbolic { // it may be symbolic too
+			target = cmp.Or(symbolic[target], target)
+		}
+		at[name] = at[target]
+	}
 	maps.DeleteFunc(at, func(name string, _ nip34.ObjectID) bool { return strings.HasPrefix(name, HiddenRefs) })
 	return at, nil
 }
 
-// looseRefs reads the refs of a folder. The id of a ref without an object id is zero.
-func looseRefs(on Disk, dir, folder string, into map[string]nip34.ObjectID) error {
+// looseRefs reads the refs of a folder, and the targets of symbolic refs. The id of a ref without an
+// object id is zero.
+func looseRefs(on Disk, dir, folder string, into map[string]nip34.ObjectID, symbolic map[string]string) error {
 	entries, err := list(on, filepath.Join(dir, filepath.FromSlash(folder)))
 	if err != nil {
 		return err
@@ -74,7 +83,7 @@ func looseRefs(on Disk, dir, folder string, into map[string]nip34.ObjectID) erro
 			continue
 		}
 		if e.IsDir() {
-			if err := looseRefs(on, dir, name, into); err != nil {
+			if err := looseRefs(on, dir, name, into, symbolic); err != nil {
 				return err
 			}
 			continue
@@ -85,6 +94,9 @@ func looseRefs(on Disk, dir, folder string, into map[string]nip34.ObjectID) erro
 			continue // packed or replaced concurrently
 		case err != nil:
 			return err
+		}
+		if target, ok := strings.CutPrefix(string(text), "ref: "); ok {
+			symbolic[name] = strings.TrimSpace(target)
 		}
 		into[name], err = nip34.ParseObjectID(strings.TrimSuffix(string(text), "\n"))
 		if err != nil || strings.Trim(string(text), "0\n") == "" {

@@ -63,18 +63,21 @@ func TestAllRefsAreGits(t *testing.T) {
 		check("packed")
 		gittest.Run(t, dir, "update-ref", "refs/heads/topic/a", "main")
 		gittest.Run(t, dir, "update-ref", "refs/tags/v1", "main")
+		gittest.Run(t, dir, "symbolic-ref", "refs/heads/loose", "refs/heads/topic/a")
+		gittest.Run(t, dir, "symbolic-ref", "refs/heads/packed", "refs/heads/main")
+		gittest.Run(t, dir, "symbolic-ref", "refs/heads/twice", "refs/heads/packed")
 		write(t, dir, "refs/heads/main.lock", "")
 		write(t, dir, "refs/heads/.hidden", "")
 		check("both")
 	}
 }
 
-// A ref without an object id is ignored, and counts as a ref. The config may be another one.
+// A ref that leads to no object id is ignored, and counts as a ref. The config may be another one.
 func TestUnreadableRefs(t *testing.T) {
 	dir := newRepository(t, nip34.SHA1)
 	refs, err := AllRefs(whole{}, dir)
 	require.NoError(t, err)
-	for _, text := range []string{"ref: refs/heads/main\n", "", strings.Repeat("0", 40) + "\n"} {
+	for _, text := range []string{"ref: refs/heads/none\n", "ref: refs/heads/x\n", "", strings.Repeat("0", 40) + "\n"} {
 		write(t, dir, "refs/heads/x", text)
 		write(t, dir, "packed-refs", id(t, "4").String()+" refs/heads/x\n")
 		got, err := AllRefs(whole{}, dir)
