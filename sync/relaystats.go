@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
@@ -111,7 +112,11 @@ func (m *SyncManager) logFailure(c *relayConn, err error) {
 	st := m.health.Status(c.url)
 	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
 	m.logFailing(c.stats, c.url, graspsync.Printable(err.Error()))
-	m.telemetry.remote(slog.LevelInfo, c.url, "connection failed",
+	msg := "connection failed"
+	if st.State == health.Dead {
+		msg = "relay dead"
+	}
+	m.telemetry.remote(slog.LevelInfo, c.url, msg,
 		keyAttempt, st.Failures, keyBackoff, backoff, keyErr, graspsync.Printable(err.Error()))
 }
 
