@@ -196,7 +196,12 @@ func (p *Purgatory) DataState(ref graspsync.RepoRef) DataState {
 	if out.Running {
 		out.Next = time.Time{}
 	}
-	urls := slices.Concat(need.Own, need.Strangers)
+	urls := slices.Clone(need.Own)
+	for _, u := range slices.Concat(need.Strangers...) {
+		if !slices.Contains(urls, u) {
+			urls = append(urls, u)
+		}
+	}
 	if len(out.GivenUp) > 0 {
 		for _, u := range p.report.repliers(ref) {
 			if len(urls) < maxServers && !slices.Contains(urls, u) {

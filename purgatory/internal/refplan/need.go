@@ -13,11 +13,13 @@ import (
 type Need struct {
 	IDs    []nip34.ObjectID
 	States []nip34.ObjectID // those of IDs that states name; sorted
-	// Own are the clone URLs of members, Strangers the others in pull requests.
-	Own, Strangers []graspsync.CloneURL
-	Left           int                           // number of URLs over the limits
-	Entries        []graspsync.EventID           // events that wait for the objects
-	Authors        map[graspsync.PubKey]struct{} // members, and authors of Entries
+	// Own are the clone URLs of members, Strangers the others in the pull requests of each author.
+	// Several authors may name one URL.
+	Own       []graspsync.CloneURL
+	Strangers [][]graspsync.CloneURL
+	Left      int                           // number of URLs over the limits
+	Entries   []graspsync.EventID           // events that wait for the objects
+	Authors   map[graspsync.PubKey]struct{} // members, and authors of Entries
 }
 
 // Clones are the limits of clone URLs.
@@ -65,36 +67,63 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 }
 
 // urls returns the clone URLs of a repository, and the number of those over the limits. The owner and
-// authors of held states come first. The order of the other members rotates each hour. Of pull
-// requests, the newest come first.
-func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.CloneURL, left int) {
-	used := make(map[graspsync.CloneURL]struct{})
-	add := func(to, us []graspsync.CloneURL, most int) []graspsync.CloneURL {
-		for _, u := range us[:min(len(us), clones.Most)] {
-			if _, again := used[u]; again || !u.HostPort().Resolvable() || clones.IsOurs(u) {
-				continue
-			}
-			used[u] = struct{}{}
-			if len(to) < most*clones.Most {
-				to = append(to, u)
-			} else {
-				left++
-			}
+// authors of held states come first. The order of the other members rotates each hour. Authors of pull
+// requests take turns with one URL each, those of the newest first.
+func (g *Group) urls(r *Repository, clones Clones) (own []graspsync.CloneURL, strangers [][]graspsync.CloneURL, left int) {
+	used := make(map[graspsync.CloneURL]bool) // false: over the limit
+	count := 0
+	take := func(u graspsync.CloneURL, most int) bool {
+		if _, again := used[u]; again || !u.HostPort().Resolvable() || clones.IsOurs(u) {
+			return false
 		}
-		return to
+		if used[u] = count < most*clones.Most; used[u] {
+			count++
+		} else {
+			left++
+		}
+		return used[u]
 	}
 	for _, member := range g.inOrder(r, clones.Now) {
 		if a := g.Family.Announcement(member); a != nil {
-			own = add(own, a.Clones, mostOwn)
+			for _, u := range a.Clones[:min(len(a.Clones), clones.Most)] {
+				if take(u, mostOwn) {
+					own = append(own, u)
+				}
+			}
 		}
 	}
-	newest := func(a, b Entry) int { return b.Seen.Compare(a.Seen) }
-	for _, h := range slices.SortedStableFunc(slices.Values(g.Pulls), newest) {
-		if slices.Contains(h.Repos, r.Ref) {
-			strangers = add(strangers, h.Pull.Clones, mostStrangers)
+	of, authors := g.pullURLs(r, clones)
+	members := maps.Clone(used)
+	count = 0
+	for round, waiting := 0, authors; len(waiting) > 0; round++ {
+		waiting = slices.DeleteFunc(slices.Clone(waiting), func(who graspsync.PubKey) bool { return round >= len(of[who]) })
+		for _, who := range waiting {
+			take(of[who][round], mostStrangers)
 		}
+	}
+	for _, who := range authors {
+		strangers = append(strangers, slices.DeleteFunc(of[who], func(u graspsync.CloneURL) bool {
+			_, theirs := members[u]
+			return theirs || !used[u]
+		}))
 	}
 	return own, strangers, left
+}
+
+// pullURLs returns the clone URLs in the pull requests of each author, and the authors, the newest
+// first.
+func (g *Group) pullURLs(r *Repository, clones Clones) (of map[graspsync.PubKey][]graspsync.CloneURL, authors []graspsync.PubKey) {
+	of = make(map[graspsync.PubKey][]graspsync.CloneURL)
+	newest := func(a, b Entry) int { return b.Seen.Compare(a.Seen) }
+	for _, h := range slices.SortedStableFunc(slices.Values(g.Pulls), newest) {
+		if us := h.Pull.Clones; slices.Contains(h.Repos, r.Ref) && len(us) > 0 {
+			if of[h.Author] == nil {
+				authors = append(authors, h.Author)
+			}
+			of[h.Author] = append(of[h.Author], us[:min(len(us), clones.Most)]...)
+		}
+	}
+	return of, authors
 }
 
 func (g *Group) inOrder(r *Repository, now time.Time) []graspsync.PubKey {

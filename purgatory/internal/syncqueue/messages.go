@@ -38,13 +38,14 @@ type Input interface{ input() }
 // The inputs of a SyncQueue.
 type (
 	// Wanted adds a repository that lacks data. URLs are the clone URLs of its members, Strangers
-	// those that only pull requests name.
+	// the others in the pull requests of each author.
 	Wanted struct {
-		Repo            graspsync.RepoRef
-		URLs, Strangers []graspsync.CloneURL
-		Origin          Origin
-		Fresh           bool // for a new event, which resets the attempt count
-		Patient         bool // no held event needs the data, so that the wait doubles to 24 h
+		Repo      graspsync.RepoRef
+		URLs      []graspsync.CloneURL
+		Strangers [][]graspsync.CloneURL
+		Origin    Origin
+		Fresh     bool // for a new event, which resets the attempt count
+		Patient   bool // no held event needs the data, so that the wait doubles to 24 h
 	}
 	// Whole removes a repository that lacks nothing.
 	Whole struct{ Repo graspsync.RepoRef }

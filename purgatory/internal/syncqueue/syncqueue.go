@@ -1,6 +1,7 @@
 package syncqueue
 
 import (
+	"cmp"
 	"container/list"
 	"fmt"
 	"hash/fnv"
@@ -78,8 +79,8 @@ type entry struct {
 	repo    graspsync.RepoRef
 	owner   *owner
 	place   *list.Element
-	own     []graspsync.CloneURL // from the announcements of its members
-	pulls   []graspsync.CloneURL // named only by pull requests
+	own     []graspsync.CloneURL   // from the announcements of its members
+	pulls   [][]graspsync.CloneURL // named only by pull requests, by author
 	targets map[graspsync.CloneURL]*target
 	queued  []graspsync.CloneURL // URLs that wait for their turn, the oldest first
 	version uint64               // number of Fresh Wanted inputs
@@ -94,6 +95,7 @@ type entry struct {
 type target struct {
 	tried   bool      // by the current attempt
 	asked   time.Time // last request
+	turn    RequestID // last request or, before it, the last one of all at its arrival
 	further int       // extra requests of the current attempt
 	stopped backoff.Streak
 }
@@ -180,7 +182,7 @@ func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 	for _, u := range e.all() {
 		names[u] = struct{}{}
 		if e.targets[u] == nil {
-			e.targets[u] = new(target)
+			e.targets[u] = &target{turn: q.last}
 		}
 		if in.Fresh {
 			e.targets[u].stopped = backoff.Streak{}
@@ -365,7 +367,7 @@ func (q *SyncQueue) askAll(now time.Time, e *entry) {
 	for _, t := range e.targets {
 		t.tried, t.further = false, 0
 	}
-	for _, u := range e.pulls {
+	for _, u := range slices.Concat(e.pulls...) {
 		if !q.throttle.of(u.HostPort()).broken.Waits(now) && !e.targets[u].stopped.Waits(now) && !q.isAsking(e, u) {
 			e.enqueue(u)
 		}
@@ -373,7 +375,7 @@ func (q *SyncQueue) askAll(now time.Time, e *entry) {
 }
 
 func (e *entry) all() []graspsync.CloneURL {
-	return slices.Concat(e.pulls, e.own)
+	return slices.Concat(slices.Concat(e.pulls...), e.own)
 }
 
 func (e *entry) enqueue(u graspsync.CloneURL) {
@@ -420,16 +422,31 @@ func (q *SyncQueue) untried(e *entry, notHost string) (next graspsync.CloneURL, 
 	return slices.MinFunc(open, func(a, b graspsync.CloneURL) int { return rank(a) - rank(b) }), true
 }
 
+// sortQueued sorts by the last turn of the author, those of members first. A URL of several authors
+// has the turns of each.
+func (e *entry) sortQueued() {
+	turns := make(map[graspsync.CloneURL]RequestID)
+	for _, us := range e.pulls {
+		last := RequestID(0)
+		for _, u := range us {
+			last = max(last, e.targets[u].turn)
+		}
+		for _, u := range us {
+			if turn, known := turns[u]; !known || last < turn {
+				turns[u] = last
+			}
+		}
+	}
+	slices.SortStableFunc(e.queued, func(a, b graspsync.CloneURL) int { return cmp.Compare(turns[a], turns[b]) })
+}
+
 // nextQueued returns the next queued URL that may be asked now.
 func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u graspsync.CloneURL, found bool) {
 	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool {
 		return q.throttle.of(u.HostPort()).broken.Waits(now) || e.targets[u].stopped.Waits(now)
 	})
-	queued := slices.Clone(e.queued)
-	if q.last%2 == 1 { // a flood of URLs delays neither new nor old ones for long
-		slices.Reverse(queued)
-	}
-	for _, u := range queued {
+	e.sortQueued()
+	for _, u := range e.queued {
 		if slices.Contains(e.own, u) && own >= maxOwn || q.isAsking(e, u) {
 			continue
 		}
@@ -490,7 +507,7 @@ func (q *SyncQueue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
 	q.requests[q.last] = &request{
 		id: q.last, entry: e, url: u, domain: d, place: place, at: now, version: e.version, own: slices.Contains(e.own, u),
 	}
-	t.tried, t.asked = true, now
+	t.tried, t.asked, t.turn = true, now, q.last
 	e.queued = slices.DeleteFunc(e.queued, func(o graspsync.CloneURL) bool { return o == u })
 	q.effects = append(q.effects, Fetch{
 		ID: q.last, Repo: e.repo, URL: u, Attempt: e.number + 1, Wait: q.backoff(e, e.number+1), Recent: len(d.starts),

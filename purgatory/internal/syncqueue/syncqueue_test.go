@@ -299,7 +299,7 @@ func drawn(t *testing.T, p *player, rng *rand.Rand) {
 		slices.SortFunc(at, func(a, b graspsync.CloneURL) int { return strings.Compare(a.String(), b.String()) })
 		at = slices.Compact(at)
 		own := rng.IntN(len(at) + 1)
-		p.step(Wanted{Repo: ref, URLs: at[:own], Strangers: at[own:], Origin: Origin(rng.IntN(2)), Fresh: rng.IntN(4) > 0, Patient: rng.IntN(2) > 0})
+		p.step(Wanted{Repo: ref, URLs: at[:own], Strangers: [][]graspsync.CloneURL{at[own:]}, Origin: Origin(rng.IntN(2)), Fresh: rng.IntN(4) > 0, Patient: rng.IntN(2) > 0})
 	}
 }
 
