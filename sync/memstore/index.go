@@ -84,7 +84,7 @@ func (s *Store) candidates(f nostr.Filter) (out []*entry) {
 	found := false
 	for name, values := range lists {
 		var list []*entry
-		for _, v := range values {
+		for _, v := range slices.Compact(slices.Sorted(slices.Values(values))) {
 			list = append(list, s.index[term{name, v}]...)
 		}
 		if len(values) > 0 && (!found || len(list) < len(out)) {

@@ -2,6 +2,8 @@ package memstore_test
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,4 +99,19 @@ func TestVanishNamesUs(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, covered)
 	}
+}
+
+// A client may repeat a value many times. Each repetition cost a list of events.
+func TestRepeatedValuesCostLittle(t *testing.T) {
+	s := memstore.New()
+	for range 1_000 {
+		save(t, s, event(1, start))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, err := range s.Keys(t.Context(), nostr.Filter{Kinds: slices.Repeat([]int{1}, 5_000)}) {
+		require.NoError(t, err)
+	}
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(5<<20))
 }
