@@ -155,7 +155,9 @@ func summarize(ctx context.Context, manager *relaysync.SyncManager, log *slog.Lo
 	for {
 		select {
 		case <-tick.C:
-			log.Info("sync", "status", manager.Status())
+			s := manager.Status()
+			log.Info("sync", slog.Group("status", "synced", s.Synced, "relays", len(s.Relays), "repos", s.Repos, "roots", s.Roots,
+				"received", s.Events.Received, "stored", s.Events.Stored, "waiting", s.Events.Waiting, "in_flight", s.Events.InFlight))
 		case <-ctx.Done():
 			return
 		}
