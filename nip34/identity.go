@@ -153,6 +153,9 @@ func (id Identity) IsServedAt(u graspsync.URL) bool { return id.at(u.HostPort, u
 func (id Identity) served(u graspsync.RelayURL) bool { return id.IsServedAt(u.URL()) }
 
 func (id Identity) serves(u graspsync.CloneURL, ref graspsync.RepoRef) bool {
+	if !id.IsClone(u) { // cheaper than to encode the key
+		return false
+	}
 	dir, file := path.Split(u.Path())
 	at, owned := strings.CutSuffix(dir, "/"+NPub(ref.Owner)+"/")
 	name, err := url.PathUnescape(file)

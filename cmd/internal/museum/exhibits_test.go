@@ -168,7 +168,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"that we do not dial a relay is its failure", "sync/loop.go",
-		"l.m.health.Closed(c.url)\n		l.m.telemetry.drop(\"not_dialed\"", "l.m.health.Failed(c.url, msg.err)\n		l.m.telemetry.drop(\"not_dialed\"", "./sync", "TestSimulation$",
+		"l.m.health.Closed(c.url)\n		l.m.telemetry.drop(\"not_dialed\"", "l.m.health.Failed(c.url, err)\n		l.m.telemetry.drop(\"not_dialed\"", "./sync", "TestSimulation$",
 		oneSeed(35), "is not greater than \"0.8\"",
 	},
 	{
@@ -374,11 +374,11 @@ var exhibits = []exhibit{
 	},
 	{
 		"repositories are not under the path of their server", "adapter/grasp/server.go",
-		"if below, ok := below(r, path); ok {", "if below, ok := below(r, path); ok && next == nil {", "./adapter/grasp", "TestRepositoriesUnderAPath", nil, "got 404",
+		"if below, ok := below(r, path); ok {", "if below, ok := below(r, path); ok && site == nil {", "./adapter/grasp", "TestRepositoriesUnderAPath", nil, "got 404",
 	},
 	{
 		"a server under a path answers outside of it", "adapter/grasp/server.go",
-		"case s.whole:\n", "case s.whole || next != nil:\n", "./adapter/grasp", "TestNothingOutsideOfAPath", nil, "",
+		"case s.whole:\n", "case s.whole || site != nil:\n", "./adapter/grasp", "TestNothingOutsideOfAPath", nil, "",
 	},
 	{
 		"browsers may not see what is refused", "purgatory/gitserve/handler.go",
