@@ -97,6 +97,16 @@ func TestParseLoneSurrogates(t *testing.T) {
 	}
 }
 
+// Programs differ in which of two equal keys they use.
+func TestParseRepeatedKeys(t *testing.T) {
+	for name, value := range fields() {
+		for _, again := range []string{name, `\u00` + fmt.Sprintf("%x", name[0]) + name[1:]} {
+			_, err := parseWith(name, value+`,"`+again+`":`+value)
+			assert.ErrorContains(t, err, "event has "+name+" twice")
+		}
+	}
+}
+
 // A message owns its memory: the read buffer is used again for the next one.
 func TestParseKeepsNothingOfTheBuffer(t *testing.T) {
 	for _, frame := range []string{
