@@ -3,7 +3,6 @@ package relaytest
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -92,11 +91,7 @@ func newConn(r *Relay, id int) *Conn {
 }
 
 // Info returns the NIP-11 document at the time of the dial.
-func (c *Conn) Info() wire.Info {
-	info := c.info
-	info.NIPs = slices.Clone(info.NIPs)
-	return info
-}
+func (c *Conn) Info() wire.Info { return c.info }
 
 // infoKnown is closed from the start, because Info does not change after Dial.
 var infoKnown = func() <-chan struct{} {
@@ -391,8 +386,9 @@ func (c *Conn) accept(ev *nostr.Event, size int) {
 func (c *Conn) authenticate(ev *nostr.Event) {
 	id, _ := graspsync.ParseEventID(ev.ID)
 	fault := c.authFault(ev)
-	c.authed = c.authed || fault == ""
-	if fault != "" {
+	if fault == "" {
+		c.authed = true
+	} else {
 		fault = "auth-required: " + fault
 	}
 	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: fault == "", Text: fault})

@@ -70,14 +70,10 @@ func (r *Relay) madeUp(s *subscription, n int) frame {
 				tags = append(tags, nostr.Tag{name, values[0]})
 			}
 		}
-		ev = r.stranger().Event(at, kind, fmt.Sprintf("made up, %d", n), tags...)
+		if r.made == nil {
+			r.made = NewKey("made up by " + r.url.String())
+		}
+		ev = r.made.Event(at, kind, fmt.Sprintf("made up, %d", n), tags...)
 	}
 	return frame{msg: eventMessage(s.id, ev)}
-}
-
-func (r *Relay) stranger() *Key {
-	if r.made == nil {
-		r.made = NewKey("made up by " + r.url.String())
-	}
-	return r.made
 }

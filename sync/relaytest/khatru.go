@@ -1,10 +1,7 @@
 package relaytest
 
 import (
-	"slices"
 	"time"
-
-	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -38,11 +35,6 @@ func KhatruDefaults() Behavior {
 	b := Khatru()
 	b.RateLimit, b.RateBurst = 20, 100
 	return b
-}
-
-// asksForNotes reports whether AntiSyncBots refuses a filter.
-func asksForNotes(f nostr.Filter) bool {
-	return (len(f.Kinds) == 0 || slices.Contains(f.Kinds, 1)) && len(f.Authors) == 0
 }
 
 // bucket is khatru's meter. Each request fills it by one, up to burst, and once a minute the

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -123,12 +122,11 @@ func (r *Relay) connected() []*Conn {
 // Publish stores events in order and sends them to matching subscriptions. It returns the number of
 // new ones. It checks no event. Callers must not change them later.
 func (r *Relay) Publish(events ...*nostr.Event) (n int) {
+	defer r.lock()()
 	for _, ev := range events {
-		r.mu.Lock()
 		if ok, _ := r.publish(ev); ok {
 			n++
 		}
-		r.mu.Unlock()
 	}
 	return n
 }
@@ -210,19 +208,17 @@ func (r *Relay) Dial(ctx context.Context) (*Conn, error) {
 
 func (r *Relay) dial(ctx context.Context) (*Conn, error) {
 	b := r.Behavior()
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if b.NoAnswer {
-		<-ctx.Done()
-		return nil, context.Cause(ctx)
+	var answer <-chan time.Time
+	if !b.NoAnswer {
+		answer = time.After(b.DialDelay)
 	}
-	if b.DialDelay > 0 {
-		select {
-		case <-time.After(b.DialDelay):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+	select {
+	case <-answer:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 	defer r.lock()()
 	switch b := &r.behavior; {
@@ -273,11 +269,9 @@ func (r *Relay) Subscriptions() []Subscription {
 	defer r.lock()()
 	var all []Subscription
 	for _, c := range r.connected() {
-		first := len(all)
-		for _, s := range c.subs {
-			all = append(all, Subscription{Conn: c.id, ID: s.id, Filters: s.filters})
+		for _, id := range sortedKeys(c.subs) {
+			all = append(all, Subscription{Conn: c.id, ID: id, Filters: c.subs[id].filters})
 		}
-		slices.SortFunc(all[first:], func(a, b Subscription) int { return strings.Compare(a.ID, b.ID) })
 	}
 	return all
 }

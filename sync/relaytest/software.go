@@ -2,6 +2,7 @@ package relaytest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -185,7 +186,8 @@ func (c *Conn) refuseFilter(f nostr.Filter) *refusal {
 		if b.RateLimit > 0 && !c.relay.source.take(time.Now(), b.RateLimit, or(b.RateBurst, b.RateLimit)) {
 			return &refusal{text: p.rate, notice: b.RateLimitNotice, rate: true}
 		}
-		kindless = asksForNotes(f)
+		// the filters that AntiSyncBots refuses
+		kindless = (len(f.Kinds) == 0 || slices.Contains(f.Kinds, 1)) && len(f.Authors) == 0
 	}
 	switch {
 	case b.RefuseKindless && kindless:

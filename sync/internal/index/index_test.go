@@ -190,63 +190,6 @@ func TestIndexIgnoresMalformedEvents(t *testing.T) {
 	x.check(t, &twinStore{}, newFacts())
 }
 
-// A deletion by somebody else, or of a newer version, has no effect.
-func TestIndexDeletions(t *testing.T) {
-	root := testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")))
-	for name, c := range map[string]struct {
-		deletion   *nostr.Event
-		repo, root bool // removed by the deletion
-	}{
-		"address by the owner":        {testEvent(5, 5, 1, 7, tagRepo(testRepo(1, "x"))), true, false},
-		"address in the same second":  {testEvent(5, 5, 1, 6, tagRepo(testRepo(1, "x"))), true, false},
-		"address of an older version": {testEvent(5, 5, 1, 5, tagRepo(testRepo(1, "x"))), false, false},
-		"address by a stranger":       {testEvent(5, 5, 3, 7, tagRepo(testRepo(1, "x"))), false, false},
-		"address of the state":        {testEvent(5, 5, 1, 7, nostr.Tag{"a", testRepo(1, "x").Address(30618)}), false, false},
-		"another identifier":          {testEvent(5, 5, 1, 7, tagRepo(testRepo(1, "xy"))), false, false},
-		"id by the owner":             {testEvent(5, 5, 1, 1, tagEvent(1)), true, false},
-		"id by a stranger":            {testEvent(5, 5, 2, 7, tagEvent(1)), false, false},
-		"root by its author":          {testEvent(5, 5, 2, 1, tagEvent(10)), false, true},
-		"root by the owner":           {testEvent(5, 5, 1, 7, tagEvent(10)), false, false},
-		"both, by E and A tags":       {testEvent(5, 5, 1, 7, nostr.Tag{"E", testID(1).String()}, nostr.Tag{"A", testRepo(1, "x").String()}), false, false},
-	} {
-		for _, early := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s early=%t", name, early), func(t *testing.T) {
-				x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
-				events := []*nostr.Event{testAnnouncement(1, 1, "x", 6, "ours"), root, c.deletion}
-				if early {
-					slices.Reverse(events)
-				}
-				for _, ev := range events {
-					x.Stored(eventtest.Of(ev))
-				}
-				assert.Equal(t, !c.repo, x.Announcement(testRepo(1, "x")) != nil)
-				assert.Equal(t, !c.root && !c.repo, x.follows(testID(10)))
-				assert.Equal(t, !c.root, x.tables.roots[testID(10)] != nil)
-			})
-		}
-	}
-}
-
-// The root events of a removed announcement return with its successor.
-func TestIndexRootsComeWithTheirRepository(t *testing.T) {
-	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
-	c := x.Stored(eventtest.Of(testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")), tagRepo(testRepo(2, "y")))))
-	assert.Equal(t, []graspsync.RepoRef{testRepo(1, "x"), testRepo(2, "y")}, c.Roots[testID(10)])
-	assert.False(t, x.follows(testID(10)), "no repository of it is ours")
-	c = x.Stored(eventtest.Of(testAnnouncement(1, 1, "x", 1, "ours")))
-	assert.Contains(t, c.Roots, testID(10))
-	assert.True(t, x.Root(testID(10)))
-	c = x.Stored(eventtest.Of(testAnnouncement(2, 1, "x", 2, "ours too")))
-	assert.Len(t, c.Repos, 1)
-	assert.Empty(t, c.Roots, "a new version is no new repository")
-	c = x.Stored(eventtest.Of(testAnnouncement(3, 1, "x", 3, "foreign")))
-	assert.Contains(t, c.Repos, testRepo(1, "x"))
-	assert.Nil(t, c.Repos[testRepo(1, "x")])
-	assert.False(t, x.follows(testID(10)))
-	c = x.Stored(eventtest.Of(testAnnouncement(4, 1, "x", 4, "ours")))
-	assert.Contains(t, c.Roots, testID(10))
-}
-
 // Slices that readers received do not change, whatever is stored later.
 func TestIndexConcurrentUse(t *testing.T) {
 	store := &twinStore{}
@@ -303,34 +246,6 @@ func TestIndexForgetsTombstones(t *testing.T) {
 	x.Stored(eventtest.Of(testAnnouncement(10, 2, "x", 6, "ours")))
 	x.Stored(eventtest.Of(testEvent(11, 1621, 2, 6, tagRepo(testRepo(2, "x")))))
 	x.check(t, &twinStore{}, newFacts())
-}
-
-// The events of an author are found without a walk over all tables. Before, any key could cause
-// such walks as often as it liked.
-func TestIndexVanish(t *testing.T) {
-	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
-	for i := range 20 {
-		x.Stored(eventtest.Of(testAnnouncement(i, i%5, fmt.Sprint(i), nostr.Timestamp(i), "ours")))
-		x.Stored(eventtest.Of(testEvent(100+i, 1621, i%4, nostr.Timestamp(i), tagRepo(testRepo(i%5, fmt.Sprint(i))), tagRepo(testRepo(9, "x")))))
-	}
-	c := x.Stored(eventtest.Of(testEvent(300, graspsync.KindVanish, 2, 10, nostr.Tag{"relay", "ALL_RELAYS"})))
-	assert.Len(t, c.Repos, 2, "2 and 7, not 12 and 17")
-	assert.Len(t, c.Roots, 3, "2, 6 and 10")
-	assert.Equal(t, 17, len(x.tables.roots))
-	for author, in := range x.tables.wrote {
-		for r, n := range in {
-			roots := 0
-			for root := range r.roots {
-				if root.author == author {
-					roots++
-				}
-			}
-			if r.newest != (graspsync.EventKey{}) && r.ref.Owner == author.Value() {
-				roots++
-			}
-			assert.Equal(t, roots, n)
-		}
-	}
 }
 
 func heapBytes() uint64 {
