@@ -213,15 +213,24 @@ func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 	}
 }
 
-// evict removes a patient repository to make room for an impatient one.
+// evict removes a patient repository of the owner with most repositories, to make room for an
+// impatient one or for an owner with fewer.
 func (q *SyncQueue) evict(in Wanted) bool {
+	var most *entry
 	for _, e := range q.repos {
-		if e.patient && !in.Patient {
-			q.remove(e)
-			return true
+		if e.patient && (most == nil || e.owner.entries.Len() > most.owner.entries.Len()) {
+			most = e
 		}
 	}
-	return false
+	own := 0
+	if o := q.owners[in.Repo.Owner]; o != nil {
+		own = o.entries.Len()
+	}
+	if most == nil || in.Patient && most.owner.entries.Len() <= own+1 {
+		return false
+	}
+	q.remove(most)
+	return true
 }
 
 func (q *SyncQueue) add(repo graspsync.RepoRef) *entry {

@@ -172,6 +172,37 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// A full queue of patient repositories of one owner has room for those of others, and for each
+// repository that a held event needs.
+func TestAFullQueueHasRoomForOthers(t *testing.T) {
+	cfg := config()
+	cfg.MaxRepos = 6
+	p := play(t, cfg)
+	want := func(owner byte, i int, patient bool) {
+		p.step(Wanted{Repo: repoOf(owner, i), URLs: urls(t, []string{"a.example/r.git"}), Patient: patient})
+	}
+	of := func(owner byte) (n int) {
+		for ref := range p.q.repos {
+			if ref.Owner == repoOf(owner, 0).Owner {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range 8 {
+		want(1, i, true)
+	}
+	require.Equal(t, 2, p.dropped)
+	for i := range 4 {
+		want(2, i, true)
+	}
+	require.Equal(t, 3, p.dropped)
+	require.Equal(t, []int{3, 3}, []int{of(1), of(2)})
+	want(2, 9, false)
+	require.Equal(t, 3, p.dropped)
+	require.Contains(t, p.q.repos, repoOf(2, 9))
+}
+
 func TestWaitsAreLengthened(t *testing.T) {
 	cfg := config()
 	cfg.Seed = 7
