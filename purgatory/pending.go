@@ -615,7 +615,6 @@ func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
 	if !waits || time.Now().Before(h.Deadline) {
 		return e, false
 	}
-	h.over = true
 	h.over = !p.table.isReleasing(e) // a release that begins later does not find it
 	return h.Entry, h.over
 }

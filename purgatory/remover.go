@@ -102,22 +102,20 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 	return nil
 }
 
-// endHold is expire or extends the hold. It releases the repositories of an event that is still held,
-// because they may be complete now.
+// endHold is expire or extends the hold. A release may have missed an event that is still held after a
+// failure.
 func (p *Purgatory) endHold(ctx context.Context, e refplan.Entry) {
 	now := time.Now()
 	if p.mayBeComplete(now, e) && p.pending.extend(ctx, e.ID, true) || p.owed(now, e) && p.pending.extend(ctx, e.ID, false) {
 		p.pending.endedHold(e.ID)
 		return
 	}
-	err := p.expire(ctx, e.ID)
+	over, err := p.expire(ctx, e.ID)
 	p.pending.endedHold(e.ID)
-	if _, waits := p.pending.get(e.ID); !waits { // it has expired, or a release has stored it since
+	if _, waits := p.pending.get(e.ID); !waits || !over {
 		return
 	}
-	for _, ref := range append(p.pending.needing(e), e.Repos...) {
-		p.jobs.Want(ref, refplan.Reasons{})
-	}
+	p.wantFor(e)
 	if err != nil && ctx.Err() == nil {
 		p.pending.postpone(e.ID, now)
 		if p.report.lines.May(e.ID.String()+" expiry", now) {
@@ -126,29 +124,30 @@ func (p *Purgatory) endHold(ctx context.Context, e refplan.Entry) {
 	}
 }
 
-// expire ends the hold of an event, first on the disk, if it is still overdue.
-func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) (err error) {
+// expire ends the hold of an event, first on the disk, if it is still overdue and neither a fetch nor a
+// release for it is under way.
+func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) (over bool, err error) {
 	defer p.report.recovered(&err, ofGit)
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	e, due := p.pending.overdue(id)
-	if !due {
-		return nil
-	}
-	if e.Class == refplan.Announcement && !e.Soft {
-		return p.expireSoftly(ctx, e)
+	e, over := p.pending.overdue(id)
+	switch {
+	case !over:
+		return false, nil
+	case e.Class == refplan.Announcement && !e.Soft:
+		return true, p.expireSoftly(ctx, e)
 	}
 	lacking, err := p.relay.lacks(ctx, []graspsync.EventID{id})
 	if err != nil {
-		return err
+		return true, err
 	}
 	if len(lacking) == 0 { // stored before a crash, or held for another repository
-		return p.pending.forget(ctx, e, Released)
+		return true, p.pending.forget(ctx, e, Released)
 	}
 	if err := p.dropPull(ctx, e); err != nil {
-		return err
+		return true, err
 	}
-	return p.pending.expire(ctx, e)
+	return true, p.pending.expire(ctx, e)
 }
 
 // expireSoftly removes the repository of an announcement, unless a push, fetch or release is under

@@ -1,12 +1,15 @@
 package purgatory_test
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
@@ -71,7 +74,9 @@ func TestSoftlyExpiredAndSubmittedAgain(t *testing.T) {
 func TestExpiryWaitsForAFetch(t *testing.T) {
 	for _, kind := range []string{"state", "pull request", "announcement", "announcement of a stored state"} {
 		t.Run(kind, func(t *testing.T) {
-			run(t, purgatory.Config{Times: purgatory.Times{Hold: 5 * time.Minute}}, func(t *testing.T, w *world) {
+			var log racetest.Buffer
+			logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			run(t, purgatory.Config{Logger: logger, Times: purgatory.Times{Hold: 5 * time.Minute}}, func(t *testing.T, w *world) {
 				a, s := announce(alice, now()-100, "a.example/r.git"), says(alice, now(), "main", 1)
 				served, waits := []*nostrEvent{a}, []*nostrEvent{s}
 				switch kind {
@@ -95,6 +100,7 @@ func TestExpiryWaitsForAFetch(t *testing.T) {
 					require.True(t, w.relay.has(ev))
 				}
 				require.Equal(t, object(1), w.git.Objects(repoOf(alice))[0])
+				require.Less(t, strings.Count(log.String(), "git fetch queued"), 10, "the wait releases nothing")
 			})
 		})
 	}
