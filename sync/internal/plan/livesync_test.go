@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -43,4 +44,23 @@ func TestRestEndsWithoutItems(t *testing.T) {
 	settle(p, now, u, p.Step(now, Tick{}))
 	require.Equal(t, LiveAll, p.Status()[0].LiveMethod)
 	require.Zero(t, p.Status()[0].Unfollowed)
+}
+
+// If a reply was removed and came back while its subscription was closed, another new reply was not
+// followed.
+func TestReplyComesBackWhileItsSubscriptionIsLost(t *testing.T) {
+	p, u := hubOf(t, 1)
+	reply := func(n int, repos ...graspsync.RepoRef) Changes {
+		return Changes{Descendants: []DescendantChange{{Of: filters.Descendant{ID: rootID(n)}, Repos: repos}}}
+	}
+	effects := p.Step(start, reply(8, repoRef("one")))
+	settle(p, start, u, effects)
+	p.Step(start, LiveClosed{Relay: u, Epoch: 1, Live: only[OpenLive](effects)[0].Live, Why: wire.RefusalOther})
+	p.Step(start, reply(8))
+	p.Step(start, reply(8, repoRef("one")))
+	p.Step(start, reply(9, repoRef("one")))
+	r := p.relays[u]
+	p.Step(r.live.retryAt, Tick{})
+	require.Empty(t, r.live.missing)
+	require.Empty(t, r.live.lost)
 }
