@@ -112,13 +112,14 @@ func (p *parser) integer(most int64) int64 {
 
 func (p *parser) tags() nostr.Tags {
 	tags := nostr.Tags{}
+	var values nostr.Tag // of one tag, in room that is used again
 	p.list(func() {
 		if len(tags) == MaxTags {
 			p.fail("too many tags")
 		}
-		tag := make(nostr.Tag, 0, 4) // most tags have no more
-		p.list(func() { tag = append(tag, p.str()) })
-		tags = append(tags, tag)
+		values = values[:0]
+		p.list(func() { values = append(values, p.str()) })
+		tags = append(tags, append(make(nostr.Tag, 0, len(values)), values...))
 	})
 	return tags
 }

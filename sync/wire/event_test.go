@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -124,6 +125,31 @@ func TestParseKeepsNothingOfTheBuffer(t *testing.T) {
 		}
 		assert.Equal(t, want, got, frame)
 	}
+}
+
+// A kept message takes no more memory than its values: escapes take six times as much, and a long text is cut.
+func TestParsedMessagesAreSmall(t *testing.T) {
+	f := fields()
+	f["content"], f["tags"] = `"`+strings.Repeat(`\u0061`, 80_000)+`"`, "["+strings.Repeat("[],", 9_999)+"[]]"
+	var kept []wire.Message
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	frames := [][]byte{frameOf(f), []byte(`["NOTICE","` + strings.Repeat("x", 500_000) + `"]`)}
+	before := heap()
+	for range 40 {
+		for _, frame := range frames {
+			m, err := wire.Parse(frame)
+			require.NoError(t, err)
+			kept = append(kept, m)
+		}
+	}
+	assert.Less(t, heap()-before, uint64(2*40*(80_000+24*10_000)))
+	runtime.KeepAlive(kept)
+	runtime.KeepAlive(frames)
 }
 
 // Real announcements and states: ids and signatures are valid only if every

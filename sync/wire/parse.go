@@ -143,7 +143,7 @@ func (p *parser) list(element func()) {
 }
 
 func (p *parser) str() string {
-	s := p.l.String()
+	s := strings.Clone(p.l.UnsafeString()) // exactly as large as the value
 	if !utf8.ValidString(s) {
 		p.fail("string is not UTF-8")
 	}
@@ -177,7 +177,7 @@ func (p *parser) reason() {
 	if text, ok := strings.CutPrefix(raw, `"`); ok && json.Unmarshal([]byte(raw), &raw) != nil {
 		raw = strings.TrimSuffix(text, `"`)
 	}
-	p.m.Text = graspsync.Clip(strings.ToValidUTF8(raw, "\uFFFD"), graspsync.MaxText)
+	p.m.Text = strings.Clone(graspsync.Clip(strings.ToValidUTF8(raw, "\uFFFD"), graspsync.MaxText))
 }
 
 func (p *parser) id() {
