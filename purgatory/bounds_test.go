@@ -30,6 +30,17 @@ func (w *world) metrics() map[string]float64 {
 	return out
 }
 
+// 9,000 empty tags counted for nothing.
+func TestEmptyTagsCount(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		a := announce(alice, now(), "a.example/r.git")
+		a.Tags = append(a.Tags, make([]nostrTag, 9_000)...)
+		alice.Sign(a)
+		w.held(a)
+		require.Greater(t, w.p.Status().Bytes, int64(9_000*24))
+	})
+}
+
 // Panics of the observer are counted.
 func TestPanicsOfTheObserver(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {

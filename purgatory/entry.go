@@ -84,7 +84,7 @@ func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
 
 // sizeOf returns the approximate size of an event in memory, in bytes.
 func sizeOf(ev *nostr.Event) int {
-	n := 512 + len(ev.Content)
+	n := 512 + len(ev.Content) + 24*len(ev.Tags)
 	for _, t := range ev.Tags {
 		for _, v := range t {
 			n += len(v) + 16
