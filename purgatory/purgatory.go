@@ -207,13 +207,14 @@ func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 	for _, e := range p.pending.all(ofClass(refplan.Announcement)) {
 		out[e.Repos[0]] = false
 	}
-	for _, ref := range p.jobs.Waiting() {
-		out[ref] = true
-	}
+	waiting := p.jobs.Waiting() // before the queue, in which a release puts its repository before it ends
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, ref := range p.table.lacking() {
 		out[ref] = p.queue.Hopeful(time.Now(), ref)
+	}
+	for _, ref := range waiting {
+		out[ref] = true
 	}
 	return out
 }
