@@ -152,7 +152,6 @@ func attempts(addrs []netip.Addr) (picked []netip.Addr) {
 	return picked[:min(len(picked), mostAttempts)]
 }
 
-// inOrder tries addresses in turn until a connection or the last attempt.
 func inOrder(ctx context.Context, addrs []netip.Addr,
 	try func(context.Context, netip.Addr) (conn net.Conn, last bool, err error),
 ) (net.Conn, error) {

@@ -132,7 +132,6 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 	return r
 }
 
-// requested returns the end of the wait that a relay requested.
 func (c Config) requested(e event, now time.Time, jitter float64) time.Time {
 	return now.Add(backoff.Lengthen(min(e.wait, backoff.Max), jitter))
 }

@@ -62,7 +62,6 @@ func (k kind) endsOnly() bool {
 	return k == lost || k == hung || k == closed || k == stopped || k == forgiven
 }
 
-// current returns the record of a relay, or false.
 func (t *RelayHealthTracker) current(u graspsync.RelayURL, now time.Time) (Record, bool) {
 	r, ok := t.records.Get(u)
 	if r = r.settle(now); r.Proven {

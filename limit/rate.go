@@ -43,7 +43,6 @@ func (r *Rate) Allow(who Stranger, n int) bool {
 	return true
 }
 
-// of returns the buckets of a stranger and of its group.
 func (r *Rate) of(who Stranger, now time.Time) (buckets []*rate.Limiter, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +61,6 @@ func (r *Rate) of(who Stranger, now time.Time) (buckets []*rate.Limiter, ok bool
 	return buckets, true
 }
 
-// makeRoom removes full buckets if the table is full.
 func (r *Rate) makeRoom(now time.Time) {
 	if r.buckets.Len() < r.buckets.maxEntries {
 		return

@@ -144,7 +144,6 @@ func (s *Slots) Stats() (used int64, waiting int) {
 
 // The caller of the methods below holds mu.
 
-// enqueue adds a caller to the queue of its stranger.
 func (s *Slots) enqueue(slot *Slot) {
 	name := slot.who.turn()
 	q := s.queues[name]

@@ -28,7 +28,6 @@ func newSyncQueue(cfg *Config, seed uint64) *syncqueue.SyncQueue {
 	})
 }
 
-// wantFor queues the jobs for a new event.
 func (p *Purgatory) wantFor(e refplan.Entry) {
 	why := refplan.Reasons{Authors: map[graspsync.PubKey]bool{e.Author: e.ByUser}}
 	switch {
@@ -95,7 +94,6 @@ func (p *Purgatory) owes(now time.Time, ref graspsync.RepoRef, since time.Time) 
 	return p.queue.Owes(now, ref, since)
 }
 
-// about returns the state of a repository in the queue.
 func (p *Purgatory) about(ref graspsync.RepoRef) syncqueue.About {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +126,6 @@ func (p *Purgatory) runJob(ctx context.Context, ref graspsync.RepoRef, why refpl
 	return failed
 }
 
-// released is the result of a release.
 type released struct {
 	need   refplan.Need
 	whole  bool // nothing is missing any more
@@ -149,7 +146,6 @@ func (p *Purgatory) afterRelease(ctx context.Context, ref graspsync.RepoRef, don
 	ring(p.wake)
 }
 
-// queueFetch queues a fetch of missing data.
 func (p *Purgatory) queueFetch(ctx context.Context, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
 	in := syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: syncqueue.ByUser, Patient: len(n.Entries) == 0}
 	for author, byUser := range why.Authors {

@@ -19,7 +19,6 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// errNotOurs is returned for events that never wait.
 var errNotOurs = errors.New("events of this kind do not wait for git data")
 
 // errNotText is returned for invalid UTF-8, because JSON would change it at a restart.

@@ -74,7 +74,6 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
 	p.send(ctx, asking, x, ask, FetchRequest{From: x.URL, Want: ask.IDs, Dir: dir, Received: &x.received}, into)
 }
 
-// send sends a request, and records and reports its result.
 func (p *Purgatory) send(ctx, asking context.Context, x *request, ask servers.Request, r FetchRequest, into gitops.Quarantine) {
 	seen := FetchEnded{Repo: x.Repo, URL: x.URL, Wanted: len(ask.IDs), Missing: len(ask.IDs)}
 	told := p.report.request(x.URL.HostPort().String())
@@ -286,7 +285,6 @@ var (
 	errGaveWay = errors.New("it takes long, and gave way to others")
 )
 
-// fetches are the requests in flight.
 type fetches struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -331,7 +329,6 @@ func (f *fetches) began(x *request, at time.Time) {
 	x.began = at
 }
 
-// received returns the received bytes of each request.
 func (f *fetches) received() map[syncqueue.RequestID]int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -352,7 +349,6 @@ func (f *fetches) stop(why error, is func(*request) bool) {
 	}
 }
 
-// startedBefore reports whether a request in flight was sent before a time.
 func (f *fetches) startedBefore(ref graspsync.RepoRef, at time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -64,7 +64,6 @@ type pendingEvent struct {
 	over  bool                           // its hold is being ended, and no release may use it
 }
 
-// nameList holds the announcements with an identifier.
 type nameList struct {
 	hard []*nip34.Announcement
 	soft []*nip34.Announcement // all, and relatives
@@ -694,7 +693,6 @@ func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 	return p.forget(ctx, e, Released)
 }
 
-// forget ends the hold of an event, if it is held.
 func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EventCode) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -914,7 +912,6 @@ func identifiersOf(e refplan.Entry) (out []string) {
 	return slices.Compact(out)
 }
 
-// needing returns the repositories that lack the data of an event.
 func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 	for _, identifier := range identifiersOf(e) {
 		refs = append(refs, p.table.matching(identifier, func(ref graspsync.RepoRef, s *repoState) bool {

@@ -38,7 +38,6 @@ func (p *Purgatory) gatherOf(ctx context.Context, ref graspsync.RepoRef, why ref
 	return g, err
 }
 
-// announced reads the announcements with an identifier and the stored states.
 func (p *Purgatory) announced(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
 	g := &refplan.Group{
 		Identifier: identifier, Why: why, Accepted: make(map[graspsync.RepoRef]*nip34.Announcement), Waiting: make(map[graspsync.RepoRef]refplan.Entry),

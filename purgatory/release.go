@@ -50,7 +50,6 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 	return f, err
 }
 
-// errMade means that a repository was created.
 var errMade = errors.New("the repository was created")
 
 // releaseOnce returns errMade if it had to create the repository.
@@ -438,7 +437,6 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	return p.findObjects(ctx, r, sets)
 }
 
-// errLocked means that the lock of another repository is held.
 var errLocked = errors.New("another repository is locked")
 
 // shareFrom copies the ids that another repository has and for which there is room.
@@ -723,7 +721,6 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 	return true, p.pending.forget(ctx, h, Released)
 }
 
-// touchOthers releases the other repositories of a stored state.
 func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
 	for ref := range g.Ours() {
 		if ref != r.Ref && g.Repository(ref).IsMember(h.Author) {
@@ -744,7 +741,6 @@ func (p *Purgatory) touchPulled(g *refplan.Group, r *repository) {
 	}
 }
 
-// lacking returns the missing objects and their clone URLs.
 func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	n := g.Need(r.Repository, refplan.Clones{Most: p.cfg.fixed.MaxClones, IsOurs: p.cfg.Identity.IsClone, Now: time.Now()})
 	if len(n.IDs) > 0 { // without those of the last release
@@ -817,7 +813,6 @@ func setOf[K comparable](ids []K) map[K]struct{} {
 // pullsShare is the maximum time of one release for pull requests, because anyone can write them.
 const pullsShare = 5 * time.Second
 
-// findObjects finds out which objects are complete.
 func (p *Purgatory) findObjects(ctx context.Context, r *repository, sets []refplan.Objects) error {
 	named := refplan.IDsOf(sets)
 	if len(named) == 0 {

@@ -69,7 +69,6 @@ func (p *Purgatory) hasState(ctx context.Context, ref graspsync.RepoRef) (bool, 
 	return refs.HasState(), err
 }
 
-// dropRefs removes the refs of pull requests, if they exist.
 func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...graspsync.EventID) error {
 	if len(ids) == 0 {
 		return nil
@@ -180,7 +179,6 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 	return p.pending.soften(ctx, e)
 }
 
-// dropPull removes the refs of a pull request in the repositories that it names.
 func (p *Purgatory) dropPull(ctx context.Context, e refplan.Entry) error {
 	if e.Class != refplan.PullRequest {
 		return nil

@@ -81,7 +81,6 @@ func (s *report) recovered(err *error, whose string) {
 	}
 }
 
-// note records the result of a call of a dependency.
 func (s *report) note(whose string, failed error) {
 	if errors.Is(failed, context.Canceled) {
 		return

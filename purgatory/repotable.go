@@ -81,7 +81,6 @@ func (t *repoTable) endRelease(ref graspsync.RepoRef, err error) {
 	})
 }
 
-// isReleasing reports whether a release may use an event.
 func (t *repoTable) isReleasing(e refplan.Entry) bool {
 	return slices.ContainsFunc(identifiersOf(e), func(identifier string) bool {
 		return len(t.matching(identifier, func(_ graspsync.RepoRef, s *repoState) bool { return s.releasing })) > 0
@@ -142,7 +141,6 @@ func (t *repoTable) gone(ref graspsync.RepoRef) (did bool) {
 	return did
 }
 
-// lacking returns the repositories that lack objects.
 func (t *repoTable) lacking() (refs []graspsync.RepoRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

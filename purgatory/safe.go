@@ -97,7 +97,6 @@ func (s safeStore) Delete(ctx context.Context, keys ...string) (err error) {
 	return s.Store.Delete(ctx, keys...)
 }
 
-// safeRelay is a Relay that turns panics into errors.
 type safeRelay struct {
 	relay  Relay
 	report *report
@@ -132,7 +131,6 @@ func (r safeRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
 	return r.relay.Lists(a), nil
 }
 
-// announcements returns the stored announcements: ours list this service, others do not.
 func (r safeRelay) announcements(ctx context.Context, identifier string) (ours, others []*nip34.Announcement, err error) {
 	var failed error
 	err = r.each(ctx, named(graspsync.KindAnnouncement, identifier), func(ev graspsync.Event) bool {
@@ -188,7 +186,6 @@ func (r safeRelay) announcedRefs(ctx context.Context) (out map[graspsync.RepoRef
 
 const idsAtOnce = 100
 
-// lacks returns the ids whose events are not stored.
 func (r safeRelay) lacks(ctx context.Context, ids []graspsync.EventID) (lacking []graspsync.EventID, err error) {
 	for some := range slices.Chunk(ids, idsAtOnce) {
 		asked, names := make(map[graspsync.EventID]bool, len(some)), make([]string, 0, len(some))

@@ -133,7 +133,6 @@ func (b *RuleSet) Unset(ctx context.Context, s Subject) error {
 	})
 }
 
-// replace replaces the current page.
 func (b *RuleSet) replace(to func(*page) (*page, error)) error {
 	b.change.Lock()
 	defer b.change.Unlock()

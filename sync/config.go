@@ -95,7 +95,6 @@ func (c *Config) passBetween() (least, most time.Duration) {
 // ErrConfig is wrapped by errors of [New] about its arguments.
 var ErrConfig = errors.New("invalid configuration")
 
-// withDefaults returns a copy in which every zero field has its default.
 func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

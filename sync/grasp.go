@@ -207,7 +207,6 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 	return v
 }
 
-// judgeState accepts a state of a member of a hosted repository.
 func (p *GRASPPolicy) judgeState(ev graspsync.Event, view View) graspsync.Verdict {
 	s, err := nip34.ParseState(ev)
 	if err != nil {
@@ -442,7 +441,6 @@ func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsy
 	return append(next, ev), slices.ContainsFunc(nip34.EventRefs(ev.Event), r.view.Root)
 }
 
-// belongsTo returns the repositories of a stored event.
 func belongsTo(ev graspsync.Event) []graspsync.RepoRef {
 	switch ev.Kind {
 	case graspsync.KindState:

@@ -304,7 +304,6 @@ func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
 	return verdicts, nil
 }
 
-// unverified ends a job that could not be verified.
 func (g *ingest) unverified(j *job) {
 	g.telemetry.failed.Add(1)
 	g.inflight.settled(j, false)

@@ -159,7 +159,6 @@ func (l *loop) step(ctx context.Context, in plan.Input) {
 	}
 }
 
-// closeWindow applies the changes of a batch window.
 func (l *loop) closeWindow(ctx context.Context) {
 	change, authors, all := l.m.self.take()
 	l.m.telemetry.drop("descendants", change.LeftOut)
@@ -216,7 +215,6 @@ func (msg connEnd) handle(ctx context.Context, l *loop) {
 	})
 }
 
-// notConnected handles a failed attempt.
 func (l *loop) notConnected(ctx context.Context, c *relayConn, err error) {
 	var earliest time.Time
 	unsaved, unsent := errors.Is(err, errUnsaved), errors.Is(err, ErrNotDialed)

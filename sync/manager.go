@@ -113,7 +113,6 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	return m, nil
 }
 
-// refetch requests events by id from relay, or from any relay if relay is zero.
 func (m *SyncManager) refetch(relay graspsync.RelayURL, ids []graspsync.EventID) {
 	m.inbox.put(planInput{plan.Named{Relay: relay, IDs: ids}})
 }

@@ -113,7 +113,6 @@ func (g *ingest) refetchMissing(ctx context.Context, ask map[graspsync.RelayURL]
 	}
 }
 
-// revived returns jobs for pending events.
 func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
 	jobs := make([]*job, len(waiting))
 	for i, w := range waiting {
@@ -128,7 +127,6 @@ func (g *ingest) fulfil(ev graspsync.Event) {
 	g.wakeFor(pending.Fulfils(ev, true))
 }
 
-// withdrawn records that an event was removed.
 func (g *ingest) withdrawn(ev graspsync.Event) {
 	g.index.Note(ev)
 	g.wakeFor(nil)

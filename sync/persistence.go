@@ -143,7 +143,6 @@ func (r *persistence) recall(running context.Context) {
 	r.salt, r.learned, r.kept = append(loaded.Salt, r.basis...), loaded.Learned, loaded.Kept
 }
 
-// basisOf returns a fingerprint of the identity and the policy.
 func basisOf(identity nip34.Identity, policy string) []byte {
 	addresses := strings.Fields(identity.String())
 	slices.Sort(addresses)
@@ -170,7 +169,6 @@ func (r *persistence) records(u graspsync.RelayURL) []memory.Record {
 	return records
 }
 
-// errUnsaved is the reason why a relay was not dialed.
 var errUnsaved = errors.New("the attempt could not be saved")
 
 // beforeDial makes an attempt durable before it starts, against crash loops. If that fails, only

@@ -122,7 +122,6 @@ func newRelayConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epo
 	return c
 }
 
-// run dials, runs the session and reports both results to the loop.
 func (c *relayConn) run() {
 	defer c.end(nil)
 	if err := c.open(); err != nil {
@@ -149,7 +148,6 @@ func (c *relayConn) run() {
 	c.report()
 }
 
-// open dials and starts the session.
 func (c *relayConn) open() error {
 	if err := c.m.persistence.beforeDial(c.ctx, c.url); err != nil {
 		return err

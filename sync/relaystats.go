@@ -107,7 +107,6 @@ func (m *SyncManager) logFailing(s *relayStats, u graspsync.RelayURL, reason str
 	}
 }
 
-// logFailure logs a failed attempt.
 func (m *SyncManager) logFailure(c *relayConn, err error) {
 	st := m.health.Status(c.url)
 	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)

@@ -282,7 +282,6 @@ func (f *selfSubscriber) countOmitted(a *nip34.Announcement, others int) {
 	m.telemetry.drop("maintainers_unusable", a.UnusableMaintainers)
 }
 
-// usable reports whether a relay may be followed.
 func (m *SyncManager) usable(u graspsync.RelayURL) bool {
 	return !m.isOurs(u) && !m.tooPlain(u) && !m.blockedRelay(u)
 }

@@ -179,7 +179,6 @@ func (r *telemetry) announcement(ref graspsync.RepoRef) (last *EventState) {
 	return last
 }
 
-// unsaved returns the state of an event that the Store did not save.
 func unsaved(o graspsync.Outcome) (s EventState) {
 	s.Is = IsRefused
 	switch o.Result { //nolint:exhaustive // others are not recorded
@@ -306,7 +305,6 @@ func (m *SyncManager) replaced(ctx context.Context, x *EventState) error {
 	return err
 }
 
-// newestAt returns the stored event at an address, or the zero Event.
 func (m *SyncManager) newestAt(ctx context.Context, at graspsync.Address) (graspsync.Event, error) {
 	f := nostr.Filter{Kinds: []int{at.Kind}, Authors: []string{at.Author.String()}}
 	if nostr.IsAddressableKind(at.Kind) {

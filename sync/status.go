@@ -248,7 +248,6 @@ func (l *loop) relayStatus(p plan.RelayStatus) RelayStatus {
 	return r
 }
 
-// following returns [RelayStatus].Following.
 func following(p plan.RelayStatus) string {
 	switch {
 	case p.Phase < plan.Syncing, p.LiveSubs == 0 && p.LiveMethod != plan.LivePolling:

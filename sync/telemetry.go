@@ -177,7 +177,6 @@ func (r *telemetry) bySource() map[string]uint64 {
 	return out
 }
 
-// reasons copies the counts by name into a status.
 func (r *telemetry) reasons(s *EventStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -110,7 +110,6 @@ func (v storeView) Near(ctx context.Context, ids []graspsync.EventID, at []grasp
 	return near, nil
 }
 
-// tagFilters returns filters for values of any of the tags.
 func tagFilters(values []string, names ...string) (all []nostr.Filter) {
 	for some := range slices.Chunk(values, tagsAtOnce) {
 		for _, name := range names {

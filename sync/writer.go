@@ -226,7 +226,6 @@ func (w *writer) judgeForeign(j *job) {
 	w.end(j, true)
 }
 
-// reject records a rejected event.
 func (w *writer) reject(j *job, v graspsync.Verdict) {
 	n := j.note()
 	n.Deps = pending.KeysOf(v.DependsOn)
@@ -245,7 +244,6 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 	w.unwanted(j, IsPostponed, v, n)
 }
 
-// unwanted counts and records an event that is not stored.
 func (w *writer) unwanted(j *job, is StateCode, v graspsync.Verdict, n pending.Note) {
 	w.telemetry.refuse(j.incoming, is, v)
 	w.note(n)
@@ -377,7 +375,6 @@ func (w *writer) brought(j *job) {
 	}
 }
 
-// worked records a successful save.
 func (w *writer) worked() {
 	w.works++
 	w.misses = 0

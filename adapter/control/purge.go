@@ -179,7 +179,6 @@ func (p *purge) remove(ctx context.Context, ev graspsync.Event) bool {
 	return true
 }
 
-// pull removes the ref of a pull request.
 func (p *purge) pull(ctx context.Context, id graspsync.EventID, in ...graspsync.RepoRef) bool {
 	for _, ref := range in {
 		err := whenUnused(ctx, func() error { return p.cfg.Purgatory.RemovePull(ctx, ref, id) })

@@ -101,7 +101,6 @@ func stays(head *relaysync.EventHead) bool {
 	return head != nil && (head.Kind == graspsync.KindDeletion || head.Kind == graspsync.KindVanish)
 }
 
-// ruleOn returns the rule that blocks an event, if it is known.
 func (e Explainer) ruleOn(ctx context.Context, s *relaysync.EventState) (r rules.Rule, is bool, err error) {
 	for ev, err := range e.Store.Events(ctx, nostr.Filter{IDs: []string{s.ID.String()}}) {
 		if err != nil {

@@ -24,13 +24,11 @@ var sentences = template.Must(template.New("").Funcs(template.FuncMap{
 	"repo": repoName, "npub": npub, "plural": plural, "text": printable, "trouble": Trouble, "hasPrefix": strings.HasPrefix,
 }).Parse(source))
 
-// view is the data of the sentences about a subject.
 type view struct {
 	*Explanation
 	Status relaysync.Status
 }
 
-// sentencesOf returns the lines of a template.
 func sentencesOf(now time.Time, name string, data any) []string {
 	t := template.Must(sentences.Clone()).Funcs(template.FuncMap{
 		"at":     func(when time.Time) string { return graspsync.TimeText(when, now) },
@@ -55,7 +53,6 @@ func few(list any) any {
 
 func printable(s string) string { return graspsync.PrintableAtMost(s, maxText) }
 
-// first returns the first sentence about a subject.
 func first(kind string, is relaysync.StateCode, name any, why string) string {
 	return fmt.Sprintf(answers[kind+" "+string(is)][2], name, why)
 }

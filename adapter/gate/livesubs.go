@@ -120,7 +120,6 @@ func (p *liveEvent) matches(f nostr.Filter) bool {
 		(f.Since == nil || e.CreatedAt >= *f.Since) && (f.Until == nil || e.CreatedAt <= *f.Until)
 }
 
-// hasOrNil reports whether a sorted list contains a value or is nil.
 func hasOrNil[E string | int](list []E, v E) bool {
 	if list == nil {
 		return true

@@ -98,7 +98,6 @@ func ready(server *grasp.Server, why bool) http.HandlerFunc {
 	}
 }
 
-// adminAddress returns the address of the operator's pages.
 func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
 	if opt.AdminListen != "" {
 		return opt.AdminListen, true
@@ -115,7 +114,6 @@ func untilDone(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// serveAdmin serves the operator's pages until stop is called.
 func serveAdmin(ctx context.Context, a http.Handler, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
 	address, chosen := adminAddress(opt, own)
 	site, stop := guarded(a, namesOf(opt)), func() {}

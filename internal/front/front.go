@@ -53,7 +53,6 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// begin sets the deadline of the next read.
 func (b *body) begin() time.Time {
 	now := time.Now()
 	if !b.ended {

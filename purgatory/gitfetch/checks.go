@@ -44,7 +44,6 @@ func newChecks() *checks {
 	return &checks{of: limit.NewTable[string, checked](maxChecked, maxCheckedBytes)}
 }
 
-// known returns the results for the current stamp.
 func (c *checks) known(dir string, now stamp) checked {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,7 +32,6 @@ var versionPattern = regexp.MustCompile(`^git version (\d+)\.(\d+)`)
 // versionWithin is the maximum time of git version, so that a hanging program is an error.
 const versionWithin = 10 * time.Second
 
-// checkVersion returns the version and build options of git.
 func checkVersion(ctx context.Context, path string, within time.Duration) (version, build string, err error) {
 	if path, err = exec.LookPath(path); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrGit, err)
@@ -84,7 +83,6 @@ type program struct {
 	children *limit.Slots // by owner
 }
 
-// run runs git in a slot and returns its output.
 func (g *program) run(ctx context.Context, c gitrun.Child) ([]byte, error) {
 	began := time.Now()
 	release, err := g.acquire(ctx, c.Dir)

@@ -20,7 +20,6 @@ import (
 // The parameter env of the methods below is the environment of git, nil for the repository without a
 // quarantine.
 
-// missing returns the ids that are absent or incomplete in a repository.
 func (f *Fetcher) missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	kinds, err := f.kinds(ctx, dir, nil, ids)
 	if err != nil {
@@ -31,7 +30,6 @@ func (f *Fetcher) missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 	return append(absent, incomplete...), err
 }
 
-// divide returns the ids that have a kind, and the others.
 func divide(ids []nip34.ObjectID, kinds map[nip34.ObjectID]refplan.Kind) (there, absent []nip34.ObjectID) {
 	for _, id := range ids {
 		if kinds[id] != 0 {

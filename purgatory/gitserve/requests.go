@@ -33,7 +33,6 @@ func (s *slots) acquire(ctx context.Context, who limit.Stranger, units int64) (*
 	return slot, nil
 }
 
-// requests limits requests of one kind.
 type requests struct {
 	open, processes *slots
 	window          time.Duration // RateWindow

@@ -70,7 +70,6 @@ func (p *parser) event() {
 	}
 }
 
-// value reads the value of p.field.
 func (p *parser) value(ev *nostr.Event) {
 	switch p.field {
 	case "id":

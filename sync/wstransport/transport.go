@@ -200,7 +200,6 @@ func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, 
 	return c
 }
 
-// getInfo requests and reads a NIP-11 document.
 func (t *Transport) getInfo(ctx context.Context, u graspsync.URL) (wire.Info, error) {
 	if u.Plaintext() {
 		u.Scheme = "http"

@@ -121,7 +121,6 @@ const Command = "index-pack"
 // died is above the exit status of git fsck for faults. Fatal errors of git have a higher status.
 const died = 64
 
-// strict returns the argument of git index-pack.
 func (r Rules) strict() string {
 	arg := "--strict="
 	for _, name := range slices.Concat(accepted, refused) {

@@ -45,7 +45,6 @@ func Settings() []string {
 	}
 }
 
-// allocLimit returns the environment variable that limits a single allocation of git.
 func allocLimit(bytes int64) string { return "GIT_ALLOC_LIMIT=" + strconv.FormatInt(bytes, 10) }
 
 // Beside returns the environment in which git writes objects to a folder, relative to the repository,

@@ -10,7 +10,6 @@ import (
 // group does nothing, because this system has no process groups of Unix.
 func group(*exec.Cmd) {}
 
-// setNice does nothing.
 func setNice(pid, nice int) {}
 
 // fileTooLarge is the signal that ends a child whose file exceeds its limit. This system has none.

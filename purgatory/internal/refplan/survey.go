@@ -81,7 +81,6 @@ func (g *Group) states(r *Repository) int {
 	return 0
 }
 
-// affects reports whether the reasons concern a repository.
 func (g *Group) affects(r *Repository, lacking map[graspsync.RepoRef]struct{}) bool {
 	if g.Why.Check || g.answered(r.Ref) || g.deleted(r) {
 		return true

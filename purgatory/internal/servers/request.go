@@ -61,7 +61,6 @@ func (r *record) lacking(now time.Time, q Request) bool {
 	return l.Waits(now) && (l.IDs == q.hash || l.IDs == "")
 }
 
-// all returns the request for all objects of one kind.
 func (r *record) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need, pulls bool) Request {
 	q := Request{Repo: ref, From: from, Pulls: pulls}
 	sum := sha256.New()

@@ -189,7 +189,6 @@ func (sv *Records) Begin(ctx context.Context, q Request, wait time.Duration) (en
 	return end, nil
 }
 
-// sweep deletes empty records until ctx ends.
 func (sv *Records) sweep(ctx context.Context) {
 	ticks := time.NewTicker(keepSweep)
 	defer ticks.Stop()

@@ -326,7 +326,6 @@ func (q *SyncQueue) work(now time.Time) {
 	q.throttle.forget(now, q.cfg.MaxDomains)
 }
 
-// serve starts one request for an owner, if possible.
 func (q *SyncQueue) serve(now time.Time, o *owner) bool {
 	for el := o.entries.Front(); el != nil; el = el.Next() {
 		e := el.Value.(*entry)

@@ -144,14 +144,12 @@ type deletion struct {
 
 var everything = addressRef("")
 
-// delete records a deletion.
 func (t *tables) delete(d deletion, until nostr.Timestamp) {
 	if before, ok := t.deleted.Get(d); !ok || until > before {
 		t.deleted.Put(d, ownerStranger(d.author), 0, until)
 	}
 }
 
-// isDeleted reports whether a recent deletion covers an event.
 func (t *tables) isDeleted(author graspsync.PubKey, at nostr.Timestamp, keys ...refKey) bool {
 	return slices.ContainsFunc(append(keys, everything), func(k refKey) bool {
 		until, ok := t.deleted.Get(deletion{author, k})
@@ -208,7 +206,6 @@ func (t *tables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *Change) {
 	}
 }
 
-// set sets the newest announcement of a repository, or none.
 func (t *tables) set(r *repoEntry, stored *nip34.Announcement, ours bool, c *Change) {
 	var v graspsync.EventKey
 	if stored != nil {

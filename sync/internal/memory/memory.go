@@ -58,7 +58,6 @@ type keptRecord struct {
 	Items        []byte
 }
 
-// encode returns JSON, or false if v cannot be encoded.
 func encode(v any) ([]byte, bool) {
 	b, err := json.Marshal(v)
 	return b, err == nil

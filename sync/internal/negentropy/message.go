@@ -54,7 +54,6 @@ type reader struct {
 	end   int   // number of sections that ended at infinity
 }
 
-// next returns the next section, or false at the end.
 func (r *reader) next() (s section, ok bool, err error) {
 	if len(r.rest) == 0 {
 		return section{}, false, nil

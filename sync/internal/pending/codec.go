@@ -23,7 +23,6 @@ const (
 
 var errChunk = errors.New("invalid chunk of rejected events")
 
-// record is an entry in a chunk.
 type record struct {
 	ID        graspsync.EventID  `json:"id"`
 	CreatedAt nostr.Timestamp    `json:"at"`

@@ -245,7 +245,6 @@ func (r *RejectedIndex) unlink(e *entry) *PendingEvent {
 	return w
 }
 
-// unhold drops the whole event of an entry.
 func (r *RejectedIndex) unhold(e *entry) *PendingEvent {
 	w := e.event
 	if w != nil {
@@ -300,7 +299,6 @@ func (e *entry) wait() time.Duration {
 	return backoff.Doubled(laterFirst, laterMost, int(e.tries))
 }
 
-// get returns the entry of an id, or nil.
 func (r *RejectedIndex) get(id graspsync.EventID) *entry {
 	e, ok := r.ids.Get(id)
 	if !ok || r.old(e, time.Now()) {

@@ -16,7 +16,6 @@ const (
 	unservedTime = time.Hour
 )
 
-// byIDState contains the events that are requested from a relay by id.
 type byIDState struct {
 	queue      []graspsync.EventID
 	known      map[graspsync.EventID]struct{} // queued or in a batch

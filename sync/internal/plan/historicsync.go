@@ -7,7 +7,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// itemStatus is the status of a wanted item on one relay.
 type itemStatus uint8
 
 const (

@@ -161,7 +161,6 @@ func (p *Plan) followNoMore(r *relayState, items []Item) {
 	p.opened(r, items)
 }
 
-// subscriptionChange replaces subscriptions by others.
 type subscriptionChange struct {
 	old      []LiveID
 	reqs     requests
@@ -337,7 +336,6 @@ func (p *Plan) consolidate(r *relayState) {
 	}
 }
 
-// pack packs filters into the room of a relay.
 func (p *Plan) pack(r *relayState, fs []nostr.Filter) (reqs, left requests) {
 	c := packed(r.limits, fs)
 	r.live.tooLarge = c.tooLarge

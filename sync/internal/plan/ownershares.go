@@ -103,7 +103,6 @@ func (s *ownerShares) list(r *repo, rel *relayState) *dialOwner {
 	return o
 }
 
-// unlist undoes list.
 func (s *ownerShares) unlist(r *repo, rel *relayState) (o *dialOwner, last bool) {
 	o = s.of[r.ref.Owner]
 	rel.listed.repos--

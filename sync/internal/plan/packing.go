@@ -26,7 +26,6 @@ type request struct {
 
 type requests []request
 
-// packed packs filters into requests that the relay accepts.
 func packed(l relaylimits.Requests, fs []nostr.Filter) (c subscriptionChange) {
 	reqs, sizes, tooLarge := filters.Pack(fs, l.MaxMessage, l.MaxFilters)
 	for i := range reqs {

@@ -98,7 +98,6 @@ func (b *batch) advance(cursors []Cursor) {
 	b.Queries = left
 }
 
-// pendingSyncIndex contains the batches of one relay.
 type pendingSyncIndex struct {
 	open     map[BatchID]*batch
 	parked   []*batch // failed, until retryAt
@@ -233,7 +232,6 @@ func (s *pendingSyncIndex) runs(is func(*batch) bool) bool {
 	return slices.ContainsFunc(s.all(), func(b *batch) bool { return b.retryAt.IsZero() && is(b) })
 }
 
-// all returns the open and the parked batches.
 func (s *pendingSyncIndex) all() []*batch {
 	return slices.AppendSeq(slices.Clone(s.parked), maps.Values(s.open))
 }

@@ -75,7 +75,6 @@ func (p *Plan) setRepo(c RepoChange) {
 	p.repos.drop(r)
 }
 
-// retarget adds an item to the targets of a relay, or removes it.
 func (p *Plan) retarget(it Item, rel *relayState) {
 	if p.repos.isTarget(it, rel) {
 		rel.add(it)

@@ -290,7 +290,6 @@ func (w *repoSyncIndex) addItems(value string, items map[Item]struct{}) {
 	}
 }
 
-// itemsOf returns the items of filters.
 func (w *repoSyncIndex) itemsOf(fs []nostr.Filter) []Item {
 	items := make(map[Item]struct{})
 	for _, f := range fs {

@@ -373,7 +373,6 @@ func (s *Session) moreIDs(q *query) {
 	}
 }
 
-// endIDs ends a request by id.
 func (s *Session) endIDs(x *request) {
 	q := x.q
 	s.drop(x, true)
