@@ -110,16 +110,17 @@ func (p *Purgatory) endHold(ctx context.Context, e refplan.Entry) {
 		return
 	}
 	over, err := p.expire(ctx, e.ID)
+	failed := err != nil && ctx.Err() == nil
+	if failed {
+		p.pending.postpone(e.ID, time.Now())
+	}
 	p.pending.endedHold(e.ID)
 	if _, waits := p.pending.get(e.ID); !waits || !over {
 		return
 	}
 	p.wantFor(e)
-	if err != nil && ctx.Err() == nil {
-		p.pending.postpone(e.ID, now)
-		if p.report.lines.May(e.ID.String()+" expiry", now) {
-			p.cfg.Logger.Warn("expiring an event failed", keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
-		}
+	if failed && p.report.lines.May(e.ID.String()+" expiry", now) {
+		p.cfg.Logger.Warn("expiring an event failed", keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
