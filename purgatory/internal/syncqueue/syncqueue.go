@@ -433,6 +433,9 @@ func (q *SyncQueue) untried(e *entry, notHost string) (next graspsync.CloneURL, 
 // sortQueued sorts by the last turn of the author, those of members first. A URL of several authors
 // has the turns of each.
 func (e *entry) sortQueued() {
+	if len(e.queued) < 2 {
+		return
+	}
 	turns := make(map[graspsync.CloneURL]RequestID)
 	for _, us := range e.pulls {
 		last := RequestID(0)
