@@ -203,7 +203,7 @@ func (b *Budget) wait(a *account, t *ticket, now time.Time) time.Duration {
 	return time.Duration(max(0, 1-b.pace.TokensAt(now)) * float64(time.Minute) / float64(b.cfg.PerMinute))
 }
 
-// end ends a connection. failed is false if no packet was sent.
+// failed is false if no packet was sent.
 func (b *Budget) end(t *ticket, failed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -256,7 +256,6 @@ func (w *Walk) judgeSuspect(p page) {
 	w.suspectSize = 0
 }
 
-// below continues below the second until.
 func (w *Walk) below() {
 	if w.until <= w.floor {
 		w.judgeSuspect(page{})

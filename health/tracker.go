@@ -117,7 +117,7 @@ func (t *RelayHealthTracker) NextAttempt(u graspsync.RelayURL) time.Time {
 	return t.nextAttempt(u, time.Now())
 }
 
-// nextAttempt is NextAttempt. The caller holds mu.
+// The caller holds mu.
 func (t *RelayHealthTracker) nextAttempt(u graspsync.RelayURL, now time.Time) time.Time {
 	r, _ := t.current(u, now)
 	if r.connected() {

@@ -173,7 +173,6 @@ type departures struct {
 // of all. After a start it is 0, because their announcements may have been lost before.
 const departuresLeast = 1
 
-// keep replaces the kept repositories.
 func (d *departures) keep(refs map[graspsync.RepoRef]bool, of int) (begins, ends bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

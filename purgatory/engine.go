@@ -79,7 +79,6 @@ func (p *Purgatory) nextWake(now time.Time) time.Time {
 	return backoff.Later(next, now.Add(10*time.Millisecond))
 }
 
-// ring makes the loop look for due work.
 func ring(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:

@@ -180,8 +180,6 @@ func (p *Purgatory) prepare(ctx context.Context, q servers.Request) (dir string,
 	return dir, into, err
 }
 
-// fetchAndRelease fetches, promotes the quarantine if it has complete objects, and releases the
-// repository.
 func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, x *request, ask servers.Request, r FetchRequest, into gitops.Quarantine, seen *FetchEnded) (_ syncqueue.Outcome, err error) {
 	defer p.report.recovered(&err, ofGit)
 	if err = p.fetchInto(ctx, asking, x, r, into, seen); err != nil {

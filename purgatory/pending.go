@@ -355,7 +355,6 @@ func (p *pendingEvents) renew(h *pendingEvent) {
 	p.events.Put(h.ID, strangerOf(&h.Entry), h.Size, h)
 }
 
-// extended returns the deadline of an event after activity.
 func (p *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
 	if e.Soft {
 		return e.Deadline
@@ -370,7 +369,7 @@ func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
 	return p.cfg.Times.Hold
 }
 
-// dated sets the times of an event. A new version of an announcement extends the hold.
+// A new version of an announcement extends the hold.
 func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 	e.Seen, e.Deadline = now, now.Add(p.longest(&e))
 	if old := p.replacedBy(&e); old != nil && e.Class == refplan.Announcement && old.Class == refplan.Announcement {
@@ -847,7 +846,7 @@ func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
 	p.warn(&old, "removing an evicted event failed", err)
 }
 
-// write writes an event to the disk. Its writing lock is held.
+// The writing lock of the event is held.
 func (p *pendingEvents) write(ctx context.Context, e refplan.Entry) error {
 	data, err := encode(e)
 	if err != nil {

@@ -113,7 +113,7 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 	return p.table.note(g, r, n), errors.Join(errs...)
 }
 
-// readRepository reads the refs and events of a repository, and returns nil if it is not hosted.
+// readRepository returns nil if the repository is not hosted.
 func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, dir string, why refplan.Reasons) (g *refplan.Group, r *repository, err error) {
 	var refs refplan.Refs
 	if dir != "" {

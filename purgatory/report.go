@@ -31,7 +31,6 @@ const (
 	ofObserver = "observer"
 )
 
-// report counts, logs and calls the observer.
 type report struct {
 	cfg     *Config
 	lines   seldom.Lines[string] // subjects of log lines that a stranger can cause

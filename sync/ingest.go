@@ -293,7 +293,7 @@ func (g *ingest) verifyAll(ctx context.Context) {
 	}
 }
 
-// verify calls the Verifier. An error means that no event was checked.
+// An error means that no event was checked.
 func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
 	defer g.telemetry.recovered(&err, "verifier")
 	verdicts = g.cfg.Verifier.Verify(events)

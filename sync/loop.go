@@ -257,7 +257,6 @@ func (msg batchResult) handle(ctx context.Context, l *loop) {
 	}
 }
 
-// cameTo returns the result of a batch for the plan.
 func (l *loop) cameTo(msg batchResult) plan.Done {
 	c, report := msg.conn, msg.done.Report
 	done := plan.Done{

@@ -37,7 +37,7 @@ func (g *ingest) recognized(identifier string) (authors map[graspsync.PubKey]boo
 
 func (g *ingest) authority(ref graspsync.RepoRef) *nip34.Authority {
 	var err error
-	defer g.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
+	defer g.telemetry.recovered(&err, "policy")
 	return g.policy.Authority(ref, g.view)
 }
 
@@ -59,7 +59,6 @@ func (w *writer) fulfilled(identifier string) (keys []pending.Key) {
 	return keys
 }
 
-// recognizedAuthors contains the authors whose events are accepted under one identifier.
 type recognizedAuthors struct {
 	family          *nip34.AnnouncementSet
 	owners, waiting []graspsync.PubKey // of accepted and of held announcements

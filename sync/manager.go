@@ -386,10 +386,8 @@ func (m *SyncManager) lacking() (_ map[graspsync.RepoRef]bool, err error) {
 	return m.cfg.Lacking(), nil
 }
 
-// reasonDepends is the reason for submitted events that depend on a missing event.
 const reasonDepends = "blocked: the repository or event that it belongs to is not stored"
 
-// reasonByRelay is the reason for events that the relay itself refused.
 const reasonByRelay = "refused by the relay"
 
 // The keys of log records.

@@ -150,7 +150,6 @@ func basisOf(identity nip34.Identity, policy string) []byte {
 	return sum[:8]
 }
 
-// stats returns the facts that an earlier process learned about a relay.
 func (r *persistence) stats(u graspsync.RelayURL) *relayStats {
 	s := &relayStats{observed: r.learned[u], host: limit.Stranger{ID: u.HostPort().Host}}
 	delete(r.learned, u)

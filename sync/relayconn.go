@@ -502,7 +502,7 @@ func (c *relayConn) done(a session.Done) {
 // because a connection may be lost by chance.
 func (c *relayConn) lost() {
 	if c.cut {
-		_ = c.contain(func() { // the connection has ended, so the error does not matter
+		_ = c.contain(func() {
 			for _, a := range c.session.Cut() {
 				if a, ok := a.(session.Learned); ok && c.stats.cutAgain(a.Kind) {
 					c.learn(a)
@@ -515,8 +515,8 @@ func (c *relayConn) lost() {
 // report sends the end of the connection to the loop, after its events in the pipeline are saved or
 // 10 seconds. The progress of a batch counts only if its events are saved.
 func (c *relayConn) report() {
-	var cursors map[plan.BatchID][]plan.Cursor              // none if the session panicked
-	_ = c.contain(func() { cursors = c.session.Cursors() }) // the connection has ended, so the error does not matter
+	var cursors map[plan.BatchID][]plan.Cursor // none if the session panicked
+	_ = c.contain(func() { cursors = c.session.Cursors() })
 	settled := make(chan struct{}, len(c.batches))
 	for _, f := range c.batches {
 		f.finish(func() { settled <- struct{}{} })

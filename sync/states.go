@@ -195,7 +195,6 @@ func unsaved(o graspsync.Outcome) (s EventState) {
 
 const maxNamed = 3
 
-// waitedFor describes up to maxNamed dependencies of an event.
 func waitedFor(deps []graspsync.Dependency) string {
 	var texts []string
 	for _, d := range deps[:min(len(deps), maxNamed)] {

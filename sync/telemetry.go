@@ -82,7 +82,6 @@ const (
 	whosePipeline  = "pipeline"
 )
 
-// panickedIn counts and logs a recovered panic in own code.
 func (r *telemetry) panickedIn(whose string, p any) {
 	r.panicked(whose)
 	defer func() { _ = recover() }() // the embedder's logger may panic

@@ -291,7 +291,6 @@ func isCompact(e *nostr.Event) bool {
 	})
 }
 
-// batch is the state of a Save.
 type batch struct {
 	*Store
 	have  map[graspsync.EventID]bool // stored ids

@@ -21,9 +21,9 @@ import (
 
 // Explanation is the knowledge of a server about a subject.
 type Explanation struct {
-	Now     time.Time         `json:"now"`     // when this was so
-	Asked   string            `json:"asked"`   // what it is about, as protocols spell it
-	Subject nip34.SubjectKind `json:"subject"` // event, repository or relay
+	Now     time.Time         `json:"now"`
+	Asked   string            `json:"asked"` // what it is about, as protocols spell it
+	Subject nip34.SubjectKind `json:"subject"`
 	// Author is that of the question, which may be wrong.
 	Author graspsync.PubKey `json:"author,omitzero"`
 	// Is is as in the states below, "blocked", or "withheld" for a deletion or request to vanish that is

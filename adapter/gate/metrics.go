@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// Collector returns the metrics, named after namespace unless it is empty. The caller registers it.
+// Collector returns the metrics, named after namespace unless it is empty.
 func (g *Gate) Collector(namespace string) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "gate", name), help, labels, nil)

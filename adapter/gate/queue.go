@@ -79,7 +79,6 @@ func (q *queue) written(o outgoing) {
 	q.add(-o.size())
 }
 
-// close discards the items and refuses more.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -49,7 +49,7 @@ func (c *operatorClient) do(ctx context.Context, set settings, out io.Writer, na
 	if err := json.Indent(&pretty, result, "", "  "); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s\n", graspsync.PrintableJSON(pretty.Bytes())) // terminals would obey control bytes in texts of strangers
+	_, err = fmt.Fprintf(out, "%s\n", graspsync.PrintableJSON(pretty.Bytes()))
 	return err
 }
 

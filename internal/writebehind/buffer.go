@@ -47,8 +47,8 @@ type Change struct {
 	Value Value
 }
 
-// Buffer writes changes in the background, as the only writer of its keys. It is safe for concurrent
-// use. [New] makes one.
+// Buffer writes changes in the background, as the only writer of its keys. It is safe for
+// concurrent use.
 type Buffer struct {
 	// set by New, read-only
 	store state.Store
@@ -222,7 +222,6 @@ func (b *Buffer) put(ctx context.Context, records []state.Record, failed map[str
 	}
 }
 
-// call calls the store and converts a panic to an error.
 func (b *Buffer) call(ctx context.Context, f func(context.Context) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
 	defer cancel()

@@ -98,7 +98,7 @@ func (f *Fetcher) GitVersion() string { return f.version }
 // Close closes idle connections.
 func (f *Fetcher) Close() { f.http.CloseIdleConnections() }
 
-// Collector returns a metric with the version of git. The caller registers it.
+// Collector returns a metric with the version of git.
 func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "git", Name: "info",

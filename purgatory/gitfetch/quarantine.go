@@ -31,7 +31,6 @@ func (f *Fetcher) open(dir string) (*Quarantine, error) {
 	return q, nil
 }
 
-// sweep removes the quarantines of earlier processes.
 func (f *Fetcher) sweep(dir string) error {
 	entries, err := f.disk.files.ReadDir(dir)
 	if err != nil {

@@ -282,7 +282,7 @@ func (h *Handler) advertise(w http.ResponseWriter, dir string) error {
 	}
 	setNoCache(w.Header(), "application/x-git-receive-pack-advertisement")
 	out := bufio.NewWriter(w)
-	_, _ = out.WriteString(pktline.Line("# service=git-receive-pack\n") + pktline.FlushPacket) // the writer keeps the error
+	_, _ = out.WriteString(pktline.Line("# service=git-receive-pack\n") + pktline.FlushPacket)
 	// libgit2 fails if object-format is the last capability.
 	can := "\x00report-status report-status-v2 delete-refs side-band-64k quiet atomic ofs-delta object-format=" + format.String() + " agent=graspsync\n"
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
@@ -293,7 +293,7 @@ func (h *Handler) advertise(w http.ResponseWriter, dir string) error {
 		writeLine(out, barerepo.Null(format)+" capabilities^{}"+can)
 	}
 	_, _ = out.WriteString(pktline.FlushPacket)
-	_ = out.Flush() // fails only if the client disconnected
+	_ = out.Flush()
 	return nil
 }
 
@@ -377,7 +377,7 @@ func (h *Handler) push(ctx context.Context, w *clientWriter, r *http.Request, t 
 		p.alive = func() {
 			if p.req.report && p.req.sideband {
 				beginReport(w)
-				_, _ = io.WriteString(w, stillHere) // fails only if the client disconnected
+				_, _ = io.WriteString(w, stillHere)
 				_ = w.FlushError()
 			}
 		}
@@ -416,15 +416,15 @@ func (h *Handler) report(ctx context.Context, w *clientWriter, p *push, err erro
 	}
 	h.log.pushRefused(p.ref, p.who.ID, p.req)
 	end, _ := ctx.Deadline()
-	_ = p.body.skip(p.body.raw, keptPushes*h.cfg.MaxPush, end)       // fails if the client disconnected
-	out := w.ResponseWriter                                          // works also if the request must end
-	_ = w.c.SetWriteDeadline(time.Now().Add(h.cfg.fixed.RateWindow)) // not every connection has deadlines
+	_ = p.body.skip(p.body.raw, keptPushes*h.cfg.MaxPush, end) // fails if the client disconnected
+	out := w.ResponseWriter                                    // works also if the request must end
+	_ = w.c.SetWriteDeadline(time.Now().Add(h.cfg.fixed.RateWindow))
 	if !p.req.report && !p.req.sideband && p.req.over() {
 		http.Error(out, p.req.commands[0].name+": "+p.req.commands[0].reason, status)
 		return
 	}
 	beginReport(out)
-	_ = writeReport(out, p.req, problem, p.notes...) // fails only if the client disconnected
+	_ = writeReport(out, p.req, problem, p.notes...)
 }
 
 // turnWaits times Wait is the maximum time that a received push waits for its turn.

@@ -27,8 +27,7 @@ func (m metrics) counter(d *prometheus.Desc, v float64, labels ...string) {
 	m <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 }
 
-// Collector returns the metrics, whose names begin with the namespace and "_gitserve". The caller
-// registers the collector.
+// Collector returns the metrics, whose names begin with the namespace and "_gitserve".
 func (h *Handler) Collector(namespace string) prometheus.Collector {
 	c := &collector{}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {

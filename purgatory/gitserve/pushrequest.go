@@ -179,7 +179,7 @@ func writeReport(w io.Writer, req *request, problem string, notes ...string) err
 	out := bufio.NewWriter(w)
 	if !req.sideband {
 		if req.report {
-			_, _ = out.Write(report.Bytes()) // the writer keeps the error
+			_, _ = out.Write(report.Bytes())
 		}
 		return out.Flush()
 	}

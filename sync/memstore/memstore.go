@@ -84,7 +84,7 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	return outcomes, nil
 }
 
-// save saves one event. The caller holds mu.
+// The caller holds mu.
 func (s *Store) save(event graspsync.Event) graspsync.Outcome {
 	switch _, known := s.events[event.ID]; {
 	case event.IsZero():
@@ -163,7 +163,7 @@ func (s *Store) bury() {
 	}
 }
 
-// insert adds an event. The caller holds mu.
+// The caller holds mu.
 func (s *Store) insert(event graspsync.Event) {
 	s.inserted++
 	e := &entry{event, s.inserted}
@@ -174,7 +174,7 @@ func (s *Store) insert(event graspsync.Event) {
 	s.index.add(e)
 }
 
-// remove removes an entry. The caller holds mu.
+// The caller holds mu.
 func (s *Store) remove(e *entry) {
 	delete(s.events, e.event.ID)
 	if addr, ok := e.event.Address(); ok && s.addresses[addr] == e {

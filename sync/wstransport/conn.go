@@ -255,7 +255,7 @@ func (c *conn) read() {
 		// No context, because it would cost an allocation per part of a message.
 		_, r, err := c.ws.Reader(context.Background())
 		if err != nil {
-			_ = c.end(readError(err)) // Receive returns the error
+			_ = c.end(readError(err))
 			return
 		}
 		c.signs.heard.Add(1)
@@ -267,7 +267,7 @@ func (c *conn) read() {
 		c.giveBack(0) // Receive was called again, so the last message is processed
 		m, ok, err := c.message(r)
 		if err != nil {
-			_ = c.end(err) // Receive returns the error
+			_ = c.end(err)
 			return
 		}
 		if !ok {

@@ -56,7 +56,7 @@ type progress struct {
 
 func (c *conn) expectProgress() *progress {
 	return &progress{c: c, began: time.Now(), stalled: time.AfterFunc(c.t.cfg.fixed.PingTimeout, func() {
-		_ = c.end(errStalled) // Receive returns the error
+		_ = c.end(errStalled)
 	})}
 }
 

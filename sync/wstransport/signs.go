@@ -24,12 +24,12 @@ func (c *conn) keepAlive(u graspsync.URL) {
 		case <-c.ended:
 			return
 		case <-c.signs.flood:
-			_ = c.end(errFlood) // Receive returns the error
+			_ = c.end(errFlood)
 		case <-proven:
 			c.t.cfg.Dialer.Proven(u.HostPort.Host)
 		case <-late:
 			if late = nil; c.signs.heard.Load() == before {
-				_ = c.end(errSilent) // Receive returns the error
+				_ = c.end(errSilent)
 			}
 		case <-pings.C:
 			c.signs.controls.Store(0)

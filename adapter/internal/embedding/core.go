@@ -89,7 +89,7 @@ type Config struct {
 	Hooks                Hooks
 }
 
-// Core is graspsync in a relay of either library. Use [New].
+// Core is graspsync in a relay of either library.
 type Core struct {
 	Config
 

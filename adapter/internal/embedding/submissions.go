@@ -99,7 +99,7 @@ func (c *Core) Publish(ctx context.Context, e graspsync.Event, unread error) err
 	case graspsync.Stored:
 		return nil
 	case graspsync.Duplicate:
-		if c.takeUnsure(e.ID) { // the failed attempt stored it and called no hooks
+		if c.takeUnsure(e.ID) {
 			return nil
 		}
 		return c.Hooks.Duplicate

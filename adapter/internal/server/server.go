@@ -251,7 +251,6 @@ func (s *Parts) NotifySuperseded(e graspsync.Event) {
 	}
 }
 
-// removed reports a held event that will not be served.
 func (s *Parts) removed(e graspsync.Event) {
 	s.relay.Manager().NotifyRemoved(e)
 	s.NotifySuperseded(e)

@@ -17,7 +17,6 @@ import (
 // ErrReplaced is wrapped by the error of [Sync.Run] if a hook of the relay was set after [New].
 var ErrReplaced = errors.New("a hook of the relay was set after New; set it before, and both are called")
 
-// hooks are the hooks of a relay that Embed wraps.
 type hooks struct {
 	onEvent          func(ctx context.Context, e nostr.Event) (reject bool, msg string)
 	deleteEvent      func(ctx context.Context, id nostr.ID) error
@@ -63,7 +62,6 @@ func (s *Sync) Embed() {
 	}
 }
 
-// pointers identifies the hooks that Embed sets.
 func pointers(r *khatru.Relay) (all [7]uintptr) {
 	for i, hook := range []any{r.OnEvent, r.StoreEvent, r.ReplaceEvent, r.DeleteEvent, r.OnEventSaved, r.OnRequest, r.QueryStored} {
 		all[i] = reflect.ValueOf(hook).Pointer()

@@ -43,7 +43,7 @@ var accepted = []string{
 // each clone, and a pack of a few MB can contain gigabytes.
 const maxText = 4 << 20
 
-// Rules is a set of refused faults. The zero value refuses none. Use [New].
+// Rules is a set of refused faults. The zero value refuses none.
 type Rules struct{ refused map[string]bool }
 
 // New returns the default rules without the allowed faults. Names are case-insensitive, as in git.

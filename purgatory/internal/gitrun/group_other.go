@@ -12,5 +12,5 @@ func group(*exec.Cmd) {}
 
 func setNice(pid, nice int) {}
 
-// fileTooLarge is the signal that ends a child whose file exceeds its limit. This system has none.
+// fileTooLarge is no signal, because this system has none.
 const fileTooLarge = syscall.Signal(-1)

@@ -17,7 +17,7 @@ func group(cmd *exec.Cmd) {
 	cmd.WaitDelay = killWait
 }
 
-// setNice sets the scheduling priority of a process group. An error only costs fairness.
+// An error only costs fairness.
 func setNice(pid, nice int) { _ = syscall.Setpriority(syscall.PRIO_PGRP, pid, nice) }
 
 // fileTooLarge is the signal that ends a child whose file exceeds its limit.

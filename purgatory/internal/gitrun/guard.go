@@ -30,7 +30,6 @@ const Shell = "/bin/sh"
 // Died is git's exit status after a fatal error.
 const Died = 128
 
-// guard makes a command of a group run with limits.
 func guard(cmd *exec.Cmd, l Limits) {
 	const block = 512 // block size of ulimit -f in POSIX
 	file, cpu, script := "", "unlimited", guardBegin

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Locks are locks by key. A waiting caller gives up when its context ends. Locks are created by
-// [NewLocks] and safe for concurrent use.
+// Locks are locks by key. A waiting caller gives up when its context ends. Locks are safe for
+// concurrent use.
 type Locks[K comparable] struct {
 	slots *Shared[K, chan struct{}] // one slot, filled while the lock is held
 }

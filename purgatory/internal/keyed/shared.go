@@ -3,7 +3,7 @@ package keyed
 
 import "sync"
 
-// Shared are values by key. They are created by [NewShared] and safe for concurrent use.
+// Shared are values by key. They are safe for concurrent use.
 type Shared[K comparable, V any] struct {
 	// set by NewShared, read-only
 	fresh func() V

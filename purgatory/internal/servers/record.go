@@ -43,7 +43,6 @@ type record struct {
 	Lacks     map[string]lack `json:"lacks,omitempty"` // by hash of the URL and the kind or id of objects
 }
 
-// usage counts the bytes of a day and the requests in flight.
 type usage struct {
 	limit.Day
 	requests int
@@ -198,7 +197,6 @@ func (sv *Records) obtain(name string, who limit.Stranger) *record {
 	return r
 }
 
-// save writes a record soon.
 func (sv *Records) save(r *record) {
 	c := sv.change(r)
 	sv.buffer.Put(c.Key, c.Value)

@@ -20,7 +20,6 @@ type Limit struct {
 	PerMinute  int // requests in any 60 s
 }
 
-// domainThrottle holds the limits of all domains and their recent requests.
 type domainThrottle struct {
 	limit   Limit
 	limits  map[graspsync.HostPort]Limit // exceptions from limit

@@ -52,8 +52,7 @@ type Config struct {
 	Seed uint64
 }
 
-// SyncQueue is a queue of repositories that lack git data. It is created by [New] and not safe for
-// concurrent use.
+// SyncQueue is a queue of repositories that lack git data. It is not safe for concurrent use.
 type SyncQueue struct {
 	cfg      Config
 	repos    map[graspsync.RepoRef]*entry

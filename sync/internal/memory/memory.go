@@ -64,7 +64,7 @@ func encode(v any) ([]byte, bool) {
 }
 
 // Memory writes state to a store. It is safe for concurrent use, and methods that return no error
-// never block. Make one with [New].
+// never block.
 type Memory struct {
 	// set by New, read-only
 	store  state.Store // nil: nothing is stored

@@ -39,7 +39,6 @@ func (b *bound) compare(other *bound) int {
 	return bytes.Compare(b.id[:], other.id[:])
 }
 
-// section is one range of a message.
 type section struct {
 	upper       bound
 	mode        mode

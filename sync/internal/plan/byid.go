@@ -41,7 +41,6 @@ func (p *Plan) fetchAnywhere(ids []graspsync.EventID) {
 	}
 }
 
-// best returns the relays with the highest scores, at most maxAsked.
 func best(scores map[*relayState]int) []*relayState {
 	all := sortedBy(scores, func(a, b *relayState) int { return cmp.Or(cmp.Compare(scores[b], scores[a]), byName(a, b)) })
 	return all[:min(maxAsked, len(all))]

@@ -7,7 +7,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// catchUpState describes the events of a relay that may have been missed.
 type catchUpState struct {
 	missed    nostr.Timestamp // later events may be missed, and no part fetches them yet; 0: none
 	missedAll bool            // missed concerns all items, not only the items opened next

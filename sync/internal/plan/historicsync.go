@@ -102,7 +102,6 @@ func (h *historyState) change(it Item, to itemStatus) {
 	}
 }
 
-// redo requests confirmed items again.
 func (h *historyState) redo(items []Item) {
 	for _, it := range items {
 		if h.items[it] == confirmed {

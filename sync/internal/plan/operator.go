@@ -33,7 +33,6 @@ func (in Retry) apply(p *Plan) {
 	}
 }
 
-// retry ends all waits of a relay.
 func (p *Plan) retry(r *relayState) {
 	r.dial.retryAt, r.dial.refusals = time.Time{}, 0
 	r.coolUntil = time.Time{}

@@ -132,7 +132,6 @@ func (p *Plan) begin(r *relayState, b *batch) {
 	p.emit(Start{Relay: r.url, Epoch: r.dial.epoch, Batch: b.Batch})
 }
 
-// queries returns the queries for items, of all events or of those since a time.
 func (p *Plan) queries(items []Item, since nostr.Timestamp) (out []Query) {
 	for _, f := range p.repos.itemFilters(items) {
 		if since > 0 {

@@ -11,7 +11,7 @@ import (
 // rotateEvery, because anyone can add to it.
 const rotateEvery = time.Minute
 
-// pollState contains the polled items of a relay. It outlives connections.
+// pollState outlives connections.
 type pollState struct {
 	groups []*pollGroup
 	at     [tiers]time.Time

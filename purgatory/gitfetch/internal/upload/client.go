@@ -125,7 +125,7 @@ func (c *Client) Fetch(ctx context.Context, s *Server, wants, haves []nip34.Obje
 	if err != nil {
 		return fmt.Errorf("fetching: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }() // the rest is not needed
+	defer func() { _ = resp.Body.Close() }()
 	m.Sending.Store(true)
 	defer m.Sending.Store(false)
 	p := &packReader{w: w, meter: m, limits: c.Limits}
@@ -141,7 +141,7 @@ func (c *Client) ListTips(ctx context.Context, s *Server, m *Meter) error {
 	if err != nil {
 		return fmt.Errorf("listing refs: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }() // the rest is not needed
+	defer func() { _ = resp.Body.Close() }()
 	m.Sending.Store(true)
 	defer m.Sending.Store(false)
 	if err := s.readTips(newReader(c.bounded(resp.Body, m)), c.Limits.AdvertRefs); err != nil {
