@@ -188,7 +188,6 @@ func (t *Table[K, V]) remove(e *entry[K, V]) {
 	}
 }
 
-// weigh updates the share of an owner and its position in the heap.
 func (t *Table[K, V]) weigh(o *owner) {
 	o.share = float64(o.entries.Len()) / float64(t.maxEntries)
 	if t.maxBytes > 0 {

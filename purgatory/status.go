@@ -102,8 +102,8 @@ type DataState struct {
 	Waiting []EventState `json:"waiting,omitempty"`
 	// Ended are up to 20 events that are no longer held, the newest first.
 	Ended []EventState `json:"ended,omitempty"`
-	// GivenUp are up to 20 expired events, also before a restart, the newest first. Copies from
-	// relays are ignored for a week. An event is listed for the first 4 of its repositories.
+	// GivenUp are up to 20 expired events, also before a restart, the newest first. An event is
+	// listed for the first 4 of its repositories.
 	GivenUp []EventState `json:"given_up,omitempty"`
 }
 

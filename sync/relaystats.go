@@ -153,7 +153,6 @@ func (s *relayStats) addBad(k copyKey) (first bool) {
 	return !known
 }
 
-// badSig returns the last wrong signature of an event, or "".
 func (s *relayStats) badSig(id graspsync.EventID) (sig string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

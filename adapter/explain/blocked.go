@@ -57,7 +57,6 @@ func shellWord(text string) string {
 
 func (b *Blocked) sentence(now time.Time) string { return sentencesOf(now, "blocked", b)[0] }
 
-// blocked adds the rule that blocks the subject, if any.
 func (e Explainer) blocked(ctx context.Context, x *Explanation) error {
 	var r rules.Rule
 	var is bool
