@@ -51,6 +51,7 @@ type liveState struct {
 	refused int       // consecutive subscriptions that the relay closed
 	// end of the delay of a consolidation, or zero
 	waitUntil time.Time
+	idle      int // items that became unwanted since the last consolidation
 	// numbers of filters of layers 1 to 3 without room, and of filters larger than a message
 	unfollowed, tooLarge int
 	kinds                LiveID // 0: none
@@ -78,7 +79,7 @@ func (p *Plan) follow(r *relayState) {
 	if !p.now.Before(l.learnedUntil) && (l.noKinds || l.most > 0) {
 		l.noKinds, l.most, l.stale = false, 0, l.stale || l.unfollowed > 0
 	}
-	if l.stale || len(l.subs) == 0 && len(l.missing)+len(l.lost) > 0 {
+	if l.stale || l.idle > max(idleValues, len(r.history.items)) || len(l.subs) == 0 && len(l.missing)+len(l.lost) > 0 {
 		p.consolidate(r)
 		return
 	}
@@ -246,6 +247,10 @@ func (p *Plan) opened(r *relayState, items []Item) {
 		p.catchUp(r, slices.Clone(items), since)
 	}
 }
+
+// idleValues is the number of unwanted items from which a consolidation is worth its traffic, if
+// they are more than the wanted ones.
+const idleValues = filters.MaxValues
 
 // joined joins filters that differ only in values.
 func joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {

@@ -306,9 +306,14 @@ func (r *relayState) add(it Item) {
 // remove removes an item from the targets. A batch continues without it, and its subscription stays
 // open.
 func (r *relayState) remove(it Item) {
-	if r.history.remove(it) == inFlight {
+	was := r.history.remove(it)
+	if was == inFlight {
 		r.pending.without(it)
 	}
-	drop(&r.live.missing, it)
+	if has(r.live.missing, it) {
+		drop(&r.live.missing, it)
+	} else if was != 0 && r.dial.connected {
+		r.live.idle++
+	}
 	drop(&r.live.resting, it)
 }

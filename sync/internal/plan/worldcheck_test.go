@@ -152,7 +152,11 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 		w.rotated++
 	}
 	maps.Copy(covered, polled)
+	idle := len(covered)
 	maps.DeleteFunc(covered, func(key string, _ bool) bool { return !wanted[key] })
+	idle -= len(covered)
+	// Unwanted items may be followed for a limited time.
+	require.LessOrEqual(t, idle, 2*(len(wanted)+6*idleValues), "idle on "+short(r.url))
 	sameKeys(t, wanted, covered, "followed of "+short(r.url))
 }
 
