@@ -80,7 +80,7 @@ func more() int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		panic("GRASPSYNC_ROUNDS is " + strconv.Quote(text) + ", want a number from 1")
+		panic("GRASPSYNC_ROUNDS is " + text + ", want a number from 1")
 	}
 	return n
 }

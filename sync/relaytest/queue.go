@@ -141,7 +141,6 @@ func (c *Conn) account(f *frame, now time.Time) {
 	if f.text == nil {
 		f.text = encode(*f)
 	}
-	size := len(f.text)
 	if f.sent != nil {
 		f.sent()
 	}
@@ -151,13 +150,13 @@ func (c *Conn) account(f *frame, now time.Time) {
 	c.delivered++
 	t := &c.relay.traffic
 	t.MessagesSent++
-	t.BytesSent += int64(size)
+	t.BytesSent += int64(len(f.text))
 	if f.msg.Type == wire.TypeEvent {
 		t.EventsSent++
 	}
 	pause := b.MessageDelay
 	if b.BytesPerSecond > 0 {
-		pause = max(pause, time.Duration(size)*time.Second/time.Duration(b.BytesPerSecond))
+		pause = max(pause, time.Duration(len(f.text))*time.Second/time.Duration(b.BytesPerSecond))
 	}
 	c.linkFree = now.Add(pause)
 }

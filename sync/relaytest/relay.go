@@ -81,14 +81,13 @@ func (r *Relay) Update(change func(b *Behavior)) {
 	r.mu.Lock()
 	change(&r.behavior)
 	r.program = programOf(r.behavior.Software)
-	down := r.behavior.Down
 	conns := r.connected()
 	r.mu.Unlock()
 	for _, c := range conns {
-		if down {
-			c.end(errCut)
-		}
 		c.stir()
+	}
+	if r.Behavior().Down {
+		r.Cut()
 	}
 }
 
@@ -251,11 +250,7 @@ func (r *Relay) Dials() []Dial {
 // Requests returns the messages of all clients in order, or only those of the given types.
 func (r *Relay) Requests(types ...wire.RequestType) []Seen {
 	defer r.lock()()
-	all := slices.Clone(r.requests)
-	if len(types) == 0 {
-		return all
-	}
-	return slices.DeleteFunc(all, func(s Seen) bool { return !slices.Contains(types, s.Type) })
+	return slices.DeleteFunc(slices.Clone(r.requests), func(s Seen) bool { return len(types) > 0 && !slices.Contains(types, s.Type) })
 }
 
 // Open returns the number of open connections.

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -35,21 +34,4 @@ func TestPromiseP19_RetryAfter(t *testing.T) {
 		}
 		assert.Greater(t, len(drawn), 50)
 	}
-}
-
-// hub returns a Snapshot of repositories with root events, each on 5 of the relays.
-func hub(repos, roots int, relays []graspsync.RelayURL) Snapshot {
-	c := Snapshot{Repos: make([]RepoChange, 0, repos), Roots: make([]RootChange, 0, repos*roots)}
-	for i := range repos {
-		ref := repoRef(fmt.Sprint("repo", i))
-		rc := RepoChange{Ref: ref, Level: LevelFull}
-		for k := range 5 {
-			rc.Relays = append(rc.Relays, relays[(i*7+k)%len(relays)])
-		}
-		c.Repos = append(c.Repos, rc)
-		for k := range roots {
-			c.Roots = append(c.Roots, RootChange{ID: rootID(i*roots + k), Repos: []graspsync.RepoRef{ref}})
-		}
-	}
-	return c
 }
