@@ -195,7 +195,10 @@ func TestPurgeOfARepository(t *testing.T) {
 		now := nostr.Now()
 		of := func(k *relaytest.Key) nostr.Tag { return nostr.Tag{"a", k.Ref("repo").String()} }
 		issue := other.Issue(now, bad.Ref("repo"), "of one")
-		goes := []*nostr.Event{bad.Hosted(now, "repo", "grasp.example"), issue, good.Comment(now, issue, "about it")}
+		goes := []*nostr.Event{
+			bad.Hosted(now, "repo", "grasp.example"), issue, good.Comment(now, issue, "about it"),
+			other.Event(now, graspsync.KindIssue, "by q", nostr.Tag{"q", bad.Ref("repo").String()}), good.Event(now, 1111, "by q", nostr.Tag{"q", issue.ID}),
+		}
 		stays := []*nostr.Event{
 			good.Hosted(now, "repo", "grasp.example"), other.Event(now, graspsync.KindIssue, "of both", of(bad), of(good)),
 			other.Deletion(now, good.Issue(now, bad.Ref("repo"), "gone before")),

@@ -229,7 +229,7 @@ const (
 
 // said removes the events that refer to a repository, directly or indirectly.
 func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) {
-	next := filtersFor("aA", []string{ref.String()})
+	next := filtersFor("aAq", []string{ref.String()})
 	for range mostSteps {
 		var ids, at []string
 		for _, f := range next {
@@ -246,7 +246,7 @@ func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) {
 		if len(ids) == 0 {
 			break
 		}
-		next = append(filtersFor("eE", ids), filtersFor("aA", at)...)
+		next = append(filtersFor("eEq", ids), filtersFor("aAq", at)...)
 	}
 }
 

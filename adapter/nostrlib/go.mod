@@ -13,9 +13,7 @@ require (
 	go.uber.org/goleak v1.3.0
 )
 
-require (
-	go.yaml.in/yaml/v3 v3.0.6 // indirect
-)
+require go.yaml.in/yaml/v3 v3.0.6 // indirect
 
 require (
 	fiatjaf.com/lib v0.3.7 // indirect
