@@ -334,7 +334,13 @@ func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*comma
 		})
 	}
 	moved := slices.ContainsFunc(moves, func(c *command) bool { return c.reason == "" })
-	return errors.Join(err, end(moved))
+	switch eerr := end(moved); {
+	case moved && eerr != nil: // Cleanup removes the keep file
+		h.log.failed(p.ref, eerr)
+	case eerr != nil:
+		err = errors.Join(err, eerr)
+	}
+	return err
 }
 
 // finishTime is the time that git has to move refs during shutdown. Killed git would leave some
@@ -488,8 +494,7 @@ func (r *Repositories) promote(pack, at string) (end func(moved bool) error, err
 				err = errors.Join(err, ifExists(r.root.Remove(to+ext)))
 			}
 		}
-		_ = r.root.Remove(to + ".keep") // otherwise Cleanup removes it
-		return err
+		return errors.Join(err, ifExists(r.root.Remove(to+".keep")))
 	}
 	if err := r.write(to+".keep", barerepo.KeepNote); err != nil {
 		return end, fmt.Errorf("importing a pack: %w", err)
