@@ -55,16 +55,19 @@
 //
 // A held state takes this way.
 //
-//	intake.go            Submit reads the event
+//	intake.go            Submit reads the event, and wants a survey
 //	pending.go           writes it and holds it
-//	internal/workqueue   gives a survey or a release its turn
-//	survey.go            finds the repositories for which the state counts (refplan/survey.go)
+//	internal/workqueue   gives a survey or a release its turn: runJob in engine.go
+//	survey.go            finds the repositories for which the state counts (refplan/reasons.go)
 //	release.go           reads the refs, and finds the missing objects (refplan/need.go)
-//	engine.go            queues a fetch; internal/syncqueue decides when which git server is asked
-//	fetch.go             asks for the objects that internal/servers chooses, into a quarantine
+//	fetch.go             queues a fetch; internal/syncqueue decides when which git server is asked
+//	fetch.go             asks for the objects that internal/servers chooses, into a quarantine, and
+//	                     then releases the repository itself
 //	release.go           moves refs (refplan/group.go, internal/refupdate), and stores the event
 //
-// remover.go ends holds, checks.go finds lost repositories, and maintenance.go packs and prunes.
+// reader.go reads the events of a release, repotable.go keeps what a repository lacks, entry.go is the
+// record of a held event. remover.go ends holds, checks.go finds lost repositories, and maintenance.go
+// packs and prunes.
 //
 // # Life cycle and concurrency
 //

@@ -28,24 +28,6 @@ func newSyncQueue(cfg *Config, seed uint64) *syncqueue.SyncQueue {
 	})
 }
 
-func (p *Purgatory) wantFor(e refplan.Entry) {
-	why := refplan.Reasons{Authors: map[graspsync.PubKey]bool{e.Author: e.ByUser}}
-	switch {
-	case e.Soft:
-		return
-	case e.Class == refplan.PullRequest:
-		for _, ref := range e.Repos {
-			p.jobs.Want(ref, why)
-		}
-		return
-	case e.Class == refplan.Announcement: // it may name servers for events that are held already
-		p.jobs.Want(e.Repos[0], why)
-	case e.Replaces: // the process may have been killed before the release
-		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
-	}
-	p.jobs.Survey(e.Repos[0].Identifier, why)
-}
-
 // loop starts fetches and ends holds when they are due.
 func (p *Purgatory) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
@@ -143,66 +125,6 @@ func (p *Purgatory) afterRelease(ctx context.Context, ref graspsync.RepoRef, don
 		p.queueFetch(ctx, ref, done.need, why)
 	}
 	ring(p.wake)
-}
-
-func (p *Purgatory) queueFetch(ctx context.Context, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
-	in := syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: syncqueue.ByUser, Patient: len(n.Entries) == 0}
-	for author, byUser := range why.Authors {
-		if _, is := n.Authors[author]; is {
-			if in.Fresh = true; !byUser {
-				in.Origin = syncqueue.BySync
-			}
-		}
-	}
-	if !in.Fresh {
-		in.Origin = syncqueue.BySync
-	}
-	p.stepQueue(ctx, time.Now(), in)
-	p.cfg.Logger.Debug("git fetch queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.Own), "at", p.about(ref).Due)
-}
-
-// stepQueue performs the effects with mu held, because their order matters to the records of servers.
-func (p *Purgatory) stepQueue(ctx context.Context, now time.Time, in syncqueue.Input) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if ctx.Err() != nil { // the end of a request must not start another one
-		return
-	}
-	for _, x := range p.queue.Step(now, in) {
-		switch x := x.(type) {
-		case syncqueue.Fetch:
-			p.servers.Started(x)
-			p.startFetch(ctx, x)
-		case syncqueue.Stop:
-			p.fetches.stop(errGaveWay, func(o *request) bool { return o.ID == x.ID })
-		case syncqueue.Dropped:
-			p.report.drop("fetch_jobs")
-		}
-	}
-}
-
-// startFetch sends a request in the background, unless its repository is being removed or recreated.
-func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
-	x := &request{Fetch: f, fetched: syncqueue.Fetched{ID: f.ID, Outcome: syncqueue.Unasked}}
-	var asking context.Context
-	asking, x.stop = context.WithCancelCause(ctx)
-	leave, ok := p.fetches.enter(x)
-	p.wg.Go(func() {
-		if ok {
-			p.fetch(ctx, asking, x)
-			leave()
-		}
-		x.stop(nil)
-		if x.fault != nil {
-			p.table.failed(x.Repo)
-		}
-		p.stepQueue(ctx, time.Now(), x.fetched)
-		server := x.URL.HostPort()
-		p.mu.Lock()
-		p.servers.Broke(server, p.queue.Broken(server))
-		p.mu.Unlock()
-		ring(p.wake)
-	})
 }
 
 // faultFor is the time for which a failure of our store, git or disk extends holds. It exceeds the

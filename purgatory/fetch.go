@@ -352,3 +352,63 @@ func (f *fetches) startedBefore(ref graspsync.RepoRef, at time.Time) bool {
 	defer f.mu.Unlock()
 	return slices.ContainsFunc(f.all, func(x *request) bool { return x.Repo == ref && !x.began.IsZero() && x.began.Before(at) })
 }
+
+func (p *Purgatory) queueFetch(ctx context.Context, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
+	in := syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: syncqueue.ByUser, Patient: len(n.Entries) == 0}
+	for author, byUser := range why.Authors {
+		if _, is := n.Authors[author]; is {
+			if in.Fresh = true; !byUser {
+				in.Origin = syncqueue.BySync
+			}
+		}
+	}
+	if !in.Fresh {
+		in.Origin = syncqueue.BySync
+	}
+	p.stepQueue(ctx, time.Now(), in)
+	p.cfg.Logger.Debug("git fetch queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.Own), "at", p.about(ref).Due)
+}
+
+// stepQueue performs the effects with mu held, because their order matters to the records of servers.
+func (p *Purgatory) stepQueue(ctx context.Context, now time.Time, in syncqueue.Input) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ctx.Err() != nil { // the end of a request must not start another one
+		return
+	}
+	for _, x := range p.queue.Step(now, in) {
+		switch x := x.(type) {
+		case syncqueue.Fetch:
+			p.servers.Started(x)
+			p.startFetch(ctx, x)
+		case syncqueue.Stop:
+			p.fetches.stop(errGaveWay, func(o *request) bool { return o.ID == x.ID })
+		case syncqueue.Dropped:
+			p.report.drop("fetch_jobs")
+		}
+	}
+}
+
+// startFetch sends a request in the background, unless its repository is being removed or recreated.
+func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
+	x := &request{Fetch: f, fetched: syncqueue.Fetched{ID: f.ID, Outcome: syncqueue.Unasked}}
+	var asking context.Context
+	asking, x.stop = context.WithCancelCause(ctx)
+	leave, ok := p.fetches.enter(x)
+	p.wg.Go(func() {
+		if ok {
+			p.fetch(ctx, asking, x)
+			leave()
+		}
+		x.stop(nil)
+		if x.fault != nil {
+			p.table.failed(x.Repo)
+		}
+		p.stepQueue(ctx, time.Now(), x.fetched)
+		server := x.URL.HostPort()
+		p.mu.Lock()
+		p.servers.Broke(server, p.queue.Broken(server))
+		p.mu.Unlock()
+		ring(p.wake)
+	})
+}

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unicode/utf8"
+
+	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -303,3 +306,114 @@ const (
 	reasonListed     = "rate-limited: too many are listed by announcements of this name that wait for git data"
 	reasonPulls      = "rate-limited: the refs of pull requests take up all the room in this repository. Try again later"
 )
+
+var errNotOurs = errors.New("events of this kind do not wait for git data")
+
+// errNotText is returned for invalid UTF-8, because JSON would change it at a restart.
+var errNotText = errors.New("not all of the event is UTF-8")
+
+func waits(kind int) bool {
+	switch kind {
+	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
+		return true
+	}
+	return false
+}
+
+func isText(ev *nostr.Event) bool {
+	for _, t := range ev.Tags {
+		if slices.ContainsFunc(t, func(v string) bool { return !utf8.ValidString(v) }) {
+			return false
+		}
+	}
+	return utf8.ValidString(ev.Content)
+}
+
+// entryOf returns an error if events of this kind are never held.
+func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
+	e := refplan.Entry{Event: ev.Event, ByUser: byUser, Size: int64(sizeOf(ev.Event))}
+	if waits(ev.Kind) && !isText(ev.Event) {
+		return e, errNotText
+	}
+	switch ev.Kind {
+	case graspsync.KindAnnouncement:
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil {
+			return e, err
+		}
+		e.Class, e.ID, e.Author, e.Version = refplan.Announcement, a.ID, a.Ref.Owner, a.Key()
+		e.Repos, e.Announces = []graspsync.RepoRef{a.Ref}, a
+		e.Size += int64(a.Size()) // the parsed announcements stay in memory
+	case graspsync.KindState:
+		s, err := nip34.ParseState(ev)
+		if err != nil {
+			return e, err
+		}
+		e.Class, e.ID, e.Author, e.Version = refplan.State, s.ID, s.Ref.Owner, s.Key()
+		e.Repos, e.State = []graspsync.RepoRef{s.Ref}, s
+		e.Size += int64(s.Size())
+	case graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
+		p, err := nip34.ParsePullRequest(ev)
+		if err != nil {
+			return e, err
+		}
+		e.Class, e.ID, e.Author, e.Repos = refplan.PullRequest, p.ID, p.Author, p.Repos
+		e.Version, e.Pull = graspsync.EventKey{CreatedAt: p.CreatedAt, ID: p.ID}, p
+		e.Size += int64(p.Size())
+	default:
+		return e, fmt.Errorf("%w: kind %d", errNotOurs, ev.Kind)
+	}
+	if at, expires := nip34.Expiration(ev.Event); expires {
+		e.Expires = max(1, int64(at))
+	}
+	return e, nil
+}
+
+// sizeOf returns the approximate size of an event in memory, in bytes.
+func sizeOf(ev *nostr.Event) int {
+	n := 512 + len(ev.Content) + 24*len(ev.Tags)
+	for _, t := range ev.Tags {
+		for _, v := range t {
+			n += len(v) + 16
+		}
+	}
+	return n
+}
+
+// older reports whether a newer version is stored. The data of held versions may never arrive.
+func (p *Purgatory) older(ctx context.Context, e refplan.Entry) (bool, error) {
+	switch e.Class {
+	case refplan.State:
+		stored, err := p.relay.states(ctx, e.Repos[0].Identifier)
+		if err != nil {
+			return false, fmt.Errorf("reading states: %w", err)
+		}
+		return slices.ContainsFunc(stored, func(s *nip34.State) bool {
+			return s.Ref == e.Repos[0] && s.Key().Newer(e.Version)
+		}), nil
+	case refplan.Announcement:
+		_, others, err := p.relay.announcements(ctx, e.Repos[0].Identifier)
+		return slices.ContainsFunc(others, func(a *nip34.Announcement) bool {
+			return a.Ref == e.Repos[0] && a.Key().Newer(e.Version)
+		}), err
+	}
+	return false, nil
+}
+
+func (p *Purgatory) wantFor(e refplan.Entry) {
+	why := refplan.Reasons{Authors: map[graspsync.PubKey]bool{e.Author: e.ByUser}}
+	switch {
+	case e.Soft:
+		return
+	case e.Class == refplan.PullRequest:
+		for _, ref := range e.Repos {
+			p.jobs.Want(ref, why)
+		}
+		return
+	case e.Class == refplan.Announcement: // it may name servers for events that are held already
+		p.jobs.Want(e.Repos[0], why)
+	case e.Replaces: // the process may have been killed before the release
+		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
+	}
+	p.jobs.Survey(e.Repos[0].Identifier, why)
+}

@@ -230,26 +230,6 @@ func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *ni
 	return a, g.Family.Authority(ref).Members(), nil
 }
 
-// older reports whether a newer version is stored. The data of held versions may never arrive.
-func (p *Purgatory) older(ctx context.Context, e refplan.Entry) (bool, error) {
-	switch e.Class {
-	case refplan.State:
-		stored, err := p.relay.states(ctx, e.Repos[0].Identifier)
-		if err != nil {
-			return false, fmt.Errorf("reading states: %w", err)
-		}
-		return slices.ContainsFunc(stored, func(s *nip34.State) bool {
-			return s.Ref == e.Repos[0] && s.Key().Newer(e.Version)
-		}), nil
-	case refplan.Announcement:
-		_, others, err := p.relay.announcements(ctx, e.Repos[0].Identifier)
-		return slices.ContainsFunc(others, func(a *nip34.Announcement) bool {
-			return a.Ref == e.Repos[0] && a.Key().Newer(e.Version)
-		}), err
-	}
-	return false, nil
-}
-
 // accepted reports whether the announcement of a repository is stored. Then another version needs
 // no hold.
 func (p *Purgatory) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {

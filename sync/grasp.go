@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -458,4 +459,97 @@ func belongsTo(ev graspsync.Event) []graspsync.RepoRef {
 // isMember reports whether an author is a member of a hosted repository with the identifier.
 func (p *GRASPPolicy) isMember(who graspsync.RepoRef, view View) bool {
 	return p.authors(who.Identifier, view).compute().roles[who.Owner]
+}
+
+type recognizedAuthors struct {
+	family          *nip34.AnnouncementSet
+	owners, waiting []graspsync.PubKey // of accepted and of held announcements
+
+	once   sync.Once
+	wanted map[graspsync.PubKey]graspsync.PubKey // see [nip34.AnnouncementSet.Wanted]
+	full   bool
+	roles  map[graspsync.PubKey]bool // see [Policy].RecognizedAuthors
+}
+
+func (k *recognizedAuthors) compute() *recognizedAuthors {
+	k.once.Do(func() {
+		k.wanted, k.full = k.family.Wanted(k.owners, nip34.ServedBounds())
+		others, full := k.family.Wanted(k.waiting, nip34.WaitingBounds())
+		maps.Copy(k.wanted, others)
+		k.full = k.full || full
+		k.roles = make(map[graspsync.PubKey]bool)
+		for who := range k.wanted {
+			k.roles[who] = false
+		}
+		for who := range k.family.Speakers(slices.Concat(k.owners, k.waiting)) {
+			k.roles[who] = true
+		}
+	})
+	return k
+}
+
+// authorityKey is an identifier and the revision of its announcements ([View]).
+type authorityKey struct {
+	identifier string
+	revision   any
+}
+
+const (
+	// maxAuthorities is the maximum number of cached results, maxAuthorityListings that of their
+	// announcements and listings. One result counts for at most half of them, because a large
+	// identifier needs two, with and without held announcements.
+	maxAuthorities       = 1000
+	maxAuthorityListings = 250_000
+)
+
+// authors returns the recognized authors of an identifier. It reads the revision before the
+// announcements, so that a concurrent change makes the result obsolete.
+func (p *GRASPPolicy) authors(identifier string, view View) *recognizedAuthors {
+	key := authorityKey{identifier, view.Revision(identifier)}
+	if k := p.cached(key); k != nil {
+		return k
+	}
+	all, waiting := view.Family(identifier), nip34.Owners(view.Waiting(identifier))
+	k := &recognizedAuthors{
+		family: p.Membership.Family(identifier, all), waiting: waiting,
+		owners: ownersAmong(all, view.Announcements(identifier), waiting, p.Lists),
+	}
+	if key.revision != nil && len(all) > 0 {
+		listings := len(all)
+		for _, a := range all {
+			listings += len(a.Maintainers)
+		}
+		key.identifier = strings.Clone(identifier)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.cache.Put(key, limit.Stranger{ID: key.identifier}, min(int64(listings), maxAuthorityListings/2), k)
+	}
+	return k
+}
+
+func (p *GRASPPolicy) cached(key authorityKey) *recognizedAuthors {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k, _ := p.cache.Get(key)
+	if k != nil {
+		p.cache.Touch(key)
+	}
+	return k
+}
+
+// ownersAmong returns the owners of hosted repositories whose announcements are not held.
+func ownersAmong(all, accepted []*nip34.Announcement, waiting []graspsync.PubKey, ours func(*nip34.Announcement) bool) (owners []graspsync.PubKey) {
+	is := make(map[graspsync.PubKey]bool, len(accepted)+len(waiting))
+	for _, a := range accepted {
+		is[a.Ref.Owner] = true
+	}
+	for _, owner := range waiting {
+		is[owner] = false
+	}
+	for _, a := range all {
+		if yes, known := is[a.Ref.Owner]; yes || !known && ours(a) {
+			owners = append(owners, a.Ref.Owner)
+		}
+	}
+	return owners
 }

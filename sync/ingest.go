@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -343,6 +344,29 @@ func (g *ingest) has(ctx context.Context, ids []graspsync.EventID) (has []bool, 
 		err = fmt.Errorf("%d answers on %d ids", len(has), len(ids))
 	}
 	return has, err
+}
+
+// dealtWith reports whether an event need not be processed again.
+func (g *ingest) dealtWith(id graspsync.EventID) bool {
+	return g.known.Has(id) || g.rejected.Has(id)
+}
+
+// needed returns the ids of events that are not stored and need processing.
+func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsync.EventID, error) {
+	out := make([]graspsync.EventID, 0, len(ids)) // usually nearly all
+	for some := range slices.Chunk(ids, saveBatch) {
+		chunk := slices.DeleteFunc(slices.Clone(some), g.dealtWith)
+		has, err := g.has(ctx, chunk)
+		if err != nil {
+			return nil, fmt.Errorf("reading the store: %w", err)
+		}
+		for i, id := range chunk {
+			if !has[i] {
+				out = append(out, id)
+			}
+		}
+	}
+	return out, nil
 }
 
 // more appends jobs from the queue without waiting, up to most in total.

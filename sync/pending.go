@@ -2,7 +2,6 @@ package sync
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -10,29 +9,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
-
-// dealtWith reports whether an event need not be processed again.
-func (g *ingest) dealtWith(id graspsync.EventID) bool {
-	return g.known.Has(id) || g.rejected.Has(id)
-}
-
-// needed returns the ids of events that are not stored and need processing.
-func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsync.EventID, error) {
-	out := make([]graspsync.EventID, 0, len(ids)) // usually nearly all
-	for some := range slices.Chunk(ids, saveBatch) {
-		chunk := slices.DeleteFunc(slices.Clone(some), g.dealtWith)
-		has, err := g.has(ctx, chunk)
-		if err != nil {
-			return nil, fmt.Errorf("reading the store: %w", err)
-		}
-		for i, id := range chunk {
-			if !has[i] {
-				out = append(out, id)
-			}
-		}
-	}
-	return out, nil
-}
 
 // note records the state of a pending event and counts evicted records.
 func (g *ingest) note(n pending.Note) {
@@ -240,4 +216,50 @@ func (f *inflight) heldNote(id graspsync.EventID, take bool) (pending.Note, bool
 		delete(f.held, id)
 	}
 	return n, known
+}
+
+// maintainersChanged returns the events to judge again after announcements were added or removed.
+func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
+	changed, all := w.index.TakeNews()
+	if all {
+		return w.rejected.Anything()
+	}
+	if w.rejected.Idle() {
+		return nil
+	}
+	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
+		keys := slices.DeleteFunc(w.fulfilled(identifier), func(k pending.Key) bool { return !w.rejected.Awaits(k) })
+		woken = append(woken, w.arrived(ctx, keys)...)
+	}
+	return woken
+}
+
+func (g *ingest) recognized(identifier string) (authors map[graspsync.PubKey]bool) {
+	var err error
+	defer g.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
+	return g.policy.RecognizedAuthors(identifier, g.view)
+}
+
+func (g *ingest) authority(ref graspsync.RepoRef) *nip34.Authority {
+	var err error
+	defer g.telemetry.recovered(&err, "policy")
+	return g.policy.Authority(ref, g.view)
+}
+
+// fulfilled returns the dependencies that recognized authors fulfill. If the Policy cannot tell, it
+// returns those of all known people.
+func (w *writer) fulfilled(identifier string) (keys []pending.Key) {
+	recognized := w.recognized(identifier)
+	if recognized == nil {
+		for _, a := range w.view.Family(identifier) {
+			keys = append(keys, onRecognized(a)...)
+		}
+	}
+	for who, isMember := range recognized {
+		keys = append(keys, pending.KeyOf(graspsync.OnBecomesListed(identifier, who)))
+		if isMember {
+			keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(identifier, who)))
+		}
+	}
+	return keys
 }

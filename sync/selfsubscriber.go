@@ -16,7 +16,7 @@ import (
 // Senders never block.
 type selfSubscriber struct {
 	m    *SyncManager
-	wake chan struct{} // one slot
+	wake chan struct{} // one slot; after BatchWindow the loop calls closeWindow
 
 	counted map[graspsync.RepoRef]graspsync.EventID // announcements with counted omissions; owned by the loop
 

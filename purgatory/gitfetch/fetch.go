@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -19,6 +20,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/fsck"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
 const (
@@ -215,4 +218,40 @@ func empty(spool *os.File) error {
 		return fmt.Errorf("truncating a pack file: %w", err)
 	}
 	return nil
+}
+
+// index indexes a pack by the rules of package fsck. The caller holds a slot for a child.
+func (q *Quarantine) index(ctx context.Context, pack *os.File) error {
+	memory, most := q.f.git.Memory.Part, q.f.cfg.MaxPackBytes
+	_, err := q.f.faults.Index(pack, 0, most, q.name, func(c gitrun.Child) error {
+		if c.Dir = q.dir; c.Args[0] == fsck.Command {
+			c.Limits.Memory = memory
+		}
+		_, err := q.f.git.runNow(ctx, c)
+		return err
+	})
+	var failed *gitrun.Error
+	switch {
+	case !errors.As(err, &failed):
+	case strings.Contains(failed.Stderr, "did not receive expected object"), strings.Contains(failed.Stderr, "unresolved delta"):
+		return fmt.Errorf("%w: %w", ErrIncomplete, err)
+	case gitrun.OutOfMemory(failed.Stderr):
+		return fmt.Errorf("%w: %w", &LimitError{Limit: "memory of git", Most: memory}, err)
+	case strings.Contains(failed.Stderr, "pack exceeds maximum allowed size"):
+		return fmt.Errorf("%w: %w", &LimitError{Limit: "pack bytes", Most: most}, err)
+	}
+	return err
+}
+
+// useful returns ErrUnwanted if no wanted object has come, because servers must not fill quarantines.
+func (q *Quarantine) useful(ctx context.Context, ids []nip34.ObjectID) error {
+	kinds, err := q.f.kinds(ctx, q.dir, gitrun.Only(q.name), ids)
+	if err != nil || len(kinds) > 0 {
+		return err
+	}
+	missing, err := q.Missing(ctx, ids)
+	if err == nil && len(missing) == len(ids) {
+		err = ErrUnwanted
+	}
+	return err
 }

@@ -96,7 +96,9 @@ func (x *Index) RootTime(id graspsync.EventID) nostr.Timestamp {
 	return 0
 }
 
-// Stored applies a durable event of any kind. The order of reports may differ from that of storing.
+// Stored applies a durable event of any kind, and returns what becomes wanted or unwanted: the
+// repository of an announcement, a root event or a reply. The order of reports may differ from that of
+// storing.
 func (x *Index) Stored(ev graspsync.Event) Change {
 	return x.change(func() Change { return x.apply(x.storing(ev), false) })
 }

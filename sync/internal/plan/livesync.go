@@ -162,12 +162,6 @@ func (p *Plan) followNoMore(r *relayState, items []Item) {
 	p.opened(r, items)
 }
 
-type subscriptionChange struct {
-	old      []LiveID
-	reqs     requests
-	tooLarge int // filters
-}
-
 // change returns a change that adds filters, in the smallest subscription if there is no room for
 // another.
 func (p *Plan) change(r *relayState, fresh []nostr.Filter, room int) subscriptionChange {
@@ -189,21 +183,6 @@ func (p *Plan) change(r *relayState, fresh []nostr.Filter, room int) subscriptio
 		c.old = []LiveID{smallest}
 	}
 	return c
-}
-
-// fits reports whether there are enough subscriptions and bytes after the change, overlaps also
-// while old and new subscriptions are both open.
-func (c subscriptionChange) fits(r *relayState, room int) bool {
-	size := r.live.size()
-	for _, id := range c.old {
-		size -= r.live.subs[id].size
-	}
-	return len(r.live.subs)-len(c.old)+len(c.reqs) <= room && r.limits.Retains(size+c.reqs.size())
-}
-
-func (c subscriptionChange) overlaps(r *relayState) bool {
-	return len(c.old) == 0 || len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.limits.Lent() &&
-		r.limits.Retains(r.live.size()+c.reqs.size())
 }
 
 // replaceSubs opens and closes subscriptions, and reports whether all old filters were followed meanwhile.
@@ -523,4 +502,11 @@ func (l *liveState) method() LiveMethod {
 		return LivePolling
 	}
 	return LiveAll
+}
+
+func (r *relayState) liveRoom() int {
+	if r.live.most > 0 {
+		return min(r.live.most, r.limits.LiveSubscriptions())
+	}
+	return r.limits.LiveSubscriptions()
 }

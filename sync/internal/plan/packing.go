@@ -26,6 +26,14 @@ type request struct {
 
 type requests []request
 
+// subscriptionChange replaces live subscriptions of a relay by others.
+type subscriptionChange struct {
+	old      []LiveID // that end
+	reqs     requests // that open
+	tooLarge int      // filters that no request holds
+}
+
+// packed puts filters into the fewest requests that the relay accepts.
 func packed(l relaylimits.Requests, fs []nostr.Filter) (c subscriptionChange) {
 	reqs, sizes, tooLarge := filters.Pack(fs, l.MaxMessage, l.MaxFilters)
 	for i := range reqs {
@@ -108,4 +116,19 @@ func roleOf(f nostr.Filter) (r filterRole) {
 func (r filterRole) compare(other filterRole) int {
 	order := [...]filterRole{{tag: "a"}, {tag: "A"}, {tag: "q"}, {tag: "a", deletion: true}, {tag: "e"}, {tag: "E"}}
 	return cmp.Compare(slices.Index(order[:], r), slices.Index(order[:], other))
+}
+
+// fits reports whether there are enough subscriptions and bytes after the change, overlaps also
+// while old and new subscriptions are both open.
+func (c subscriptionChange) fits(r *relayState, room int) bool {
+	size := r.live.size()
+	for _, id := range c.old {
+		size -= r.live.subs[id].size
+	}
+	return len(r.live.subs)-len(c.old)+len(c.reqs) <= room && r.limits.Retains(size+c.reqs.size())
+}
+
+func (c subscriptionChange) overlaps(r *relayState) bool {
+	return len(c.old) == 0 || len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.limits.Lent() &&
+		r.limits.Retains(r.live.size()+c.reqs.size())
 }

@@ -106,10 +106,3 @@ func (r *relayState) nextWake(now time.Time) (next time.Time) {
 	r.live.wakes(consider)
 	return next
 }
-
-func (r *relayState) liveRoom() int {
-	if r.live.most > 0 {
-		return min(r.live.most, r.limits.LiveSubscriptions())
-	}
-	return r.limits.LiveSubscriptions()
-}

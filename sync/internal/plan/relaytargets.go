@@ -317,3 +317,12 @@ func (r *relayState) remove(it Item) {
 	}
 	drop(&r.live.resting, it)
 }
+
+func (r *repo) follows(rel *relayState) bool {
+	return r.level == LevelFull && slices.Contains(r.relays, rel)
+}
+
+func (w *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
+	r := w.infos[it].repo
+	return r != nil && r.follows(rel) || slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
+}

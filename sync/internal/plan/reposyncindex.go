@@ -140,15 +140,6 @@ func (w *repoSyncIndex) known(refs []graspsync.RepoRef) (repos []*repo) {
 	return repos
 }
 
-func (r *repo) follows(rel *relayState) bool {
-	return r.level == LevelFull && slices.Contains(r.relays, rel)
-}
-
-func (w *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
-	r := w.infos[it].repo
-	return r != nil && r.follows(rel) || slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
-}
-
 func (w *repoSyncIndex) reposOf(it Item) []*repo {
 	return append([]*repo{w.infos[it].repo}, w.other[it]...)
 }

@@ -262,35 +262,6 @@ func (s *Session) onHistoric(now time.Time, x *request, m wire.Message, matches 
 	}
 }
 
-// resembles reports whether an honest relay may send an event that does not match. Some match a tag
-// value under any name, or ignore since and until.
-func resembles(fs []nostr.Filter, ev *nostr.Event) bool {
-	values := make(map[string]struct{}, len(ev.Tags))
-	for _, t := range ev.Tags {
-		if len(t) > 1 {
-			values[t[1]] = struct{}{}
-		}
-	}
-	return slices.ContainsFunc(fs, func(f nostr.Filter) bool {
-		if f.IDs != nil || f.Kinds != nil && !slices.Contains(f.Kinds, ev.Kind) ||
-			f.Authors != nil && !slices.Contains(f.Authors, ev.PubKey) {
-			return false
-		}
-		return len(f.Tags) == 0 || hasValue(f.Tags, values)
-	})
-}
-
-func hasValue(wanted nostr.TagMap, values map[string]struct{}) bool {
-	for _, list := range wanted {
-		for _, v := range list {
-			if _, ok := values[v]; ok {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // leastPage is the page size that every relay supports. Without it a single event would look like a
 // full page.
 const leastPage = 5

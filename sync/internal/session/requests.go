@@ -76,21 +76,6 @@ func (x *request) asks() []nostr.Filter {
 	return x.filters
 }
 
-// suits reports whether an event matches or resembles the filters. The tags of a known event were
-// not read.
-func (x *request) suits(m wire.Message) (matches, similar bool) {
-	ev := m.Event.Event
-	if !m.Known {
-		matches = x.match.Match(ev)
-		return matches, matches || resembles(x.filters, ev)
-	}
-	for _, f := range x.filters {
-		f.Tags = nil
-		matches, similar = matches || f.Matches(ev), similar || resembles([]nostr.Filter{f}, ev)
-	}
-	return matches, matches || similar
-}
-
 // triable reports whether the filters may be the cause of a refusal.
 func (x *request) triable() bool {
 	return x.kind == reqLive && x.openAt == 0 || x.kind == reqPage && x.q.unbegun() && x.events == 0
@@ -101,16 +86,6 @@ func byNumber(a, b *request) int { return cmp.Compare(a.number, b.number) }
 func (s *Session) number() uint64 {
 	s.last++
 	return s.last
-}
-
-// issued reports whether a subscription id was ever used, because a late message is no fault of the
-// relay.
-func (s *Session) issued(id string) bool {
-	if len(id) < 2 {
-		return false
-	}
-	n, err := strconv.ParseUint(id[1:], 10, 64)
-	return err == nil && n > 0 && n <= s.last
 }
 
 // divide returns the requests of a live subscription, several if the limits are tighter than
@@ -191,19 +166,6 @@ func (s *Session) send(now time.Time, x *request) {
 	out.Sub = x.id
 	s.subs[x.id] = x
 	s.do(Send{out})
-}
-
-// openingOver ends the time in which the newest request blocks others and is assigned all NOTICEs.
-func (s *Session) openingOver(now time.Time) {
-	if s.opening != nil && !now.Before(s.opening.openBy) {
-		s.opening = nil
-	}
-}
-
-func (s *Session) answered(x *request) {
-	if s.opening == x {
-		s.opening = nil
-	}
 }
 
 func (s *Session) sent(x *request) bool { return x.id != "" && s.subs[x.id] == x }

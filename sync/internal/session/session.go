@@ -2,6 +2,7 @@ package session
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -425,4 +426,71 @@ func (s *Session) Excuse(d time.Duration) {
 		s.opening.openBy = s.opening.openBy.Add(d)
 	}
 	s.auth.by = s.auth.by.Add(d)
+}
+
+// suits reports whether an event matches or resembles the filters. The tags of a known event were
+// not read.
+func (x *request) suits(m wire.Message) (matches, similar bool) {
+	ev := m.Event.Event
+	if !m.Known {
+		matches = x.match.Match(ev)
+		return matches, matches || resembles(x.filters, ev)
+	}
+	for _, f := range x.filters {
+		f.Tags = nil
+		matches, similar = matches || f.Matches(ev), similar || resembles([]nostr.Filter{f}, ev)
+	}
+	return matches, matches || similar
+}
+
+// issued reports whether a subscription id was ever used, because a late message is no fault of the
+// relay.
+func (s *Session) issued(id string) bool {
+	if len(id) < 2 {
+		return false
+	}
+	n, err := strconv.ParseUint(id[1:], 10, 64)
+	return err == nil && n > 0 && n <= s.last
+}
+
+// openingOver ends the time in which the newest request blocks others and is assigned all NOTICEs.
+func (s *Session) openingOver(now time.Time) {
+	if s.opening != nil && !now.Before(s.opening.openBy) {
+		s.opening = nil
+	}
+}
+
+func (s *Session) answered(x *request) {
+	if s.opening == x {
+		s.opening = nil
+	}
+}
+
+// resembles reports whether an honest relay may send an event that does not match. Some match a tag
+// value under any name, or ignore since and until.
+func resembles(fs []nostr.Filter, ev *nostr.Event) bool {
+	values := make(map[string]struct{}, len(ev.Tags))
+	for _, t := range ev.Tags {
+		if len(t) > 1 {
+			values[t[1]] = struct{}{}
+		}
+	}
+	return slices.ContainsFunc(fs, func(f nostr.Filter) bool {
+		if f.IDs != nil || f.Kinds != nil && !slices.Contains(f.Kinds, ev.Kind) ||
+			f.Authors != nil && !slices.Contains(f.Authors, ev.PubKey) {
+			return false
+		}
+		return len(f.Tags) == 0 || hasValue(f.Tags, values)
+	})
+}
+
+func hasValue(wanted nostr.TagMap, values map[string]struct{}) bool {
+	for _, list := range wanted {
+		for _, v := range list {
+			if _, ok := values[v]; ok {
+				return true
+			}
+		}
+	}
+	return false
 }
