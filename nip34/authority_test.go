@@ -159,7 +159,7 @@ func TestAuthorityScripts(t *testing.T) {
 
 // The table of docs is what the scripts say.
 func TestAuthorityTable(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
+	files, err := filepath.Glob("testdata/authority-?-*.txt")
 	require.NoError(t, err)
 	var out strings.Builder
 	out.WriteString(tableHead)
@@ -175,8 +175,8 @@ func TestAuthorityTable(t *testing.T) {
 
 const tableHead = `# Who may push
 
-A push may set a ref to a commit if the newest state event (kind 30618) of a *member* of the repository has that ref at that commit. Each
-ref is judged by itself. Fetched Git data follows the same rule. The owner of a repository is a member. Other keys become members in two steps:
+A push may set a ref to a commit if the newest state event (kind 30618) of a *member* of the repository has that ref at that commit.
+Fetched Git data follows the same rule. The owner of a repository is a member. Other keys become members in two steps:
 
 1. A member's announcement lists the key, by a role tag "m" (maintainer) or "M" (lead). The tag "maintainers" counts only if the
    announcement has no role tag.
@@ -190,37 +190,37 @@ ref is judged by itself. Fetched Git data follows the same rule. The owner of a 
    owner: member               member: he answered         invited: she has not answered
 ~~~
 
-- **Bob pushes.** Ann lists Bob, and Bob lists Ann. Bob publishes a state that names his commit, and pushes to Ann's URL. The push
-  is accepted.
-- **Cat pushes.** Bob lists Cat, but Cat has no announcement. Her push is refused, because no member's state names her commit.
-  When she publishes an announcement that lists Bob or Ann, she becomes a member.
-- **Dan announces a repository of the same name and lists Ann.** Nobody lists Dan, so he is not a member of Ann's repository. In
+- **Bob** publishes a state that names his commit, and pushes to Ann's URL. The push is accepted.
+- **Cat** cannot push, because she has no announcement, so a state of hers does not count. When she publishes an announcement that
+  lists Bob or Ann, she becomes a member.
+- **Dan** announces a repository of the same name and lists Ann. Nobody lists Dan, so he is not a member of Ann's repository. In
   his own repository he decides alone, unless Ann answers him.
 
 More rules:
 
+- The newest state of any member decides about all refs. Each ref of a push is judged separately. Refs below refs/nostr/ are
+  different: anybody may push the commit that a pull request event names.
 - A role tag may contain times: start, end, start, and so on. A role with an end is over.
 - If an announcement names one other key as lead ("M"), the members are found from that lead instead of the owner. The announcement
   of the lead has to name itself as "M", or a further lead, which then has to do the same. Two leads, or leads that name each other,
   give no members.
 - The role "o" (moderator) gives no right to push.
-- The newest state of any member decides about all refs. Refs below refs/nostr/ are different: anybody may push the commit that a pull
-  request event names.
 - With Membership.OneSided (-one-sided) step 2 is not needed, as on servers before 2026.
 
-"/status.json?repo=..." and the page of a repository show its members. A *view* below is the set of members as one owner's URL shows it.
+"/status.json?repo=..." and the page of a repository show its members.
 
 ## Cases
 
-The cases below are made from the scripts in nip34/testdata by TestAuthorityTable; don't edit. In an announcement
-"m=bob:10:20" is the tag ["m", <key of bob>, "10", "20"]. The column "asked" has one of these:
+In an announcement "m=bob:10:20" is the tag ["m", <key of bob>, "10", "20"]. The column "asked" has one of these:
 
-- view bob: the members of bob's repository. "root" is the owner or lead with whom the set begins, "invited" a listed key that has
-  not answered.
+- view bob: the members that the URL of bob's repository has. "root" is the owner or lead with whom the set begins, "invited" a
+  listed key that has not answered.
 - onesided bob: the same with Membership.OneSided.
-- somewhere bob: whether bob is a member in any view.
-- wanted ann: the authors whose announcements are accepted although they do not list this server, if ann's announcement does.
+- somewhere bob: whether bob is a member of any repository with this identifier.
+- wanted ann: if ann's announcement lists this server, the authors whose announcements are accepted although they do not.
 - relays ann: the relays at which ann's repository is followed, and the announcement that names each.
+
+Do not edit the tables. They are made from scripts in [nip34/testdata](../nip34/testdata), which has more cases.
 
 <!-- Made by go test ./nip34 -run TestAuthorityTable -update. -->
 `
