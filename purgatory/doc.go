@@ -55,19 +55,21 @@
 //
 // A held state takes this way.
 //
-//	intake.go            Submit reads the event, and wants a survey
-//	pending.go           writes it and holds it
-//	internal/workqueue   gives a survey or a release its turn: runJob in engine.go
-//	survey.go            finds the repositories for which the state counts (refplan/reasons.go)
-//	release.go           reads the refs, and finds the missing objects (refplan/need.go)
+//	intake.go            Submit parses the event, holds it, and queues a survey
+//	pending.go           writes it to the disk, and keeps it until its hold ends
+//	internal/workqueue   gives a survey or a release its turn
+//	release.go           runJob surveys: it queues a release of each repository that the state concerns
+//	release.go           releases: reads refs and events (reader.go), and finds the missing objects
 //	fetch.go             queues a fetch; internal/syncqueue decides when which git server is asked
 //	fetch.go             asks for the objects that internal/servers chooses, into a quarantine, and
 //	                     then releases the repository itself
-//	release.go           moves refs (refplan/group.go, internal/refupdate), and stores the event
+//	release.go           moves refs (internal/refupdate), and stores the event
 //
-// reader.go reads the events of a release, repotable.go keeps what a repository lacks, entry.go is the
-// record of a held event. remover.go ends holds, checks.go finds lost repositories, and maintenance.go
-// packs and prunes.
+// All decisions about repositories, objects and refs are in internal/refplan/group.go.
+//
+// repotable.go keeps what a repository lacks, entry.go is the record of a held event, and pulls.go
+// has the release and the limits of pull requests. remover.go ends holds, checks.go finds lost
+// repositories, and maintenance.go packs and prunes.
 //
 // # Life cycle and concurrency
 //

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/servers"
@@ -29,6 +30,99 @@ type request struct {
 
 	fetched syncqueue.Fetched
 	fault   error // a failure of our store, git or disk
+}
+
+func (p *Purgatory) queueFetch(ctx context.Context, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
+	in := syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: syncqueue.ByUser, Patient: len(n.Entries) == 0}
+	for author, byUser := range why.Authors {
+		if _, is := n.Authors[author]; is {
+			if in.Fresh = true; !byUser {
+				in.Origin = syncqueue.BySync
+			}
+		}
+	}
+	if !in.Fresh {
+		in.Origin = syncqueue.BySync
+	}
+	p.stepQueue(ctx, time.Now(), in)
+	p.cfg.Logger.Debug("git fetch queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.Own), "at", p.about(ref).Due)
+}
+
+// stepQueue performs the effects with mu held, because their order matters to the records of servers.
+func (p *Purgatory) stepQueue(ctx context.Context, now time.Time, in syncqueue.Input) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ctx.Err() != nil { // the end of a request must not start another one
+		return
+	}
+	for _, x := range p.queue.Step(now, in) {
+		switch x := x.(type) {
+		case syncqueue.Fetch:
+			p.servers.Started(x)
+			p.startFetch(ctx, x)
+		case syncqueue.Stop:
+			p.fetches.stop(errGaveWay, func(o *request) bool { return o.ID == x.ID })
+		case syncqueue.Dropped:
+			p.report.drop("fetch_jobs")
+		}
+	}
+}
+
+// loop starts fetches and ends holds when they are due.
+func (p *Purgatory) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-timer.C:
+		}
+		now := time.Now()
+		for _, e := range p.pending.due(now) {
+			p.wg.Go(func() { p.endHold(ctx, e) })
+		}
+		p.stepQueue(ctx, now, syncqueue.Tick{Received: p.fetches.received()})
+		timer.Reset(time.Until(p.nextWake(now)))
+	}
+}
+
+func (p *Purgatory) nextWake(now time.Time) time.Time {
+	next := now.Add(time.Hour)
+	p.mu.Lock()
+	if t, ok := p.queue.NextWake(); ok {
+		next = backoff.Earlier(next, t)
+	}
+	p.mu.Unlock()
+	if t, ok := p.pending.nextDue(); ok {
+		next = backoff.Earlier(next, t)
+	}
+	return backoff.Later(next, now.Add(10*time.Millisecond))
+}
+
+// startFetch sends a request in the background, unless its repository is being removed or recreated.
+func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
+	x := &request{Fetch: f, fetched: syncqueue.Fetched{ID: f.ID, Outcome: syncqueue.Unasked}}
+	var asking context.Context
+	asking, x.stop = context.WithCancelCause(ctx)
+	leave, ok := p.fetches.enter(x)
+	p.wg.Go(func() {
+		if ok {
+			p.fetch(ctx, asking, x)
+			leave()
+		}
+		x.stop(nil)
+		if x.fault != nil {
+			p.table.failed(x.Repo)
+		}
+		p.stepQueue(ctx, time.Now(), x.fetched)
+		server := x.URL.HostPort()
+		p.mu.Lock()
+		p.servers.Broke(server, p.queue.Broken(server))
+		p.mu.Unlock()
+		ring(p.wake)
+	})
 }
 
 // fetch requests the missing data of a repository from one URL until asking ends. The request is
@@ -74,6 +168,22 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
 	p.send(ctx, asking, x, ask, FetchRequest{From: x.URL, Want: ask.IDs, Dir: dir, Received: &x.received}, into)
 }
 
+// prepare creates a quarantine. The error wraps ErrFull if there is no room.
+func (p *Purgatory) prepare(ctx context.Context, q servers.Request) (dir string, into gitops.Quarantine, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
+	defer cancel()
+	if err := p.repos.Reserve(ctx, q.Repo, q.Pulls, 0); err != nil {
+		return "", nil, err
+	}
+	dir, unlock, err := p.repos.Lock(ctx, q.Repo)
+	if err != nil {
+		return "", nil, fmt.Errorf("locking repository: %w", err)
+	}
+	defer unlock()
+	into, err = p.git.Quarantine(ctx, dir)
+	return dir, into, err
+}
+
 func (p *Purgatory) send(ctx, asking context.Context, x *request, ask servers.Request, r FetchRequest, into gitops.Quarantine) {
 	seen := FetchEnded{Repo: x.Repo, URL: x.URL, Wanted: len(ask.IDs), Missing: len(ask.IDs)}
 	told := p.report.request(x.URL.HostPort().String())
@@ -102,6 +212,110 @@ func (p *Purgatory) send(ctx, asking context.Context, x *request, ask servers.Re
 		x.fetched.Pause = max(busy.After, 1)
 	}
 	x.fetched.More = (outcome == syncqueue.Partial || outcome == syncqueue.Nothing) && p.more(ask, seen)
+}
+
+func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, x *request, ask servers.Request, r FetchRequest, into gitops.Quarantine, seen *FetchEnded) (_ syncqueue.Outcome, err error) {
+	defer p.report.recovered(&err, ofGit)
+	if err = p.fetchInto(ctx, asking, x, r, into, seen); err != nil {
+		return 0, err
+	}
+	if seen.Missing == seen.Wanted {
+		return syncqueue.Nothing, nil
+	}
+	if err := p.promote(ctx, ask, into, seen); err != nil {
+		return 0, err
+	}
+	p.report.note(ofGit+" take", nil)
+	gained := refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}
+	found, err := p.release(ctx, seen.Repo, gained, p.releaseTime(0))
+	if p.jobs.Survey(seen.Repo.Identifier, gained); err != nil {
+		p.jobs.Want(seen.Repo, gained)
+	}
+	if err != nil { // not a failure of the server
+		if ctx.Err() == nil && !tookLong(err) {
+			p.report.fault(seen.Repo.String(), releaseFailed, err)
+		}
+		return syncqueue.Partial, nil
+	}
+	if len(found.need.IDs) == 0 {
+		return syncqueue.Complete, nil
+	}
+	return syncqueue.Partial, nil
+}
+
+// fetchInto sends the request, and counts the wanted objects that are still missing or incomplete.
+func (p *Purgatory) fetchInto(ctx, asking context.Context, x *request, r FetchRequest, into gitops.Quarantine, seen *FetchEnded) error {
+	asking, cancel := context.WithTimeout(asking, p.cfg.fixed.FetchTimeout)
+	defer cancel()
+	r.Quarantine = into.Folder()
+	err := p.ask(asking, r)
+	seen.Bytes = x.received.Load()
+	if why := context.Cause(asking); err != nil && (errors.Is(why, errNotNeeded) || errors.Is(why, errGaveWay)) {
+		return fmt.Errorf("%w (%w)", why, err)
+	}
+	if err != nil {
+		return err
+	}
+	p.step("fetched")
+	ctx, stop := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
+	defer stop()
+	missing, err := into.Missing(ctx, r.Want)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errHere, err)
+	}
+	seen.Missing = len(missing)
+	return nil
+}
+
+// ask sends the request. After a panic it blames the server, which may have provoked the panic.
+func (p *Purgatory) ask(ctx context.Context, r FetchRequest) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.report.panicked(v, ofGit)
+			err = fmt.Errorf("%w: git panicked: %s", ErrServerUnusable, graspsync.Printable(fmt.Sprint(v)))
+		}
+	}()
+	return p.fetcher.Fetch(ctx, r)
+}
+
+// promote makes received objects part of the repository, if there is room.
+func (p *Purgatory) promote(ctx context.Context, q servers.Request, into gitops.Quarantine, seen *FetchEnded) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
+	defer cancel()
+	err := p.repos.Reserve(ctx, q.Repo, q.Pulls, seen.Bytes)
+	if errors.Is(err, ErrFull) { // another request would bring the same bytes again
+		return fmt.Errorf("%w: %w", ErrLimit, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errHere, err)
+	}
+	_, unlock, err := p.repos.Lock(ctx, q.Repo)
+	if err != nil {
+		return fmt.Errorf("%w: locking repository: %w", errHere, err)
+	}
+	defer unlock()
+	if q.Pulls {
+		if err := p.mayCome(q.Repo, seen.Bytes); err != nil {
+			return err
+		}
+	}
+	if err := into.Promote(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errHere, err)
+	}
+	p.step("promoted")
+	p.maintenance.brought(q.Repo)
+	if q.Pulls {
+		p.pullsCame(q.Repo, seen.Bytes)
+	}
+	return nil
+}
+
+// more reports whether the server is asked again immediately for other missing data that it may
+// have.
+func (p *Purgatory) more(asked servers.Request, seen FetchEnded) bool {
+	next := p.servers.Next(asked.Repo, asked.From, p.table.get(asked.Repo).need)
+	brought := seen.Err == nil && seen.Missing < seen.Wanted
+	return next.Beyond(asked) && (brought || !next.Lacked) && p.servers.Refuses(next) == ""
 }
 
 func outcomeOf(err error) syncqueue.Outcome {
@@ -154,126 +368,6 @@ func (p *Purgatory) failedHere(ctx context.Context, x *request, err error) error
 	p.report.note(ofGit+" take", err)
 	p.report.log(slog.LevelWarn, x.Repo.Owner.String()+" here", "git data can't be taken in", x.Repo, x.URL, err)
 	return err
-}
-
-// more reports whether the server is asked again immediately for other missing data that it may
-// have.
-func (p *Purgatory) more(asked servers.Request, seen FetchEnded) bool {
-	next := p.servers.Next(asked.Repo, asked.From, p.table.get(asked.Repo).need)
-	brought := seen.Err == nil && seen.Missing < seen.Wanted
-	return next.Beyond(asked) && (brought || !next.Lacked) && p.servers.Refuses(next) == ""
-}
-
-// prepare creates a quarantine. The error wraps ErrFull if there is no room.
-func (p *Purgatory) prepare(ctx context.Context, q servers.Request) (dir string, into gitops.Quarantine, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
-	defer cancel()
-	if err := p.repos.Reserve(ctx, q.Repo, q.Pulls, 0); err != nil {
-		return "", nil, err
-	}
-	dir, unlock, err := p.repos.Lock(ctx, q.Repo)
-	if err != nil {
-		return "", nil, fmt.Errorf("locking repository: %w", err)
-	}
-	defer unlock()
-	into, err = p.git.Quarantine(ctx, dir)
-	return dir, into, err
-}
-
-func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, x *request, ask servers.Request, r FetchRequest, into gitops.Quarantine, seen *FetchEnded) (_ syncqueue.Outcome, err error) {
-	defer p.report.recovered(&err, ofGit)
-	if err = p.fetchInto(ctx, asking, x, r, into, seen); err != nil {
-		return 0, err
-	}
-	if seen.Missing == seen.Wanted {
-		return syncqueue.Nothing, nil
-	}
-	if err := p.promote(ctx, ask, into, seen); err != nil {
-		return 0, err
-	}
-	p.report.note(ofGit+" take", nil)
-	gained := refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}
-	found, err := p.release(ctx, seen.Repo, gained, p.releaseTime(0))
-	if p.jobs.Survey(seen.Repo.Identifier, gained); err != nil {
-		p.jobs.Want(seen.Repo, gained)
-	}
-	if err != nil { // not a failure of the server
-		if ctx.Err() == nil && !tookLong(err) {
-			p.report.fault(seen.Repo.String(), releaseFailed, err)
-		}
-		return syncqueue.Partial, nil
-	}
-	if len(found.need.IDs) == 0 {
-		return syncqueue.Complete, nil
-	}
-	return syncqueue.Partial, nil
-}
-
-// ask sends the request. After a panic it blames the server, which may have provoked the panic.
-func (p *Purgatory) ask(ctx context.Context, r FetchRequest) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			p.report.panicked(v, ofGit)
-			err = fmt.Errorf("%w: git panicked: %s", ErrServerUnusable, graspsync.Printable(fmt.Sprint(v)))
-		}
-	}()
-	return p.fetcher.Fetch(ctx, r)
-}
-
-// fetchInto sends the request, and counts the wanted objects that are still missing or incomplete.
-func (p *Purgatory) fetchInto(ctx, asking context.Context, x *request, r FetchRequest, into gitops.Quarantine, seen *FetchEnded) error {
-	asking, cancel := context.WithTimeout(asking, p.cfg.fixed.FetchTimeout)
-	defer cancel()
-	r.Quarantine = into.Folder()
-	err := p.ask(asking, r)
-	seen.Bytes = x.received.Load()
-	if why := context.Cause(asking); err != nil && (errors.Is(why, errNotNeeded) || errors.Is(why, errGaveWay)) {
-		return fmt.Errorf("%w (%w)", why, err)
-	}
-	if err != nil {
-		return err
-	}
-	p.step("fetched")
-	ctx, stop := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
-	defer stop()
-	missing, err := into.Missing(ctx, r.Want)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errHere, err)
-	}
-	seen.Missing = len(missing)
-	return nil
-}
-
-// promote makes received objects part of the repository, if there is room.
-func (p *Purgatory) promote(ctx context.Context, q servers.Request, into gitops.Quarantine, seen *FetchEnded) error {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
-	defer cancel()
-	err := p.repos.Reserve(ctx, q.Repo, q.Pulls, seen.Bytes)
-	if errors.Is(err, ErrFull) { // another request would bring the same bytes again
-		return fmt.Errorf("%w: %w", ErrLimit, err)
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", errHere, err)
-	}
-	_, unlock, err := p.repos.Lock(ctx, q.Repo)
-	if err != nil {
-		return fmt.Errorf("%w: locking repository: %w", errHere, err)
-	}
-	defer unlock()
-	if q.Pulls {
-		if err := p.mayCome(q.Repo, seen.Bytes); err != nil {
-			return err
-		}
-	}
-	if err := into.Promote(ctx); err != nil {
-		return fmt.Errorf("%w: %w", errHere, err)
-	}
-	p.step("promoted")
-	p.maintenance.brought(q.Repo)
-	if q.Pulls {
-		p.pullsCame(q.Repo, seen.Bytes)
-	}
-	return nil
 }
 
 var (
@@ -353,62 +447,24 @@ func (f *fetches) startedBefore(ref graspsync.RepoRef, at time.Time) bool {
 	return slices.ContainsFunc(f.all, func(x *request) bool { return x.Repo == ref && !x.began.IsZero() && x.began.Before(at) })
 }
 
-func (p *Purgatory) queueFetch(ctx context.Context, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
-	in := syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: syncqueue.ByUser, Patient: len(n.Entries) == 0}
-	for author, byUser := range why.Authors {
-		if _, is := n.Authors[author]; is {
-			if in.Fresh = true; !byUser {
-				in.Origin = syncqueue.BySync
-			}
-		}
-	}
-	if !in.Fresh {
-		in.Origin = syncqueue.BySync
-	}
-	p.stepQueue(ctx, time.Now(), in)
-	p.cfg.Logger.Debug("git fetch queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.Own), "at", p.about(ref).Due)
-}
-
-// stepQueue performs the effects with mu held, because their order matters to the records of servers.
-func (p *Purgatory) stepQueue(ctx context.Context, now time.Time, in syncqueue.Input) {
+func (p *Purgatory) about(ref graspsync.RepoRef) syncqueue.About {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if ctx.Err() != nil { // the end of a request must not start another one
-		return
-	}
-	for _, x := range p.queue.Step(now, in) {
-		switch x := x.(type) {
-		case syncqueue.Fetch:
-			p.servers.Started(x)
-			p.startFetch(ctx, x)
-		case syncqueue.Stop:
-			p.fetches.stop(errGaveWay, func(o *request) bool { return o.ID == x.ID })
-		case syncqueue.Dropped:
-			p.report.drop("fetch_jobs")
-		}
+	return p.queue.About(time.Now(), ref)
+}
+
+func ring(wake chan<- struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
 	}
 }
 
-// startFetch sends a request in the background, unless its repository is being removed or recreated.
-func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
-	x := &request{Fetch: f, fetched: syncqueue.Fetched{ID: f.ID, Outcome: syncqueue.Unasked}}
-	var asking context.Context
-	asking, x.stop = context.WithCancelCause(ctx)
-	leave, ok := p.fetches.enter(x)
-	p.wg.Go(func() {
-		if ok {
-			p.fetch(ctx, asking, x)
-			leave()
-		}
-		x.stop(nil)
-		if x.fault != nil {
-			p.table.failed(x.Repo)
-		}
-		p.stepQueue(ctx, time.Now(), x.fetched)
-		server := x.URL.HostPort()
-		p.mu.Lock()
-		p.servers.Broke(server, p.queue.Broken(server))
-		p.mu.Unlock()
-		ring(p.wake)
+func newSyncQueue(cfg *Config, seed uint64) *syncqueue.SyncQueue {
+	return syncqueue.New(syncqueue.Config{
+		UserDelay: cfg.fixed.UserDelay, SyncDelay: cfg.fixed.SyncDelay, Backoff: cfg.Times.Backoff, MaxBackoff: cfg.fixed.MaxBackoff,
+		BrokenMin: servers.BrokenMin, BrokenMax: servers.BrokenMax,
+		MaxFetchJobs: cfg.Limits.MaxFetchJobs, MaxRepos: 2 * cfg.Limits.MaxEntries, MaxDomains: 10_000,
+		DefaultLimit: cfg.Limits.DomainLimit, Limits: cfg.Limits.DomainLimits, Seed: seed,
 	})
 }

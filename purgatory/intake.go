@@ -34,6 +34,79 @@ func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsyn
 	return answer, err
 }
 
+// entryOf returns an error if events of this kind are never held.
+func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
+	e := refplan.Entry{Event: ev.Event, ByUser: byUser, Size: int64(sizeOf(ev.Event))}
+	if waits(ev.Kind) && !isText(ev.Event) {
+		return e, errNotText
+	}
+	switch ev.Kind {
+	case graspsync.KindAnnouncement:
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil {
+			return e, err
+		}
+		e.Class, e.ID, e.Author, e.Version = refplan.Announcement, a.ID, a.Ref.Owner, a.Key()
+		e.Repos, e.Announces = []graspsync.RepoRef{a.Ref}, a
+		e.Size += int64(a.Size()) // the parsed announcements stay in memory
+	case graspsync.KindState:
+		s, err := nip34.ParseState(ev)
+		if err != nil {
+			return e, err
+		}
+		e.Class, e.ID, e.Author, e.Version = refplan.State, s.ID, s.Ref.Owner, s.Key()
+		e.Repos, e.State = []graspsync.RepoRef{s.Ref}, s
+		e.Size += int64(s.Size())
+	case graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
+		p, err := nip34.ParsePullRequest(ev)
+		if err != nil {
+			return e, err
+		}
+		e.Class, e.ID, e.Author, e.Repos = refplan.PullRequest, p.ID, p.Author, p.Repos
+		e.Version, e.Pull = graspsync.EventKey{CreatedAt: p.CreatedAt, ID: p.ID}, p
+		e.Size += int64(p.Size())
+	default:
+		return e, fmt.Errorf("%w: kind %d", errNotOurs, ev.Kind)
+	}
+	if at, expires := nip34.Expiration(ev.Event); expires {
+		e.Expires = max(1, int64(at))
+	}
+	return e, nil
+}
+
+// sizeOf returns the approximate size of an event in memory, in bytes.
+func sizeOf(ev *nostr.Event) int {
+	n := 512 + len(ev.Content) + 24*len(ev.Tags)
+	for _, t := range ev.Tags {
+		for _, v := range t {
+			n += len(v) + 16
+		}
+	}
+	return n
+}
+
+func waits(kind int) bool {
+	switch kind {
+	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
+		return true
+	}
+	return false
+}
+
+var errNotOurs = errors.New("events of this kind do not wait for git data")
+
+// errNotText is returned for invalid UTF-8, because JSON would change it at a restart.
+var errNotText = errors.New("not all of the event is UTF-8")
+
+func isText(ev *nostr.Event) bool {
+	for _, t := range ev.Tags {
+		if slices.ContainsFunc(t, func(v string) bool { return !utf8.ValidString(v) }) {
+			return false
+		}
+	}
+	return utf8.ValidString(ev.Content)
+}
+
 func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answer, error) {
 	switch {
 	case errors.Is(err, errNotOurs):
@@ -82,6 +155,47 @@ func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answe
 	return answer, nil
 }
 
+// older reports whether a newer version is stored. The data of held versions may never arrive.
+func (p *Purgatory) older(ctx context.Context, e refplan.Entry) (bool, error) {
+	switch e.Class {
+	case refplan.State:
+		stored, err := p.relay.states(ctx, e.Repos[0].Identifier)
+		if err != nil {
+			return false, fmt.Errorf("reading states: %w", err)
+		}
+		return slices.ContainsFunc(stored, func(s *nip34.State) bool {
+			return s.Ref == e.Repos[0] && s.Key().Newer(e.Version)
+		}), nil
+	case refplan.Announcement:
+		_, others, err := p.relay.announcements(ctx, e.Repos[0].Identifier)
+		return slices.ContainsFunc(others, func(a *nip34.Announcement) bool {
+			return a.Ref == e.Repos[0] && a.Key().Newer(e.Version)
+		}), err
+	}
+	return false, nil
+}
+
+// judgeRelative decides about an announcement that does not list this service. It passes if a served
+// announcement lists its author, and is held if only held ones do, or if it replaces one.
+func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer, error) {
+	a := e.Announces
+	w, err := p.listings(ctx, a.Ref.Identifier)
+	if err != nil {
+		return Answer{}, err
+	}
+	if _, is := w.served[e.Author]; is {
+		return Answer{Decision: Pass}, nil
+	}
+	e.Class = refplan.Relative
+	if _, listed := w.waiting[e.Author]; !listed {
+		if _, e.Replaces = p.pending.announcement(a.Ref); !e.Replaces {
+			p.report.drop("listed")
+			return Answer{Refused, reasonListed}, nil
+		}
+	}
+	return Answer{Decision: Held}, nil
+}
+
 func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 	e, answer, replaced, evicted, err := p.pending.admit(ctx, e)
 	for _, old := range evicted {
@@ -114,6 +228,24 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 	return answer, nil
 }
 
+func (p *Purgatory) wantFor(e refplan.Entry) {
+	why := refplan.Reasons{Authors: map[graspsync.PubKey]bool{e.Author: e.ByUser}}
+	switch {
+	case e.Soft:
+		return
+	case e.Class == refplan.PullRequest:
+		for _, ref := range e.Repos {
+			p.jobs.Want(ref, why)
+		}
+		return
+	case e.Class == refplan.Announcement: // it may name servers for events that are held already
+		p.jobs.Want(e.Repos[0], why)
+	case e.Replaces: // the process may have been killed before the release
+		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
+	}
+	p.jobs.Survey(e.Repos[0].Identifier, why)
+}
+
 // awaitFormat waits until a release has given an empty repository the object format of a state,
 // because git starts the following push in that format.
 func (p *Purgatory) awaitFormat(ctx context.Context, s *nip34.State) {
@@ -142,27 +274,6 @@ func (p *Purgatory) countClones(e refplan.Entry) {
 func (p *Purgatory) countListed(a *nip34.Announcement) {
 	p.report.dropSome("clones", p.cfg.beyond(a.Clones, a.DroppedClones))
 	p.report.dropSome("clones_unusable", a.UnusableClones)
-}
-
-// judgeRelative decides about an announcement that does not list this service. It passes if a served
-// announcement lists its author, and is held if only held ones do, or if it replaces one.
-func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer, error) {
-	a := e.Announces
-	w, err := p.listings(ctx, a.Ref.Identifier)
-	if err != nil {
-		return Answer{}, err
-	}
-	if _, is := w.served[e.Author]; is {
-		return Answer{Decision: Pass}, nil
-	}
-	e.Class = refplan.Relative
-	if _, listed := w.waiting[e.Author]; !listed {
-		if _, e.Replaces = p.pending.announcement(a.Ref); !e.Replaces {
-			p.report.drop("listed")
-			return Answer{Refused, reasonListed}, nil
-		}
-	}
-	return Answer{Decision: Held}, nil
 }
 
 // Staged reports that a push has staged data for events.
@@ -306,114 +417,3 @@ const (
 	reasonListed     = "rate-limited: too many are listed by announcements of this name that wait for git data"
 	reasonPulls      = "rate-limited: the refs of pull requests take up all the room in this repository. Try again later"
 )
-
-var errNotOurs = errors.New("events of this kind do not wait for git data")
-
-// errNotText is returned for invalid UTF-8, because JSON would change it at a restart.
-var errNotText = errors.New("not all of the event is UTF-8")
-
-func waits(kind int) bool {
-	switch kind {
-	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
-		return true
-	}
-	return false
-}
-
-func isText(ev *nostr.Event) bool {
-	for _, t := range ev.Tags {
-		if slices.ContainsFunc(t, func(v string) bool { return !utf8.ValidString(v) }) {
-			return false
-		}
-	}
-	return utf8.ValidString(ev.Content)
-}
-
-// entryOf returns an error if events of this kind are never held.
-func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
-	e := refplan.Entry{Event: ev.Event, ByUser: byUser, Size: int64(sizeOf(ev.Event))}
-	if waits(ev.Kind) && !isText(ev.Event) {
-		return e, errNotText
-	}
-	switch ev.Kind {
-	case graspsync.KindAnnouncement:
-		a, err := nip34.ParseAnnouncement(ev)
-		if err != nil {
-			return e, err
-		}
-		e.Class, e.ID, e.Author, e.Version = refplan.Announcement, a.ID, a.Ref.Owner, a.Key()
-		e.Repos, e.Announces = []graspsync.RepoRef{a.Ref}, a
-		e.Size += int64(a.Size()) // the parsed announcements stay in memory
-	case graspsync.KindState:
-		s, err := nip34.ParseState(ev)
-		if err != nil {
-			return e, err
-		}
-		e.Class, e.ID, e.Author, e.Version = refplan.State, s.ID, s.Ref.Owner, s.Key()
-		e.Repos, e.State = []graspsync.RepoRef{s.Ref}, s
-		e.Size += int64(s.Size())
-	case graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
-		p, err := nip34.ParsePullRequest(ev)
-		if err != nil {
-			return e, err
-		}
-		e.Class, e.ID, e.Author, e.Repos = refplan.PullRequest, p.ID, p.Author, p.Repos
-		e.Version, e.Pull = graspsync.EventKey{CreatedAt: p.CreatedAt, ID: p.ID}, p
-		e.Size += int64(p.Size())
-	default:
-		return e, fmt.Errorf("%w: kind %d", errNotOurs, ev.Kind)
-	}
-	if at, expires := nip34.Expiration(ev.Event); expires {
-		e.Expires = max(1, int64(at))
-	}
-	return e, nil
-}
-
-// sizeOf returns the approximate size of an event in memory, in bytes.
-func sizeOf(ev *nostr.Event) int {
-	n := 512 + len(ev.Content) + 24*len(ev.Tags)
-	for _, t := range ev.Tags {
-		for _, v := range t {
-			n += len(v) + 16
-		}
-	}
-	return n
-}
-
-// older reports whether a newer version is stored. The data of held versions may never arrive.
-func (p *Purgatory) older(ctx context.Context, e refplan.Entry) (bool, error) {
-	switch e.Class {
-	case refplan.State:
-		stored, err := p.relay.states(ctx, e.Repos[0].Identifier)
-		if err != nil {
-			return false, fmt.Errorf("reading states: %w", err)
-		}
-		return slices.ContainsFunc(stored, func(s *nip34.State) bool {
-			return s.Ref == e.Repos[0] && s.Key().Newer(e.Version)
-		}), nil
-	case refplan.Announcement:
-		_, others, err := p.relay.announcements(ctx, e.Repos[0].Identifier)
-		return slices.ContainsFunc(others, func(a *nip34.Announcement) bool {
-			return a.Ref == e.Repos[0] && a.Key().Newer(e.Version)
-		}), err
-	}
-	return false, nil
-}
-
-func (p *Purgatory) wantFor(e refplan.Entry) {
-	why := refplan.Reasons{Authors: map[graspsync.PubKey]bool{e.Author: e.ByUser}}
-	switch {
-	case e.Soft:
-		return
-	case e.Class == refplan.PullRequest:
-		for _, ref := range e.Repos {
-			p.jobs.Want(ref, why)
-		}
-		return
-	case e.Class == refplan.Announcement: // it may name servers for events that are held already
-		p.jobs.Want(e.Repos[0], why)
-	case e.Replaces: // the process may have been killed before the release
-		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
-	}
-	p.jobs.Survey(e.Repos[0].Identifier, why)
-}

@@ -547,6 +547,11 @@ func (p *pendingEvents) nextDue() (time.Time, bool) {
 	return p.next, !p.next.IsZero() && p.ending < maxReleases
 }
 
+const (
+	expiryPause = 10 * time.Second
+	expiryMost  = time.Hour
+)
+
 func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -133,6 +133,35 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 	return p
 }
 
+// recoverAll repairs and then releases every repository with a journal of an earlier process.
+func (p *Purgatory) recoverAll(ctx context.Context) error {
+	refs, err := p.refUpdater.Load(ctx, func(key string, err error) {
+		p.report.unreadable.Add(1)
+		p.cfg.Logger.Error("reading a release journal failed", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
+	})
+	if err != nil {
+		return err
+	}
+	failed := make(map[graspsync.RepoRef]error)
+	for _, ref := range refs {
+		failed[ref] = p.refUpdater.Repair(ctx, ref)
+	}
+	for _, ref := range refs {
+		err := failed[ref]
+		if err == nil {
+			_, err = p.release(ctx, ref, refplan.Reasons{}, p.cfg.fixed.Timeout)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			p.jobs.Want(ref, refplan.Reasons{})
+			p.cfg.Logger.Error("repairing a repository failed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+		}
+	}
+	return nil
+}
+
 // Held returns the keys of the held events that match a filter, without stored pull requests. An
 // event is stored before its hold ends, so a caller that needs all events calls Held before it reads
 // the [Relay].

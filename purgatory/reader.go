@@ -2,6 +2,7 @@ package purgatory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -200,24 +201,6 @@ func (p *Purgatory) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []n
 	return ids, nil
 }
 
-func (p *Purgatory) lackRef(ctx context.Context, r *repository, h refplan.Entry, has map[graspsync.RepoRef]struct{}) (bool, error) {
-	for _, ref := range h.Repos {
-		if _, ok := has[ref]; ok {
-			continue
-		}
-		if r.Ref == ref && r.Refs.Format != h.Pull.Tip.Format() {
-			continue
-		}
-		if waiting, ok := p.pending.announcement(ref); ok && !waiting.Soft {
-			return true, nil
-		}
-		if ours, err := p.accepted(ctx, ref); err != nil || ours {
-			return ours, err
-		}
-	}
-	return false, nil
-}
-
 // Announced returns the announcement of a repository, stored or held, or nil, and its members.
 func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
 	g, err := p.gather(ctx, ref, refplan.Reasons{})
@@ -243,4 +226,127 @@ func hasExpired(ev *nostr.Event, now time.Time) bool {
 	}
 	at, expires := nip34.Expiration(ev)
 	return expires && now.Unix() >= int64(at)
+}
+
+type safeRelay struct {
+	relay  Relay
+	report *report
+}
+
+func (r safeRelay) Save(ctx context.Context, event graspsync.Event) (err error) {
+	defer r.report.recovered(&err, ofRelay+" save")
+	return r.relay.Save(ctx, event)
+}
+
+func (r safeRelay) Deleted(ctx context.Context, event graspsync.Event) (_ bool, err error) {
+	defer r.report.recovered(&err, ofRelay)
+	return r.relay.Deleted(ctx, event)
+}
+
+// Lists returns an error after a panic, because the result is unknown.
+func (r safeRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
+	defer r.report.recovered(&err, ofRelay)
+	return r.relay.Lists(a), nil
+}
+
+func (r safeRelay) each(ctx context.Context, filter nostr.Filter, f func(ev graspsync.Event) bool) (err error) {
+	defer r.report.recovered(&err, ofRelay)
+	for ev, err := range r.relay.Events(ctx, filter) {
+		if err != nil {
+			return err
+		}
+		if !f(ev) {
+			break
+		}
+	}
+	return nil
+}
+
+func (r safeRelay) announcements(ctx context.Context, identifier string) (ours, others []*nip34.Announcement, err error) {
+	var failed error
+	err = r.each(ctx, named(graspsync.KindAnnouncement, identifier), func(ev graspsync.Event) bool {
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil || a.Ref.Identifier != identifier {
+			return true
+		}
+		var lists bool
+		switch lists, failed = r.Lists(a); {
+		case lists:
+			ours = append(ours, a)
+		default:
+			others = append(others, a)
+		}
+		return failed == nil
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return nil, nil, fmt.Errorf("reading announcements: %w", err)
+	}
+	return ours, others, nil
+}
+
+func (r safeRelay) states(ctx context.Context, identifier string) (out []*nip34.State, err error) {
+	err = r.each(ctx, named(graspsync.KindState, identifier), func(ev graspsync.Event) bool {
+		if st, err := nip34.ParseState(ev); err == nil && st.Ref.Identifier == identifier {
+			out = append(out, st)
+		}
+		return true
+	})
+	return out, err
+}
+
+func named(kind int, identifier string) nostr.Filter {
+	return nostr.Filter{Kinds: []int{kind}, Tags: nostr.TagMap{"d": {identifier}}}
+}
+
+// announcedRefs returns the repositories of all stored announcements. The value is true if an
+// announcement lists this service and has not expired, or if the relay cannot tell.
+func (r safeRelay) announcedRefs(ctx context.Context) (out map[graspsync.RepoRef]bool, err error) {
+	out = make(map[graspsync.RepoRef]bool)
+	err = r.each(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}, func(ev graspsync.Event) bool {
+		if a, err := nip34.ParseAnnouncement(ev); err == nil {
+			lists, err := r.Lists(a)
+			out[a.Ref] = out[a.Ref] || (lists || err != nil) && !hasExpired(ev.Event, time.Now())
+		}
+		return true
+	})
+	if errors.Is(err, ErrIncomplete) {
+		err = nil
+	}
+	return out, err
+}
+
+const idsAtOnce = 100
+
+func (r safeRelay) lacks(ctx context.Context, ids []graspsync.EventID) (lacking []graspsync.EventID, err error) {
+	for some := range slices.Chunk(ids, idsAtOnce) {
+		asked, names := make(map[graspsync.EventID]bool, len(some)), make([]string, 0, len(some))
+		for _, id := range some {
+			asked[id] = true
+			names = append(names, id.String())
+		}
+		err := r.each(ctx, nostr.Filter{IDs: names}, func(ev graspsync.Event) bool {
+			delete(asked, ev.ID)
+			return len(asked) > 0
+		})
+		if err != nil {
+			return nil, fmt.Errorf("asking for events: %w", err)
+		}
+		lacking = slices.AppendSeq(lacking, maps.Keys(asked))
+	}
+	return lacking, nil
+}
+
+func (r safeRelay) pulls(ctx context.Context, ref graspsync.RepoRef, f func(*nip34.PullRequest)) error {
+	err := r.each(ctx, nostr.Filter{
+		Kinds: []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate}, Tags: nostr.TagMap{"a": {ref.String()}},
+	}, func(ev graspsync.Event) bool {
+		if pr, err := nip34.ParsePullRequest(ev); err == nil && slices.Contains(pr.Repos, ref) {
+			f(pr)
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("reading pull requests: %w", err)
+	}
+	return nil
 }

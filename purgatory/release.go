@@ -14,7 +14,125 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
+	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
 )
+
+// runJob surveys or releases. It may be called for several jobs concurrently.
+func (p *Purgatory) runJob(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, failures int) (failed bool) {
+	var err error
+	if workqueue.IsSurvey(ref) {
+		var refs []graspsync.RepoRef
+		refs, err = p.survey(ctx, ref.Identifier, why)
+		for _, ref := range refs {
+			p.jobs.Want(ref, why)
+		}
+	} else {
+		var done released
+		done, err = p.release(ctx, ref, why, p.releaseTime(failures))
+		if err != nil && ctx.Err() == nil && !tookLong(err) {
+			p.table.failed(ref)
+		}
+		p.afterRelease(ctx, ref, done, why)
+	}
+	failed = err != nil && ctx.Err() == nil
+	if failed && errors.Is(err, errLocked) {
+		p.cfg.Logger.Debug(releaseFailed, keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+	} else if failed {
+		p.report.fault(ref.String(), releaseFailed, err)
+	}
+	return failed
+}
+
+// survey finds the repositories with an identifier that must be released, and ends the holds of
+// deleted, replaced and expired events. It locks no repository.
+func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) (refs []graspsync.RepoRef, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
+	defer cancel()
+	lacking := p.table.lackingUnder(identifier) // before the events are read, because a later event causes a survey
+	g, err := p.announced(ctx, identifier, why)
+	if err != nil {
+		return nil, err
+	}
+	if err = p.sortAll(ctx, g, p.pending.named(identifier, ofClass(refplan.State))); err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, o := range g.Over {
+		if !g.Ends(o) {
+			errs = append(errs, p.pending.forget(ctx, o.Entry, o.Reason))
+		}
+	}
+	errs = append(errs, p.reviewRelatives(ctx, g))
+	refs, cut := g.Affected(lacking, maxRepositories, rand.Shuffle)
+	if cut {
+		p.report.drop("repositories")
+	}
+	return refs, errors.Join(errs...)
+}
+
+// reviewRelatives stores those whom a served repository lists now, and ends the holds of those whom
+// no announcement lists.
+func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error {
+	if len(g.Relatives) == 0 {
+		return nil
+	}
+	w, err := p.listings(ctx, g.Identifier)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, h := range g.Relatives {
+		_, listed := w.waiting[h.Author]
+		_, is := w.served[h.Author]
+		switch {
+		case is:
+			errs = append(errs, p.releaseListed(ctx, h))
+		case !listed && !h.Replaces: // else it stays held until it expires
+			errs = append(errs, p.pending.forget(ctx, h, Unwanted))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// releaseListed stores the announcement of a maintainer, unless it is deleted.
+func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
+	deleted, err := p.deleted(ctx, e)
+	switch {
+	case err != nil:
+		return err
+	case deleted:
+		return p.pending.forget(ctx, e, Deleted)
+	}
+	switch err := p.pending.save(ctx, e); {
+	case errors.Is(err, ErrRefused):
+		return p.pending.forget(ctx, e, NotStored)
+	case errors.Is(err, errOver):
+		return nil
+	default:
+		return err
+	}
+}
+
+type released struct {
+	need   refplan.Need
+	whole  bool // nothing is missing any more
+	gained bool // objects arrived
+}
+
+func (p *Purgatory) afterRelease(ctx context.Context, ref graspsync.RepoRef, done released, why refplan.Reasons) {
+	if done.gained {
+		p.jobs.Survey(ref.Identifier, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
+	}
+	if done.whole {
+		p.servers.Complete(ref)
+		p.stepQueue(ctx, time.Now(), syncqueue.Whole{Repo: ref})
+	}
+	if len(done.need.IDs) > 0 {
+		p.queueFetch(ctx, ref, done.need, why)
+	}
+	ring(p.wake)
+}
 
 // lockShare divides Timeout. The quotient is the time of the first attempt of a release, and of its
 // wait for the lock of its repository. otherLockWait is the wait for the lock of another repository,
@@ -132,6 +250,16 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 	return g, r, nil
 }
 
+// repository is a locked repository during a release.
+type repository struct {
+	*refplan.Repository
+
+	dir     string
+	gained  bool
+	failed  error // failure of the release, which is repeated
+	trouble error // failure of a part of the release, which is repeated
+}
+
 // makeFor creates a repository, or recreates an empty one unless a fetch for it is under way.
 func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
 	if !absent {
@@ -148,22 +276,6 @@ func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format n
 		p.step("created")
 	}
 	return nil
-}
-
-// endPulls removes the refs of ended pull requests, and ends their holds. No repository is locked.
-func (p *Purgatory) endPulls(ctx context.Context, g *refplan.Group) error {
-	var errs []error
-	for _, o := range g.Over {
-		if o.Entry.Class != refplan.PullRequest {
-			continue
-		}
-		err := p.dropPull(ctx, o.Entry)
-		if err == nil {
-			err = p.pending.forget(ctx, o.Entry, o.Reason)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }
 
 // leaves retires a repository that has lost its announcement, and then ends the hold of a deleted
@@ -183,22 +295,6 @@ func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.
 	return errors.Join(errs...)
 }
 
-// dropOrphans removes refs of pull requests whose events were evicted or deleted. If sync brings an
-// event again, its objects still exist. The repository is not locked.
-func (p *Purgatory) dropOrphans(ctx context.Context, r *repository) error {
-	var ids []graspsync.EventID
-	for name := range r.Refs.At {
-		if id, ok := refplan.EventOf(name); ok && !p.pending.waitsFor(id, r.Ref) { // before the relay is asked, because a release may store it
-			ids = append(ids, id)
-		}
-	}
-	unknown, err := p.relay.lacks(ctx, ids)
-	if err != nil {
-		return err
-	}
-	return p.dropRefs(ctx, r.Ref, slices.DeleteFunc(unknown, func(id graspsync.EventID) bool { return p.pending.waitsFor(id, r.Ref) })...)
-}
-
 // findAndMove finds missing objects, copies them from other repositories, and moves the refs.
 func (p *Purgatory) findAndMove(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	if err := p.findObjects(ctx, r, sets); err != nil {
@@ -208,6 +304,62 @@ func (p *Purgatory) findAndMove(ctx context.Context, g *refplan.Group, r *reposi
 		return err
 	}
 	return p.rereadAndMove(ctx, g, r)
+}
+
+func (p *Purgatory) findObjects(ctx context.Context, r *repository, sets []refplan.Objects) error {
+	named := refplan.IDsOf(sets)
+	if len(named) == 0 {
+		return nil
+	}
+	kinds, err := p.git.Stat(ctx, r.dir, named)
+	if err != nil {
+		return err
+	}
+	for _, id := range named {
+		delete(r.Found, id)
+		delete(r.Missing, id)
+		delete(r.Kinds, id)
+	}
+	maps.Copy(r.Kinds, kinds)
+	for _, set := range sets {
+		if err := p.findSet(ctx, r, set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findSet walks the objects of one state or pull request. If that takes too long, they count as
+// unknown.
+func (p *Purgatory) findSet(ctx context.Context, r *repository, set refplan.Objects) error {
+	if set.State != nil && r.IsUnfit(set.State) {
+		return nil
+	}
+	if absent := r.NotThere(set.IDs); len(absent) > 0 {
+		for _, id := range absent {
+			r.Missing[id] = struct{}{}
+		}
+		return nil
+	}
+	walk, cancel := halfTime(ctx)
+	defer cancel()
+	missing, err := p.git.Missing(walk, r.dir, set.IDs)
+	if err != nil {
+		if set.State != nil && (ctx.Err() != nil || !tookLong(err)) {
+			return err
+		}
+		r.trouble = errors.Join(r.trouble, fmt.Errorf("walking a history: %w", err))
+		return nil
+	}
+	lacks := setOf(missing)
+	for _, id := range set.IDs {
+		if _, lacking := lacks[id]; lacking {
+			r.Missing[id] = struct{}{}
+		} else {
+			r.Found[id] = struct{}{}
+		}
+	}
+	return nil
 }
 
 func (p *Purgatory) rereadAndMove(ctx context.Context, g *refplan.Group, r *repository) error {
@@ -225,37 +377,6 @@ func (p *Purgatory) confirmAndMove(ctx context.Context, g *refplan.Group, r *rep
 		return nil // no announcement is left, and the next release retires it
 	}
 	return p.moveRefs(ctx, g, r)
-}
-
-// movePulls is findAndMove for pull requests, in at most pullsShare.
-func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *repository) error {
-	sets := g.Pulled(r.Repository)
-	if len(sets) == 0 {
-		return nil
-	}
-	short, cancel := context.WithTimeout(ctx, pullsShare)
-	defer cancel()
-	err := p.findPulls(short, g, r, sets)
-	if err != nil && short.Err() != nil && ctx.Err() == nil {
-		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull requests: %w", err))
-		r.Refused, r.Evicted = nil, nil
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return p.rereadAndMove(ctx, g, r)
-}
-
-func (p *Purgatory) findPulls(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
-	if err := p.findObjects(ctx, r, sets); err != nil {
-		return err
-	}
-	p.takeStaged(ctx, g, r)
-	if err := p.share(ctx, g, r, sets); err != nil {
-		return err
-	}
-	return p.ration(ctx, g, r)
 }
 
 // readAgain rereads members, stored events and states, because walks may have taken minutes.
@@ -481,100 +602,6 @@ func (p *Purgatory) has(ctx context.Context, dir string, ids []nip34.ObjectID) (
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return kinds[id] == 0 }), err
 }
 
-func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
-	decided := setOf(refplan.IDsOf(g.Decided(r.Repository)))
-	ofPull := func(id nip34.ObjectID) bool { _, is := decided[id]; return !is }
-	if !slices.ContainsFunc(ids, ofPull) {
-		return ids, 0, nil
-	}
-	out = slices.DeleteFunc(slices.Clone(ids), ofPull)
-	both, err := p.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
-	if err != nil {
-		return nil, 0, err
-	}
-	walk, cancel := halfTime(ctx)
-	defer cancel()
-	bytes, err = p.git.DiskUsage(walk, dir, without(ids, out), both)
-	if ctx.Err() != nil || errors.Is(err, gitops.ErrBusy) {
-		return nil, 0, err
-	}
-	if err == nil {
-		err = p.mayCome(r.Ref, bytes)
-	}
-	if err != nil { // too slow, incomplete or no room, which blocks nothing else
-		p.cfg.Logger.Debug("copying objects of pull requests postponed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
-		return out, 0, nil
-	}
-	return ids, bytes, nil
-}
-
-func without(ids, others []nip34.ObjectID) []nip34.ObjectID {
-	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return slices.Contains(others, id) })
-}
-
-// takeStaged imports the data that was pushed for pull requests before their events.
-func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *repository) {
-	for _, h := range g.Pulls {
-		if !slices.Contains(h.Repos, r.Ref) {
-			continue
-		}
-		uploads := p.repos.Staged(r.Ref, h.ID)
-		if len(uploads) == 0 {
-			continue
-		}
-		err := p.takeOne(ctx, r, h.Pull, uploads)
-		if errors.Is(err, errNoRoom) {
-			continue
-		}
-		if err != nil {
-			// The import is repeated and blocks nothing else.
-			r.trouble = errors.Join(r.trouble, fmt.Errorf("importing staged data: %w", err))
-			continue
-		}
-		for _, u := range uploads {
-			p.repos.unlock(u.Discard)
-		}
-		p.step("unstaged")
-	}
-}
-
-// takeOne imports the tip of a pull request from the first complete upload.
-func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
-	tip := pr.Tip
-	for _, u := range uploads {
-		if !r.Lacks(tip) || tip.Format() != r.Refs.Format {
-			return nil
-		}
-		if u.Tip != tip {
-			continue
-		}
-		if !r.IsMember(pr.Author) {
-			if err := p.mayCome(r.Ref, u.Bytes); err != nil {
-				return err
-			}
-		}
-		if err := p.repos.Reserve(ctx, r.Ref, true, u.Bytes); err != nil { // staged bytes are in no quota yet
-			return err
-		}
-		work, cancel := halfTime(ctx)
-		err := p.git.ImportPacks(work, r.dir, u.Dir, []nip34.ObjectID{tip})
-		cancel()
-		switch {
-		case err == nil:
-			p.step("taken")
-			p.pullsCame(r.Ref, u.Bytes)
-			delete(r.Missing, tip)
-			r.Found[tip] = struct{}{}
-			r.gained = true
-		case errors.Is(err, ErrNotServed):
-			p.report.drop("incomplete")
-		default:
-			return err
-		}
-	}
-	return nil
-}
-
 // releaseStates stores the announcement and then the complete states, the oldest first. A failure
 // blocks only the events that depend on it.
 func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repository) error {
@@ -675,68 +702,10 @@ func (p *Purgatory) takeBackRefs(ctx context.Context, g *refplan.Group, r *repos
 	return p.move(ctx, r, changes, nip34.RefName{})
 }
 
-func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repository) error {
-	var errs []error
-	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
-		done, err := p.releasePull(ctx, r, h)
-		if errors.Is(err, ErrRefused) {
-			g.Over = append(g.Over, refplan.Ended{Entry: h, Reason: refplan.NotStored})
-			done, err = true, nil
-		}
-		errs = append(errs, err)
-		return done && err == nil
-	})
-	return errors.Join(errs...)
-}
-
-// releasePull stores a pull request when the first repository has its ref. The hold goes on until
-// the other hosted repositories have it.
-func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.Entry) (done bool, err error) {
-	_, merged := r.Merged[h.ID]
-	has := slices.Contains(h.Repos, r.Ref) && (merged || r.Refs.At[nip34.EventRef(h.ID)] == h.Pull.Tip)
-	if len(h.Repos) == 1 {
-		if has && r.Active {
-			err = p.pending.save(ctx, h)
-		}
-		if errors.Is(err, errOver) {
-			return true, nil
-		}
-		return has && r.Active && err == nil, err
-	}
-	unlock, err := p.pending.storing.Lock(ctx, h.ID) // other repositories may release it concurrently
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	if served := p.pending.isServed(h.ID); !served && !(has && r.Active) {
-		return false, nil
-	} else if !served {
-		if err := p.pending.store(ctx, h); err != nil {
-			return false, err
-		}
-	}
-	if lacks, err := p.lackRef(ctx, r, h, p.pending.noteServed(h.ID, r.Ref, has)); err != nil || lacks {
-		return false, err
-	}
-	return true, p.pending.forget(ctx, h, Released)
-}
-
 func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
 	for ref := range g.Ours() {
 		if ref != r.Ref && g.Repository(ref).IsMember(h.Author) {
 			p.jobs.Want(ref, refplan.Reasons{})
-		}
-	}
-}
-
-// touchPulled releases the other repositories that lack a tip which this one received.
-func (p *Purgatory) touchPulled(g *refplan.Group, r *repository) {
-	lacking := p.table.lackingUnder
-	for _, h := range g.Pulls {
-		for _, ref := range h.Repos {
-			if _, lacks := lacking(ref.Identifier)[ref]; lacks && ref != r.Ref && r.Has(h.Pull.Tip) {
-				p.jobs.Want(ref, refplan.Reasons{})
-			}
 		}
 	}
 }
@@ -747,45 +716,6 @@ func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 		p.report.dropSome("clones_turns", n.Left-p.table.get(r.Ref).need.Left)
 	}
 	return n
-}
-
-// recoverAll repairs and then releases every repository with a journal of an earlier process.
-func (p *Purgatory) recoverAll(ctx context.Context) error {
-	refs, err := p.refUpdater.Load(ctx, func(key string, err error) {
-		p.report.unreadable.Add(1)
-		p.cfg.Logger.Error("reading a release journal failed", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
-	})
-	if err != nil {
-		return err
-	}
-	failed := make(map[graspsync.RepoRef]error)
-	for _, ref := range refs {
-		failed[ref] = p.refUpdater.Repair(ctx, ref)
-	}
-	for _, ref := range refs {
-		err := failed[ref]
-		if err == nil {
-			_, err = p.release(ctx, ref, refplan.Reasons{}, p.cfg.fixed.Timeout)
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			p.jobs.Want(ref, refplan.Reasons{})
-			p.cfg.Logger.Error("repairing a repository failed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
-		}
-	}
-	return nil
-}
-
-// repository is a locked repository during a release.
-type repository struct {
-	*refplan.Repository
-
-	dir     string
-	gained  bool
-	failed  error // failure of the release, which is repeated
-	trouble error // failure of a part of the release, which is repeated
 }
 
 // halfTime returns a context with half of the time left, so that one walk does not use up all.
@@ -808,63 +738,4 @@ func setOf[K comparable](ids []K) map[K]struct{} {
 		out[id] = struct{}{}
 	}
 	return out
-}
-
-// pullsShare is the maximum time of one release for pull requests, because anyone can write them.
-const pullsShare = 5 * time.Second
-
-func (p *Purgatory) findObjects(ctx context.Context, r *repository, sets []refplan.Objects) error {
-	named := refplan.IDsOf(sets)
-	if len(named) == 0 {
-		return nil
-	}
-	kinds, err := p.git.Stat(ctx, r.dir, named)
-	if err != nil {
-		return err
-	}
-	for _, id := range named {
-		delete(r.Found, id)
-		delete(r.Missing, id)
-		delete(r.Kinds, id)
-	}
-	maps.Copy(r.Kinds, kinds)
-	for _, set := range sets {
-		if err := p.findSet(ctx, r, set); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// findSet walks the objects of one state or pull request. If that takes too long, they count as
-// unknown.
-func (p *Purgatory) findSet(ctx context.Context, r *repository, set refplan.Objects) error {
-	if set.State != nil && r.IsUnfit(set.State) {
-		return nil
-	}
-	if absent := r.NotThere(set.IDs); len(absent) > 0 {
-		for _, id := range absent {
-			r.Missing[id] = struct{}{}
-		}
-		return nil
-	}
-	walk, cancel := halfTime(ctx)
-	defer cancel()
-	missing, err := p.git.Missing(walk, r.dir, set.IDs)
-	if err != nil {
-		if set.State != nil && (ctx.Err() != nil || !tookLong(err)) {
-			return err
-		}
-		r.trouble = errors.Join(r.trouble, fmt.Errorf("walking a history: %w", err))
-		return nil
-	}
-	lacks := setOf(missing)
-	for _, id := range set.IDs {
-		if _, lacking := lacks[id]; lacking {
-			r.Missing[id] = struct{}{}
-		} else {
-			r.Found[id] = struct{}{}
-		}
-	}
-	return nil
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
 )
 
 // RemoveRepository deletes a repository immediately, for a takedown after the announcement is
@@ -189,4 +191,30 @@ func (p *Purgatory) dropPull(ctx context.Context, e refplan.Entry) error {
 		errs = append(errs, p.dropRefs(ctx, ref, e.ID))
 	}
 	return errors.Join(errs...)
+}
+
+// faultFor is the time for which a failure of our store, git or disk extends holds. It exceeds the
+// wait for the next release. An event older than faultMost expires as usual.
+const (
+	faultFor  = 2 * workqueue.RetryMost
+	faultMost = 7 * 24 * time.Hour
+)
+
+// mayBeComplete reports whether an event may be complete, and only our own store, git or disk fails.
+func (p *Purgatory) mayBeComplete(now time.Time, entry refplan.Entry) bool {
+	return now.Sub(entry.Seen) < faultMost && slices.ContainsFunc(entry.Repos, func(ref graspsync.RepoRef) bool {
+		return p.jobs.Fails(graspsync.RepoRef{Identifier: ref.Identifier}) || p.table.get(ref).fault.After(now.Add(-faultFor-p.cfg.fixed.MaxBackoff))
+	})
+}
+
+// owed reports whether a server of an event was not asked yet because of other requests.
+func (p *Purgatory) owed(now time.Time, entry refplan.Entry) bool {
+	return slices.ContainsFunc(p.pending.needing(entry), func(ref graspsync.RepoRef) bool { return p.owes(now, ref, entry.Seen) })
+}
+
+// owes reports whether a server of a repository waits for its turn since a time.
+func (p *Purgatory) owes(now time.Time, ref graspsync.RepoRef, since time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.queue.Owes(now, ref, since)
 }

@@ -337,7 +337,7 @@ var exhibits = []exhibit{
 		"		case ref == r.Ref:\n", "		case ref == r.Ref, g.NewestStored(g.Repository(ref)) != nil:\n", "./purgatory", "TestSharedWithWhoComesLater", nil, "Should be true",
 	},
 	{
-		"what one repository got is not given to the others", "purgatory/release.go",
+		"what one repository got is not given to the others", "purgatory/pulls.go",
 		"; lacks && ref != r.Ref && r.Has", "; false && lacks && ref != r.Ref && r.Has", "./purgatory", "TestGainedWhileAnotherOneIsLookedAt", nil, "Not equal",
 	},
 	{
@@ -417,7 +417,7 @@ var exhibits = []exhibit{
 		"took >= f.cfg.earned(bytes)", "took >= f.cfg.earned(0*bytes)", "./purgatory/gitfetch", "TestPromiseP30_Rate", nil, "time limit exceeded",
 	},
 	{
-		"what is large never comes", "purgatory/internal/servers/request.go",
+		"what is large never comes", "purgatory/internal/servers/servers.go",
 		"case tooMuch && len(q.IDs) > 1:", "case false:", "./purgatory", "TestALargeRepositoryComesInParts", nil, "TestALargeRepositoryComesInParts/3",
 	},
 	{

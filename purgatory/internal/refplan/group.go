@@ -1,8 +1,14 @@
+// Package refplan plans a release as pure values. Its input is a [Group], the events of all
+// repositories with one identifier, and a [Repository] of the group. It decides which state counts,
+// which refs change, which objects are missing, and which events may be served. It has no context,
+// lock, clock, git or logger.
 package refplan
 
 import (
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -77,6 +83,121 @@ func (g *Group) Repository(ref graspsync.RepoRef) *Repository {
 		Found: make(map[nip34.ObjectID]struct{}), Missing: make(map[nip34.ObjectID]struct{}),
 		Kinds: make(map[nip34.ObjectID]Kind),
 	}
+}
+
+// Reasons are the reasons for a survey or release.
+type Reasons struct {
+	// Authors are authors of new events, whose data is fetched as if it were new. An announcement
+	// may name new servers. The value is true for clients.
+	Authors map[graspsync.PubKey]bool
+	// Gained are repositories that received objects which others may lack.
+	Gained map[graspsync.RepoRef]bool
+	// Left are repositories that may have lost their announcement.
+	Left map[graspsync.RepoRef]bool
+	// Deleters are authors whose events may be deleted. The relay is asked about them.
+	Deleters map[graspsync.PubKey]bool
+	Check    bool // hourly check, which includes stored events
+}
+
+// AsksOf reports whether the relay is asked about an author's events.
+func (c Reasons) AsksOf(author graspsync.PubKey) bool { return c.Check || c.Deleters[author] }
+
+// And returns the union.
+func (c Reasons) And(o Reasons) Reasons {
+	return Reasons{
+		Authors: joined(c.Authors, o.Authors), Gained: joined(c.Gained, o.Gained), Left: joined(c.Left, o.Left),
+		Deleters: joined(c.Deleters, o.Deleters), Check: c.Check || o.Check,
+	}
+}
+
+func joined[K comparable, V any](a, b map[K]V) map[K]V {
+	if len(a) == 0 {
+		return b
+	}
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
+// Affected returns at most most hosted repositories that the reasons concern, and those that may have
+// lost their announcement. Owners of held states come first, the others in random order. lacking
+// are the repositories that lack data, or may lack it because they are being released.
+func (g *Group) Affected(lacking map[graspsync.RepoRef]struct{}, most int, shuffle func(n int, swap func(i, j int))) (refs []graspsync.RepoRef, cut bool) {
+	gone := maps.Clone(g.Why.Left)
+	if gone == nil {
+		gone = make(map[graspsync.RepoRef]bool)
+	}
+	for _, o := range g.Over {
+		if g.Ends(o) {
+			gone[o.Entry.Repos[0]] = true
+		}
+	}
+	var needed []*Repository
+	for ref := range g.Ours() {
+		delete(gone, ref)
+		if r := g.Repository(ref); g.affects(r, lacking) {
+			needed = append(needed, r)
+		}
+	}
+	if cut = len(needed) > most; cut {
+		shuffle(len(needed), func(i, j int) { needed[i], needed[j] = needed[j], needed[i] })
+		slices.SortStableFunc(needed, func(a, b *Repository) int { return g.states(b) - g.states(a) })
+		needed = needed[:most]
+	}
+	for _, r := range needed {
+		refs = append(refs, r.Ref)
+	}
+	return slices.SortedFunc(slices.Values(slices.AppendSeq(refs, maps.Keys(gone))), graspsync.RepoRef.Compare), cut
+}
+
+// states returns 1 if the owner has a held state, else 0.
+func (g *Group) states(r *Repository) int {
+	if slices.ContainsFunc(g.States, func(h Entry) bool { return h.Repos[0] == r.Ref }) {
+		return 1
+	}
+	return 0
+}
+
+func (g *Group) affects(r *Repository, lacking map[graspsync.RepoRef]struct{}) bool {
+	if g.Why.Check || g.answered(r.Ref) || g.deleted(r) {
+		return true
+	}
+	for author := range g.Why.Authors {
+		if r.IsMember(author) {
+			return true
+		}
+	}
+	_, lacks := lacking[r.Ref]
+	for ref := range g.Why.Gained {
+		if lacks && ref != r.Ref && r.Related(g.Repository(ref)) {
+			return true
+		}
+	}
+	return false
+}
+
+// deleted reports whether a state of a member without another stored state may be deleted.
+func (g *Group) deleted(r *Repository) bool {
+	for author := range g.Why.Deleters {
+		if r.IsMember(author) && !slices.ContainsFunc(g.Stored, func(s *nip34.State) bool { return s.Ref.Owner == author }) {
+			return true
+		}
+	}
+	return false
+}
+
+// answered reports whether a new announcement may add or remove a member of a repository.
+func (g *Group) answered(ref graspsync.RepoRef) bool {
+	if len(g.Why.Authors) == 0 {
+		return false
+	}
+	listed, _ := g.Family.Wanted([]graspsync.PubKey{ref.Owner}, nip34.ServedBounds())
+	for author := range g.Why.Authors {
+		if _, ok := listed[author]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // Older compares versions, the oldest first.
@@ -192,6 +313,26 @@ func (g *Group) Changes(r *Repository) (changes []RefChange, head nip34.RefName)
 	return changes, head
 }
 
+// ChangesFor returns the changes that make the branches and tags equal to those of a state, by
+// name.
+func ChangesFor(now Refs, want *nip34.State) (changes []RefChange, head nip34.RefName) {
+	for name, id := range want.Refs {
+		if now.At[name] != id {
+			changes = append(changes, RefChange{Name: name, Old: now.At[name], New: id})
+		}
+	}
+	for name, id := range now.At {
+		if _, stays := want.Refs[name]; !stays && IsState(name) {
+			changes = append(changes, RefChange{Name: name, Old: id})
+		}
+	}
+	slices.SortFunc(changes, func(a, b RefChange) int { return strings.Compare(a.Name.String(), b.Name.String()) })
+	if _, exists := want.Refs[want.HEAD]; exists && now.Head != want.HEAD {
+		head = want.HEAD
+	}
+	return changes, head
+}
+
 // Unborn returns the default branch of the newest held state for a repository without branches,
 // because a clone starts on it. It is zero if HEAD is already correct.
 func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
@@ -252,6 +393,165 @@ func (g *Group) Pulled(r *Repository) (sets []Objects) {
 		}
 	}
 	return sets
+}
+
+// Objects are objects that are useful only together.
+type Objects struct {
+	IDs   []nip34.ObjectID
+	State *nip34.State // nil for a pull request
+}
+
+// ObjectsOf returns the distinct ids that a state names, sorted. fits reports whether all have the
+// format.
+func ObjectsOf(s *nip34.State, format nip34.ObjectFormat) (ids []nip34.ObjectID, fits bool) {
+	fits = true
+	for _, id := range s.Refs {
+		fits = fits && id.Format() == format
+		ids = append(ids, id)
+	}
+	return distinct(ids), fits
+}
+
+// IDsOf returns the distinct ids of objects, sorted.
+func IDsOf(sets []Objects) (ids []nip34.ObjectID) {
+	for _, set := range sets {
+		ids = append(ids, set.IDs...)
+	}
+	return distinct(ids)
+}
+
+// Need lists missing objects, and the URLs that may have them.
+type Need struct {
+	IDs    []nip34.ObjectID
+	States []nip34.ObjectID // those of IDs that states name; sorted
+	// Own are the clone URLs of members, Strangers the others in the pull requests of each author.
+	// Several authors may name one URL.
+	Own       []graspsync.CloneURL
+	Strangers [][]graspsync.CloneURL
+	Left      int                           // number of URLs over the limits
+	Entries   []graspsync.EventID           // events that wait for the objects
+	Authors   map[graspsync.PubKey]struct{} // members, and authors of Entries
+}
+
+// Clones are the limits of clone URLs.
+type Clones struct {
+	Most   int                             // number of used URLs per announcement or pull request
+	IsOurs func(u graspsync.CloneURL) bool // URLs of this service, which are not used
+	Now    time.Time                       // determines the rotation
+}
+
+// mostOwn and mostStrangers times Clones.Most are the maximum numbers of clone URLs.
+const mostOwn = 4
+
+const mostStrangers = 16
+
+const rotates = time.Hour
+
+// Need returns the objects that r lacks for held events and for the newest stored state.
+func (g *Group) Need(r *Repository, clones Clones) (n Need) {
+	n.Authors = make(map[graspsync.PubKey]struct{})
+	maps.Copy(n.Authors, r.Members)
+	for _, h := range g.States {
+		if ids := r.Absent(h.State); r.IsMember(h.Author) && len(ids) > 0 {
+			n.IDs = append(n.IDs, ids...)
+			n.Entries = append(n.Entries, h.ID)
+		}
+	}
+	if s := g.NewestStored(r); s != nil {
+		ids := r.Absent(s)
+		n.IDs = append(n.IDs, ids...)
+		if e, waits := g.Waiting[r.Ref]; waits && len(ids) > 0 {
+			n.Entries = append(n.Entries, e.ID)
+		}
+	}
+	n.States = slices.SortedFunc(slices.Values(n.IDs), CompareIDs)
+	for _, h := range g.Pulls {
+		if slices.Contains(h.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format && r.Misses(h.Pull.Tip) {
+			n.IDs = append(n.IDs, h.Pull.Tip)
+			n.Entries = append(n.Entries, h.ID)
+			n.Authors[h.Author] = struct{}{}
+		}
+	}
+	n.IDs = distinct(n.IDs)
+	n.Own, n.Strangers, n.Left = g.urls(r, clones)
+	return n
+}
+
+// urls returns the clone URLs of a repository, and the number of those over the limits. The owner and
+// authors of held states come first. The order of the other members rotates each hour. Authors of pull
+// requests take turns with one URL each, those of the newest first.
+func (g *Group) urls(r *Repository, clones Clones) (own []graspsync.CloneURL, strangers [][]graspsync.CloneURL, left int) {
+	used := make(map[graspsync.CloneURL]bool) // false: over the limit
+	count := 0
+	take := func(u graspsync.CloneURL, most int) bool {
+		if _, again := used[u]; again || !u.HostPort().Resolvable() || clones.IsOurs(u) {
+			return false
+		}
+		if used[u] = count < most*clones.Most; used[u] {
+			count++
+		} else {
+			left++
+		}
+		return used[u]
+	}
+	for _, member := range g.inOrder(r, clones.Now) {
+		if a := g.Family.Announcement(member); a != nil {
+			for _, u := range a.Clones[:min(len(a.Clones), clones.Most)] {
+				if take(u, mostOwn) {
+					own = append(own, u)
+				}
+			}
+		}
+	}
+	of, authors := g.pullURLs(r, clones)
+	members := maps.Clone(used)
+	count = 0
+	for round, waiting := 0, authors; len(waiting) > 0; round++ {
+		waiting = slices.DeleteFunc(slices.Clone(waiting), func(who graspsync.PubKey) bool { return round >= len(of[who]) })
+		for _, who := range waiting {
+			take(of[who][round], mostStrangers)
+		}
+	}
+	for _, who := range authors {
+		strangers = append(strangers, slices.DeleteFunc(of[who], func(u graspsync.CloneURL) bool {
+			_, theirs := members[u]
+			return theirs || !used[u]
+		}))
+	}
+	return own, strangers, left
+}
+
+// pullURLs returns the clone URLs in the pull requests of each author, and the authors, the newest
+// first.
+func (g *Group) pullURLs(r *Repository, clones Clones) (of map[graspsync.PubKey][]graspsync.CloneURL, authors []graspsync.PubKey) {
+	of = make(map[graspsync.PubKey][]graspsync.CloneURL)
+	newest := func(a, b Entry) int { return b.Seen.Compare(a.Seen) }
+	for _, h := range slices.SortedStableFunc(slices.Values(g.Pulls), newest) {
+		if us := h.Pull.Clones; slices.Contains(h.Repos, r.Ref) && len(us) > 0 {
+			if of[h.Author] == nil {
+				authors = append(authors, h.Author)
+			}
+			of[h.Author] = append(of[h.Author], us[:min(len(us), clones.Most)]...)
+		}
+	}
+	return of, authors
+}
+
+func (g *Group) inOrder(r *Repository, now time.Time) []graspsync.PubKey {
+	members := slices.SortedFunc(maps.Keys(r.Members), graspsync.PubKey.Compare)
+	first := int(now.Unix()/int64(rotates/time.Second)) % max(1, len(members))
+	members = slices.Concat(members[first:], members[:first])
+	rank := func(who graspsync.PubKey) int {
+		switch {
+		case who == r.Ref.Owner:
+			return 0
+		case slices.ContainsFunc(g.States, func(h Entry) bool { return h.Author == who }):
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(members, func(a, b graspsync.PubKey) int { return rank(a) - rank(b) })
+	return members
 }
 
 // Repository is the state of one repository during a release or survey.

@@ -35,26 +35,6 @@ const (
 	Tag
 )
 
-// ChangesFor returns the changes that make the branches and tags equal to those of a state, by
-// name.
-func ChangesFor(now Refs, want *nip34.State) (changes []RefChange, head nip34.RefName) {
-	for name, id := range want.Refs {
-		if now.At[name] != id {
-			changes = append(changes, RefChange{Name: name, Old: now.At[name], New: id})
-		}
-	}
-	for name, id := range now.At {
-		if _, stays := want.Refs[name]; !stays && IsState(name) {
-			changes = append(changes, RefChange{Name: name, Old: id})
-		}
-	}
-	slices.SortFunc(changes, func(a, b RefChange) int { return strings.Compare(a.Name.String(), b.Name.String()) })
-	if _, exists := want.Refs[want.HEAD]; exists && now.Head != want.HEAD {
-		head = want.HEAD
-	}
-	return changes, head
-}
-
 // IsState reports whether states decide about a ref.
 func IsState(name nip34.RefName) bool { return !strings.HasPrefix(name.String(), "refs/nostr/") }
 
@@ -96,17 +76,6 @@ func (r Refs) HasState() bool {
 	return false
 }
 
-// ObjectsOf returns the distinct ids that a state names, sorted. fits reports whether all have the
-// format.
-func ObjectsOf(s *nip34.State, format nip34.ObjectFormat) (ids []nip34.ObjectID, fits bool) {
-	fits = true
-	for _, id := range s.Refs {
-		fits = fits && id.Format() == format
-		ids = append(ids, id)
-	}
-	return distinct(ids), fits
-}
-
 // distinct returns distinct ids, sorted. It changes ids.
 func distinct(ids []nip34.ObjectID) []nip34.ObjectID {
 	slices.SortFunc(ids, CompareIDs)
@@ -134,18 +103,4 @@ func ParseRef(s string) (nip34.RefName, error) {
 		return nip34.RefName{}, errors.New("refs/nostr/ needs an event id")
 	}
 	return nip34.EventRef(id), nil
-}
-
-// Objects are objects that are useful only together.
-type Objects struct {
-	IDs   []nip34.ObjectID
-	State *nip34.State // nil for a pull request
-}
-
-// IDsOf returns the distinct ids of objects, sorted.
-func IDsOf(sets []Objects) (ids []nip34.ObjectID) {
-	for _, set := range sets {
-		ids = append(ids, set.IDs...)
-	}
-	return distinct(ids)
 }

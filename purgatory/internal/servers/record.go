@@ -163,40 +163,6 @@ func (sv *Records) Load(ctx context.Context, now time.Time) (repos map[graspsync
 	return repos, domains, nil
 }
 
-// repositories is the stranger in whose share the records of repositories count. Those of servers
-// count for the zero Stranger.
-var repositories = limit.Stranger{ID: "repositories"}
-
-func (sv *Records) server(a graspsync.HostPort) *record {
-	return sv.obtain(a.String(), limit.Stranger{})
-}
-
-func (sv *Records) repository(ref graspsync.RepoRef) *record {
-	return sv.obtain(ref.String(), repositories)
-}
-
-// known returns nil for an unknown repository. mu is held, as in the methods below.
-func (sv *Records) known(ref graspsync.RepoRef) *record {
-	r, _ := sv.records.Get(keyOf(ref.String()))
-	return r
-}
-
-// obtain returns a record, and evicts another one if the table is full.
-func (sv *Records) obtain(name string, who limit.Stranger) *record {
-	key := keyOf(name)
-	r, known := sv.records.Get(key)
-	if !known {
-		r = &record{Name: name, Lacks: make(map[string]lack)}
-		gone, _ := sv.records.PutKeeping(key, who, 0, r, func(k string) bool { r, _ := sv.records.Get(k); return r.inUse() })
-		for _, e := range gone {
-			sv.save(e.Value)
-			sv.cfg.Dropped("server_memory", 1)
-		}
-	}
-	sv.records.Touch(key)
-	return r
-}
-
 func (sv *Records) save(r *record) {
 	c := sv.change(r)
 	sv.buffer.Put(c.Key, c.Value)

@@ -4,9 +4,12 @@ package servers
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/state"
@@ -110,6 +114,88 @@ func (sv *Records) Refuses(q Request) string {
 	return ""
 }
 
+// Request is for objects of states or of pull requests, because a server refuses the whole request
+// for one missing object.
+type Request struct {
+	Repo     graspsync.RepoRef
+	From     graspsync.CloneURL
+	Pulls    bool // for objects that only pull requests name
+	IDs      []nip34.ObjectID
+	Roomless bool // objects without room were left out
+	Lacked   bool // the last request for the same objects brought nothing
+
+	hash string // of all objects that may be requested
+	next int    // position after IDs among them
+}
+
+func (r *record) choose(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
+	q := r.prefer(now, ref, from, n)
+	l := r.lackOf(q.key())
+	all, at := q.IDs, 0
+	if l.halved > 0 {
+		at = l.from % max(1, len(all))
+	}
+	q.Lacked = l.Times > 0 && l.IDs == q.hash
+	q.IDs = slices.Concat(all[at:], all[:at])
+	if len(q.IDs) > 1 {
+		q.IDs = q.IDs[:min(len(q.IDs), max(1, len(all)>>l.halved))]
+	}
+	q.next = at + len(q.IDs)
+	return q
+}
+
+// prefer returns the request for objects of states or, while the server lacks these, of pull
+// requests. A server that only pull requests name is asked for the latter only.
+func (r *record) prefer(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
+	rest := r.all(now, ref, from, n, true)
+	if !slices.Contains(n.Own, from) {
+		return rest
+	}
+	first := r.all(now, ref, from, n, false)
+	switch {
+	case len(first.IDs) == 0 && (len(rest.IDs) > 0 || rest.Roomless):
+		return rest
+	case len(first.IDs) == 0 || len(rest.IDs) == 0:
+		return first
+	case r.lacking(now, first):
+		return rest
+	}
+	return first
+}
+
+func (r *record) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need, pulls bool) Request {
+	q := Request{Repo: ref, From: from, Pulls: pulls}
+	sum := sha256.New()
+	for _, id := range n.IDs {
+		if _, ofState := slices.BinarySearchFunc(n.States, id, refplan.CompareIDs); ofState == pulls {
+			continue
+		}
+		if pulls {
+			if l := r.lackOf(lackKey(from, " "+id.String())); l.Waits(now) {
+				q.Roomless = true
+				continue
+			}
+		}
+		q.IDs = append(q.IDs, id)
+		sum.Write([]byte(id.String()))
+	}
+	q.hash = hex.EncodeToString(sum.Sum(nil))
+	return q
+}
+
+func (r *record) lacking(now time.Time, q Request) bool {
+	l := r.lackOf(q.key())
+	return l.Waits(now) && (l.IDs == q.hash || l.IDs == "")
+}
+
+// Beyond reports whether a request is for objects that were not in asked.
+func (q Request) Beyond(asked Request) bool {
+	if q.Pulls != asked.Pulls {
+		return len(q.IDs) > 0
+	}
+	return slices.ContainsFunc(q.IDs, func(id nip34.ObjectID) bool { return !slices.Contains(asked.IDs, id) })
+}
+
 // Learn records the reply to a request.
 func (sv *Records) Learn(q Request, bytes int64, outcome syncqueue.Outcome) {
 	sv.mu.Lock()
@@ -125,6 +211,69 @@ func (sv *Records) Learn(q Request, bytes int64, outcome syncqueue.Outcome) {
 		sv.rest(r)
 	}
 }
+
+// learn records a reply. A server that lacks the objects is asked again after doubling waits. After a
+// reply beyond a limit, half of the objects is requested. If it was one object, the wait is 24 h for
+// the server or, if its pull request has no room, for this object, or minutes after a time limit.
+func (r *record) learn(now time.Time, wait time.Duration, q Request, outcome syncqueue.Outcome) {
+	l := r.lackOf(q.key())
+	if l.IDs != q.hash {
+		l = lack{IDs: q.hash, halved: l.halved, from: l.from}
+	}
+	tomorrow := backoff.Streak{Until: now.Add(day)}
+	tooMuch := outcome >= syncqueue.TooMuch
+	switch {
+	case tooMuch && len(q.IDs) > 1:
+		l = lack{IDs: q.hash, halved: l.halved + 1, from: l.from}
+	case tooMuch && outcome == syncqueue.NoRoom:
+		r.put(lackKey(q.From, " "+q.IDs[0].String()), lack{Streak: tomorrow})
+		if l.halved == 0 {
+			return
+		}
+		l.halved-- // halve less, because one object is gone
+	case outcome == syncqueue.Full: // other objects may have room
+		l = lack{IDs: q.hash, Streak: tomorrow, halved: l.halved, from: q.next}
+	case outcome == syncqueue.Slow:
+		l.Again(now, wait, lackMost)
+	case tooMuch:
+		l = lack{Streak: tomorrow}
+	case outcome == syncqueue.Nothing:
+		l.from = q.next
+		l.Again(now, wait, lackMost)
+	default:
+		return
+	}
+	r.put(q.key(), l)
+}
+
+func (r *record) lackOf(k string) (l lack) {
+	if r != nil {
+		l = r.Lacks[k]
+	}
+	return l
+}
+
+func (r *record) put(k string, l lack) {
+	r.Lacks[k] = l
+	for other := range r.Lacks { // in random order; a dropped record costs one request
+		if len(r.Lacks) <= maxLacks {
+			break
+		}
+		if other != k {
+			delete(r.Lacks, other)
+		}
+	}
+}
+
+func (q Request) key() string {
+	if q.Pulls {
+		return lackKey(q.From, " pulls")
+	}
+	return lackKey(q.From, "")
+}
+
+// lackKey returns the key of a lack of some objects, in all of these requests.
+func lackKey(from graspsync.CloneURL, what string) string { return hashed(from.String() + what) }
 
 // Complete records that a repository lacks nothing.
 func (sv *Records) Complete(ref graspsync.RepoRef) {
@@ -188,6 +337,40 @@ func (sv *Records) Begin(ctx context.Context, q Request, wait time.Duration) (en
 	}
 	return end, nil
 }
+
+// known returns nil for an unknown repository. mu is held, as in the methods below.
+func (sv *Records) known(ref graspsync.RepoRef) *record {
+	r, _ := sv.records.Get(keyOf(ref.String()))
+	return r
+}
+
+func (sv *Records) server(a graspsync.HostPort) *record {
+	return sv.obtain(a.String(), limit.Stranger{})
+}
+
+func (sv *Records) repository(ref graspsync.RepoRef) *record {
+	return sv.obtain(ref.String(), repositories)
+}
+
+// obtain returns a record, and evicts another one if the table is full.
+func (sv *Records) obtain(name string, who limit.Stranger) *record {
+	key := keyOf(name)
+	r, known := sv.records.Get(key)
+	if !known {
+		r = &record{Name: name, Lacks: make(map[string]lack)}
+		gone, _ := sv.records.PutKeeping(key, who, 0, r, func(k string) bool { r, _ := sv.records.Get(k); return r.inUse() })
+		for _, e := range gone {
+			sv.save(e.Value)
+			sv.cfg.Dropped("server_memory", 1)
+		}
+	}
+	sv.records.Touch(key)
+	return r
+}
+
+// repositories is the stranger in whose share the records of repositories count. Those of servers
+// count for the zero Stranger.
+var repositories = limit.Stranger{ID: "repositories"}
 
 func (sv *Records) sweep(ctx context.Context) {
 	ticks := time.NewTicker(keepSweep)

@@ -1,3 +1,13 @@
+// Package syncqueue decides which clone URL is asked for the missing git data of which repository,
+// and when. It is pure: [SyncQueue.Step] takes an input and returns effects. It has no clock,
+// goroutine or network.
+//
+// An attempt asks the clone URLs of the members of a repository, one after another, and a second one
+// if the first takes long. A URL whose domain is throttled is queued, so that the attempt can end.
+// URLs that only pull requests name are always queued, with one request at a time.
+//
+// All requests share [Config.MaxFetchJobs] slots. Owners of repositories get slots in turn, each at
+// most half of them.
 package syncqueue
 
 import (
@@ -51,6 +61,95 @@ type Config struct {
 	// Seed seeds the random extension of waits by up to a tenth. If it is 0, waits are exact.
 	Seed uint64
 }
+
+// Origin is the source of an event.
+type Origin uint8
+
+// The sources of events.
+const (
+	BySync Origin = iota
+	ByUser
+)
+
+// Outcome is the result of a request.
+type Outcome uint8
+
+// The outcomes of a request. From TooMuch on, the reply exceeded a limit.
+const (
+	Complete Outcome = iota // nothing is missing any more
+	Partial                 // objects arrived, and others are missing
+	Nothing                 // the server had none of the missing objects
+	Failed                  // for example a lost connection
+	Broken                  // the server has a lasting failure, such as an unknown name
+	Unasked                 // no request was sent
+	Full                    // our repositories have no room
+	TooMuch                 // too many bytes or objects
+	NoRoom                  // a pull request may have no ref
+	Slow                    // the time limit was exceeded
+)
+
+// Input is an input of [SyncQueue.Step].
+type Input interface{ input() }
+
+// The inputs of a SyncQueue.
+type (
+	// Wanted adds a repository that lacks data. URLs are the clone URLs of its members, Strangers
+	// the others in the pull requests of each author.
+	Wanted struct {
+		Repo      graspsync.RepoRef
+		URLs      []graspsync.CloneURL
+		Strangers [][]graspsync.CloneURL
+		Origin    Origin
+		Fresh     bool // for a new event, which resets the attempt count
+		Patient   bool // no held event needs the data, so that the wait doubles to 24 h
+	}
+	// Whole removes a repository that lacks nothing.
+	Whole struct{ Repo graspsync.RepoRef }
+	// Fetched ends a Fetch. Pause is the pause that a busy server asks for. More means that the
+	// server may have other missing objects.
+	Fetched struct {
+		ID      RequestID
+		Outcome Outcome
+		Pause   time.Duration
+		More    bool
+	}
+	// Tick is due at [SyncQueue.NextWake]. Received is the number of bytes of each request.
+	Tick struct{ Received map[RequestID]int64 }
+)
+
+func (Wanted) input()  {}
+func (Whole) input()   {}
+func (Fetched) input() {}
+func (Tick) input()    {}
+
+// Effect is an action for the caller.
+type Effect interface{ effect() }
+
+// The effects of a Step.
+type (
+	// Fetch requests the missing objects from a URL. The caller answers with Fetched. Attempt and
+	// Recent (requests to the domain in 60 s) include this one, for Restore.
+	Fetch struct {
+		ID      RequestID
+		Repo    graspsync.RepoRef
+		URL     graspsync.CloneURL
+		Attempt int
+		Wait    time.Duration
+		Recent  int
+	}
+	// Stop stops a slow Fetch because another owner or author waits. The caller answers with
+	// Fetched.
+	Stop struct{ ID RequestID }
+	// Dropped reports a repository without room in the queue.
+	Dropped struct{ Repo graspsync.RepoRef }
+)
+
+func (Fetch) effect()   {}
+func (Stop) effect()    {}
+func (Dropped) effect() {}
+
+// RequestID identifies a Fetch.
+type RequestID uint64
 
 // SyncQueue is a queue of repositories that lack git data. It is not safe for concurrent use.
 type SyncQueue struct {
@@ -624,3 +723,110 @@ func (q *SyncQueue) wakeAt(t time.Time) {
 
 // NextWake returns the time of the next Tick, or false if only other inputs can have effects.
 func (q *SyncQueue) NextWake() (at time.Time, ok bool) { return q.wake, !q.wake.IsZero() }
+
+const (
+	window   = time.Minute // the period of [Limit.PerMinute]
+	minPause = time.Minute // minimum pause of a busy server
+)
+
+// Limit bounds the requests to one domain (host and port).
+type Limit struct {
+	Concurrent int // requests in flight
+	PerMinute  int // requests in any 60 s
+}
+
+type domainThrottle struct {
+	limit   Limit
+	limits  map[graspsync.HostPort]Limit // exceptions from limit
+	domains map[graspsync.HostPort]*domain
+}
+
+type domain struct {
+	limit     Limit
+	inFlight  int            // requests
+	starts    []time.Time    // of requests in the last window, oldest first
+	delivered bool           // a request brought objects
+	broken    backoff.Streak // pause of a broken or busy server
+	usedAt    time.Time
+}
+
+func (t *domainThrottle) of(a graspsync.HostPort) *domain {
+	d := t.domains[a]
+	if d == nil {
+		l, ok := t.limits[a]
+		if !ok {
+			l = t.limit
+		}
+		d = &domain{limit: l}
+		t.domains[a] = d
+	}
+	return d
+}
+
+func (d *domain) full() bool { return d.inFlight >= d.limit.Concurrent }
+
+func (d *domain) expire(now time.Time) {
+	n := 0
+	for n < len(d.starts) && now.Sub(d.starts[n]) >= window {
+		n++
+	}
+	d.starts = slices.Delete(d.starts, 0, n)
+}
+
+// opens returns the earliest time of the next request within the rate.
+func (d *domain) opens(now time.Time) time.Time {
+	if d.expire(now); len(d.starts) < d.limit.PerMinute {
+		return now
+	}
+	return d.starts[0].Add(window)
+}
+
+func (d *domain) isOpen(now time.Time) bool { return !d.full() && !d.opens(now).After(now) }
+
+func (d *domain) start(now time.Time) {
+	d.starts = append(d.starts, now)
+	d.usedAt = now
+	d.inFlight++
+}
+
+func (d *domain) end(now, began time.Time, in Fetched, cfg Config) {
+	d.usedAt = now
+	d.inFlight--
+	switch in.Outcome {
+	case Unasked: // the server was not asked
+		if i := slices.IndexFunc(d.starts, began.Equal); i >= 0 {
+			d.starts = slices.Delete(d.starts, i, i+1)
+		}
+		return
+	case Broken:
+		if !d.broken.Waits(now) { // else a concurrent request has counted
+			d.broken.Again(now, cfg.BrokenMin, cfg.BrokenMax)
+		}
+	default:
+		d.broken.Times = 0
+		d.delivered = d.delivered || in.Outcome <= Partial
+	}
+	if in.Pause > 0 {
+		d.broken.Until = backoff.Later(d.broken.Until, now.Add(min(max(in.Pause, minPause), cfg.BrokenMax)))
+	}
+}
+
+// forget removes the least recently used domains without recent requests if there are more than
+// most.
+func (t *domainThrottle) forget(now time.Time, most int) {
+	if len(t.domains) <= most {
+		return
+	}
+	var idle []graspsync.HostPort
+	for a, d := range t.domains {
+		if d.expire(now); d.inFlight == 0 && len(d.starts) == 0 {
+			idle = append(idle, a)
+		}
+	}
+	slices.SortFunc(idle, func(a, b graspsync.HostPort) int {
+		return cmp.Or(t.domains[a].usedAt.Compare(t.domains[b].usedAt), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
+	})
+	for _, a := range idle[:min(len(idle), len(t.domains)-most)] {
+		delete(t.domains, a)
+	}
+}

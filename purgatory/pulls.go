@@ -365,3 +365,239 @@ func (p *Purgatory) mostPullBytes(ref graspsync.RepoRef) int64 {
 	}
 	return max(1, int64(float64(most)*float64(max(0, left))/float64(all)))
 }
+
+// pullsShare is the maximum time of one release for pull requests, because anyone can write them.
+const pullsShare = 5 * time.Second
+
+// movePulls is findAndMove for pull requests, in at most pullsShare.
+func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *repository) error {
+	sets := g.Pulled(r.Repository)
+	if len(sets) == 0 {
+		return nil
+	}
+	short, cancel := context.WithTimeout(ctx, pullsShare)
+	defer cancel()
+	err := p.findPulls(short, g, r, sets)
+	if err != nil && short.Err() != nil && ctx.Err() == nil {
+		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull requests: %w", err))
+		r.Refused, r.Evicted = nil, nil
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return p.rereadAndMove(ctx, g, r)
+}
+
+func (p *Purgatory) findPulls(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
+	if err := p.findObjects(ctx, r, sets); err != nil {
+		return err
+	}
+	p.takeStaged(ctx, g, r)
+	if err := p.share(ctx, g, r, sets); err != nil {
+		return err
+	}
+	return p.ration(ctx, g, r)
+}
+
+// takeStaged imports the data that was pushed for pull requests before their events.
+func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *repository) {
+	for _, h := range g.Pulls {
+		if !slices.Contains(h.Repos, r.Ref) {
+			continue
+		}
+		uploads := p.repos.Staged(r.Ref, h.ID)
+		if len(uploads) == 0 {
+			continue
+		}
+		err := p.takeOne(ctx, r, h.Pull, uploads)
+		if errors.Is(err, errNoRoom) {
+			continue
+		}
+		if err != nil {
+			// The import is repeated and blocks nothing else.
+			r.trouble = errors.Join(r.trouble, fmt.Errorf("importing staged data: %w", err))
+			continue
+		}
+		for _, u := range uploads {
+			p.repos.unlock(u.Discard)
+		}
+		p.step("unstaged")
+	}
+}
+
+// takeOne imports the tip of a pull request from the first complete upload.
+func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
+	tip := pr.Tip
+	for _, u := range uploads {
+		if !r.Lacks(tip) || tip.Format() != r.Refs.Format {
+			return nil
+		}
+		if u.Tip != tip {
+			continue
+		}
+		if !r.IsMember(pr.Author) {
+			if err := p.mayCome(r.Ref, u.Bytes); err != nil {
+				return err
+			}
+		}
+		if err := p.repos.Reserve(ctx, r.Ref, true, u.Bytes); err != nil { // staged bytes are in no quota yet
+			return err
+		}
+		work, cancel := halfTime(ctx)
+		err := p.git.ImportPacks(work, r.dir, u.Dir, []nip34.ObjectID{tip})
+		cancel()
+		switch {
+		case err == nil:
+			p.step("taken")
+			p.pullsCame(r.Ref, u.Bytes)
+			delete(r.Missing, tip)
+			r.Found[tip] = struct{}{}
+			r.gained = true
+		case errors.Is(err, ErrNotServed):
+			p.report.drop("incomplete")
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// touchPulled releases the other repositories that lack a tip which this one received.
+func (p *Purgatory) touchPulled(g *refplan.Group, r *repository) {
+	lacking := p.table.lackingUnder
+	for _, h := range g.Pulls {
+		for _, ref := range h.Repos {
+			if _, lacks := lacking(ref.Identifier)[ref]; lacks && ref != r.Ref && r.Has(h.Pull.Tip) {
+				p.jobs.Want(ref, refplan.Reasons{})
+			}
+		}
+	}
+}
+
+func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repository) error {
+	var errs []error
+	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
+		done, err := p.releasePull(ctx, r, h)
+		if errors.Is(err, ErrRefused) {
+			g.Over = append(g.Over, refplan.Ended{Entry: h, Reason: refplan.NotStored})
+			done, err = true, nil
+		}
+		errs = append(errs, err)
+		return done && err == nil
+	})
+	return errors.Join(errs...)
+}
+
+// releasePull stores a pull request when the first repository has its ref. The hold goes on until
+// the other hosted repositories have it.
+func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.Entry) (done bool, err error) {
+	_, merged := r.Merged[h.ID]
+	has := slices.Contains(h.Repos, r.Ref) && (merged || r.Refs.At[nip34.EventRef(h.ID)] == h.Pull.Tip)
+	if len(h.Repos) == 1 {
+		if has && r.Active {
+			err = p.pending.save(ctx, h)
+		}
+		if errors.Is(err, errOver) {
+			return true, nil
+		}
+		return has && r.Active && err == nil, err
+	}
+	unlock, err := p.pending.storing.Lock(ctx, h.ID) // other repositories may release it concurrently
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if served := p.pending.isServed(h.ID); !served && !(has && r.Active) {
+		return false, nil
+	} else if !served {
+		if err := p.pending.store(ctx, h); err != nil {
+			return false, err
+		}
+	}
+	if lacks, err := p.lackRef(ctx, r, h, p.pending.noteServed(h.ID, r.Ref, has)); err != nil || lacks {
+		return false, err
+	}
+	return true, p.pending.forget(ctx, h, Released)
+}
+
+func (p *Purgatory) lackRef(ctx context.Context, r *repository, h refplan.Entry, has map[graspsync.RepoRef]struct{}) (bool, error) {
+	for _, ref := range h.Repos {
+		if _, ok := has[ref]; ok {
+			continue
+		}
+		if r.Ref == ref && r.Refs.Format != h.Pull.Tip.Format() {
+			continue
+		}
+		if waiting, ok := p.pending.announcement(ref); ok && !waiting.Soft {
+			return true, nil
+		}
+		if ours, err := p.accepted(ctx, ref); err != nil || ours {
+			return ours, err
+		}
+	}
+	return false, nil
+}
+
+// endPulls removes the refs of ended pull requests, and ends their holds. No repository is locked.
+func (p *Purgatory) endPulls(ctx context.Context, g *refplan.Group) error {
+	var errs []error
+	for _, o := range g.Over {
+		if o.Entry.Class != refplan.PullRequest {
+			continue
+		}
+		err := p.dropPull(ctx, o.Entry)
+		if err == nil {
+			err = p.pending.forget(ctx, o.Entry, o.Reason)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// dropOrphans removes refs of pull requests whose events were evicted or deleted. If sync brings an
+// event again, its objects still exist. The repository is not locked.
+func (p *Purgatory) dropOrphans(ctx context.Context, r *repository) error {
+	var ids []graspsync.EventID
+	for name := range r.Refs.At {
+		if id, ok := refplan.EventOf(name); ok && !p.pending.waitsFor(id, r.Ref) { // before the relay is asked, because a release may store it
+			ids = append(ids, id)
+		}
+	}
+	unknown, err := p.relay.lacks(ctx, ids)
+	if err != nil {
+		return err
+	}
+	return p.dropRefs(ctx, r.Ref, slices.DeleteFunc(unknown, func(id graspsync.EventID) bool { return p.pending.waitsFor(id, r.Ref) })...)
+}
+
+func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
+	decided := setOf(refplan.IDsOf(g.Decided(r.Repository)))
+	ofPull := func(id nip34.ObjectID) bool { _, is := decided[id]; return !is }
+	if !slices.ContainsFunc(ids, ofPull) {
+		return ids, 0, nil
+	}
+	out = slices.DeleteFunc(slices.Clone(ids), ofPull)
+	both, err := p.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
+	if err != nil {
+		return nil, 0, err
+	}
+	walk, cancel := halfTime(ctx)
+	defer cancel()
+	bytes, err = p.git.DiskUsage(walk, dir, without(ids, out), both)
+	if ctx.Err() != nil || errors.Is(err, gitops.ErrBusy) {
+		return nil, 0, err
+	}
+	if err == nil {
+		err = p.mayCome(r.Ref, bytes)
+	}
+	if err != nil { // too slow, incomplete or no room, which blocks nothing else
+		p.cfg.Logger.Debug("copying objects of pull requests postponed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
+		return out, 0, nil
+	}
+	return ids, bytes, nil
+}
+
+func without(ids, others []nip34.ObjectID) []nip34.ObjectID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return slices.Contains(others, id) })
+}
