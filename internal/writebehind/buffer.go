@@ -27,7 +27,7 @@ const (
 
 // Config configures a [Buffer]. All fields are required.
 type Config struct {
-	Delay    time.Duration // between two writes
+	Delay    time.Duration // from a change to its write, which includes all later changes
 	Timeout  time.Duration // of each write
 	MaxValue int           // maximum length of a value, in bytes; longer values are dropped
 	MaxQueue int           // maximum number of keys with waiting changes; more are dropped
@@ -55,6 +55,7 @@ type Buffer struct {
 	cfg   Config
 	seed  maphash.Seed
 	turn  chan struct{}     // one slot, held during a write
+	wake  chan struct{}     // one slot, filled by each queued change
 	sums  map[string]uint64 // of values known to be in the store; owned by the holder of turn
 
 	mu    sync.Mutex
@@ -64,7 +65,7 @@ type Buffer struct {
 // New returns a Buffer over store.
 func New(store state.Store, cfg Config) *Buffer {
 	return &Buffer{
-		store: store, cfg: cfg, seed: maphash.MakeSeed(), turn: make(chan struct{}, 1),
+		store: store, cfg: cfg, seed: maphash.MakeSeed(), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		queue: make(map[string]Value), sums: make(map[string]uint64),
 	}
 }
@@ -95,6 +96,10 @@ func (b *Buffer) enqueue(key string, value Value) bool {
 		return false
 	}
 	b.queue[key] = value
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
 	return true
 }
 
@@ -125,16 +130,23 @@ func (b *Buffer) Flush(ctx context.Context) error {
 
 // Run writes changes until ctx ends. Call Flush before, because queued changes are then lost.
 func (b *Buffer) Run(ctx context.Context) {
-	for wait := b.cfg.Delay; ; {
+	for {
 		select {
-		case <-time.After(wait):
+		case <-b.wake:
 		case <-ctx.Done():
 			return
 		}
-		wait = b.cfg.Delay
-		if err := b.Flush(ctx); err != nil && ctx.Err() == nil {
-			b.cfg.Logger.Error("saving persistent state failed", "error", graspsync.Printable(err.Error()))
-			wait = retryPause
+		for wait := b.cfg.Delay; wait > 0; {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return
+			}
+			wait = 0
+			if err := b.Flush(ctx); err != nil && ctx.Err() == nil {
+				b.cfg.Logger.Error("saving persistent state failed", "error", graspsync.Printable(err.Error()))
+				wait = retryPause
+			}
 		}
 	}
 }

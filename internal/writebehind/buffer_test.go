@@ -274,6 +274,10 @@ func TestStoreThatPanics(t *testing.T) {
 		require.NoError(t, b.Save(t.Context(), one("b", 1)))
 		after(t, retryPause)
 		require.Equal(t, []byte{1}, stored(t, store.Memory, "a"))
+		after(t, time.Hour)
+		b.Put("c", of([]byte{1}))
+		after(t, b.cfg.Delay)
+		require.Equal(t, []byte{1}, stored(t, store.Memory, "c"), "no failure is left")
 	})
 }
 
