@@ -171,6 +171,9 @@ func (r *relay) Deleted(_ context.Context, ev graspsync.Event) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range r.events {
+		if d.Kind != nostr.KindDeletion {
+			continue
+		}
 		ids, _ := nip34.Deletes(eventtest.Of(d))
 		for _, id := range ids {
 			if d.PubKey == ev.Event.PubKey && id == ev.ID {
