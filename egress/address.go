@@ -9,9 +9,9 @@ import (
 // globalUnicast6 contains all public IPv6 addresses (2000::/3).
 var globalUnicast6 = netip.MustParsePrefix("2000::/3")
 
-// special are the ranges within IPv4 or globalUnicast6 that are not for public servers: the IANA
+// specialPrefixes are the ranges within IPv4 or globalUnicast6 that are not for public servers: the IANA
 // special-purpose registries and addresses of cloud providers.
-var special = parsePrefixes(
+var specialPrefixes = parsePrefixes(
 	"0.0.0.0/8",         // this network; Linux connects 0.0.0.0 to localhost
 	"10.0.0.0/8",        // private
 	"100.64.0.0/10",     // carrier-grade NAT, and 100.100.100.200 (metadata)
@@ -47,7 +47,7 @@ func parsePrefixes(list ...string) []netip.Prefix {
 }
 
 // Public reports whether addr is global unicast and outside the special-purpose ranges. An
-// IPv4-mapped address is judged as its IPv4 address. Other IPv6 forms of an IPv4 address, addresses
+// IPv4-mapped address counts as its IPv4 address. Other IPv6 forms of an IPv4 address, addresses
 // with a zone and the zero Addr are not public.
 func Public(addr netip.Addr) bool {
 	if !addr.IsValid() || addr.Zone() != "" {
@@ -57,21 +57,22 @@ func Public(addr netip.Addr) bool {
 	if addr.Is6() && (!globalUnicast6.Contains(addr) || isISATAP(addr)) {
 		return false
 	}
-	return !within(special, addr)
+	return !anyContains(specialPrefixes, addr)
 }
 
-// Prefixes of forms other than IPv4-mapped, with the position of the IPv4 address.
+// Prefixes of IPv6 addresses that contain an IPv4 address at the given position, other than
+// IPv4-mapped ones.
 var (
-	sixToFour      = netip.MustParsePrefix("2002::/16") // bytes 2 to 5
-	teredo         = netip.MustParsePrefix("2001::/32") // last 4 bytes, inverted
-	inLastFour     = parsePrefixes("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
-	notCompatible6 = parsePrefixes("::/128", "::1/128")
+	sixToFour         = netip.MustParsePrefix("2002::/16") // bytes 2 to 5
+	teredo            = netip.MustParsePrefix("2001::/32") // last 4 bytes, inverted
+	ipv4InLastBytes   = parsePrefixes("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
+	notIPv4Compatible = parsePrefixes("::/128", "::1/128")
 )
 
-// embedded returns the IPv4 address that an unmapped addr contains. Within 64:ff9b:1::/48 (local
+// embeddedIPv4 returns the IPv4 address that an unmapped addr contains. Within 64:ff9b:1::/48 (local
 // NAT64) only the form with a prefix of 96 bits is recognized.
-func embedded(addr netip.Addr) (netip.Addr, bool) {
-	if !addr.Is6() || within(notCompatible6, addr) {
+func embeddedIPv4(addr netip.Addr) (netip.Addr, bool) {
+	if !addr.Is6() || anyContains(notIPv4Compatible, addr) {
 		return netip.Addr{}, false
 	}
 	b := addr.As16()
@@ -80,7 +81,7 @@ func embedded(addr netip.Addr) (netip.Addr, bool) {
 		return netip.AddrFrom4([4]byte(b[2:6])), true
 	case teredo.Contains(addr):
 		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), true
-	case within(inLastFour, addr), isISATAP(addr):
+	case anyContains(ipv4InLastBytes, addr), isISATAP(addr):
 		return netip.AddrFrom4([4]byte(b[12:16])), true
 	}
 	return netip.Addr{}, false
@@ -93,6 +94,6 @@ func isISATAP(addr netip.Addr) bool {
 	return binary.BigEndian.Uint32(b[8:12])&^universal == 0x00005efe
 }
 
-func within(prefixes []netip.Prefix, addr netip.Addr) bool {
+func anyContains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }

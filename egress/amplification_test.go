@@ -77,8 +77,8 @@ func newProcess(t *testing.T, seen map[netip.Addr]int) *process {
 	require.NoError(t, err)
 	p.tracker, err = health.NewTracker(health.Config{})
 	require.NoError(t, err)
-	egress.SetSocket(p.dialer, func(_ context.Context, to netip.AddrPort, judge func(string) error) (net.Conn, error) {
-		if err := judge(to.String()); err != nil {
+	egress.SetSocket(p.dialer, func(_ context.Context, to netip.AddrPort, check func(string) error) (net.Conn, error) {
+		if err := check(to.String()); err != nil {
 			return nil, err
 		}
 		p.seen[to.Addr()]++

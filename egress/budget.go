@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// ErrBudget means that unproven hosts made too many attempts at an address for now. The error is a
+// ErrBudget means that unproven hosts made too many attempts at an address. The error is a
 // [BudgetError].
 var ErrBudget = errors.New("address had its share of attempts")
 
@@ -45,7 +45,7 @@ type BudgetConfig struct {
 }
 
 type budgetConstants struct {
-	// MaxRecords bounds the remembered addresses, and the proven hosts at an address. The least
+	// MaxRecords is the maximum number of addresses, and of proven hosts at an address. The least
 	// recently used record that does not wait is dropped. Defaults to 50,000.
 	MaxRecords int
 	// Rand returns a random number in [0, 1). Defaults to [math/rand/v2.Float64].
@@ -53,12 +53,12 @@ type budgetConstants struct {
 }
 
 const (
-	// perAddress is the maximum number of connections of unproven hosts to one address, one of them
+	// maxPerAddress is the maximum number of connections of unproven hosts to one address, one of them
 	// for second connections of a connected host, such as a NIP-11 request.
-	perAddress = 4
-	// sharedBackoff is the maximum wait at an address where a host was proven, because invented
+	maxPerAddress = 4
+	// maxSharedBackoff is the maximum wait at an address where a host was proven, because invented
 	// names behind a shared front end must not delay new hosts for days.
-	sharedBackoff = time.Minute
+	maxSharedBackoff = time.Minute
 )
 
 func (c BudgetConfig) withDefaults() BudgetConfig {
@@ -75,7 +75,7 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 // unproven hosts without proof, the address gets none for 5 s * 2^(n-1), at most 1 h, or one day
 // after a day of failures.
 //
-// A host is exempt at the addresses where [Budget.Proven] was called for it. At others it is
+// A host is exempt at the addresses where [Budget.MarkProven] was called for it. At others it is
 // unproven, because its name may point to a victim.
 //
 // [NewBudget] makes a Budget. It may be called concurrently, and shared by several Dialers.
@@ -84,20 +84,21 @@ type Budget struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	accounts *limit.Table[netip.Prefix, *account]
-	hosts    *limit.Table[ProvenHost, struct{}]
-	open     map[string][]*ticket // by host; bounded by the number of connections
-	pace     *rate.Limiter        // of new connections
+	addresses *limit.Table[netip.Prefix, *addressEntry]
+	hosts     *limit.Table[ProvenHost, struct{}]
+	open      map[string][]*reservation // by host; bounded by the number of connections
+	startRate *rate.Limiter             // of new connections
 }
 
-type account struct {
+type addressEntry struct {
 	AddressRecord
-	open int // connections that are being made or open, and unproven
+	open int // reservations
 }
 
-type ticket struct {
-	ProvenHost      // if it proves one
-	second     bool // the host has another one at this address; count one failure
+// reservation is a connection of an unproven host, until it ends or the host is proven.
+type reservation struct {
+	ProvenHost      // its host and address
+	second     bool // the host has another one at this address, and only that may count as a failure
 }
 
 // NewBudget returns an empty Budget. The error names every invalid field of c.
@@ -110,160 +111,160 @@ func NewBudget(c BudgetConfig) (*Budget, error) {
 
 func newBudget(c BudgetConfig) *Budget {
 	return &Budget{
-		cfg:      c,
-		accounts: limit.NewTable[netip.Prefix, *account](c.fixed.MaxRecords, 0),
-		hosts:    limit.NewTable[ProvenHost, struct{}](c.fixed.MaxRecords, 0),
-		open:     make(map[string][]*ticket),
-		pace:     rate.NewLimiter(rate.Limit(float64(c.PerMinute)/60), max(1, c.PerMinute/10)),
+		cfg:       c,
+		addresses: limit.NewTable[netip.Prefix, *addressEntry](c.fixed.MaxRecords, 0),
+		hosts:     limit.NewTable[ProvenHost, struct{}](c.fixed.MaxRecords, 0),
+		open:      make(map[string][]*reservation),
+		startRate: rate.NewLimiter(rate.Limit(float64(c.PerMinute)/60), max(1, c.PerMinute/10)),
 	}
 }
 
-// Proven makes a host, without port, exempt at its current addresses: a relay that held a connection
-// for a minute, or a git server that answered.
-func (b *Budget) Proven(host string) {
+// MarkProven makes a host, without port, exempt at its current addresses: a relay that held a
+// connection for a minute, or a git server that answered.
+func (b *Budget) MarkProven(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, t := range slices.Clone(b.open[host]) {
-		b.excuse(t)
-		a := b.account(t.Address)
+	for _, r := range slices.Clone(b.open[host]) {
+		b.releaseWithoutFailure(r)
+		a := b.entry(r.Address)
 		a.Shared, a.NextAttempt = true, time.Time{}
-		b.accounts.Touch(t.Address)
-		b.hosts.Put(t.ProvenHost, limit.Stranger{}, 0, struct{}{})
+		b.addresses.Touch(r.Address)
+		b.hosts.Put(r.ProvenHost, limit.Stranger{}, 0, struct{}{})
 	}
 }
 
-// Answered records that this process ends the connections of a host that answered correctly. They
-// are no failures, and prove nothing.
-func (b *Budget) Answered(host string) {
+// MarkAnswered records that this process ends the connections of a host that answered correctly.
+// They are no failures, and do not make the host proven.
+func (b *Budget) MarkAnswered(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, t := range slices.Clone(b.open[host]) {
-		b.excuse(t)
+	for _, r := range slices.Clone(b.open[host]) {
+		b.releaseWithoutFailure(r)
 	}
 }
 
-// begin starts a connection of a host to an address. The caller passes the ticket, unless nil (the
-// connection is exempt), to end.
-func (b *Budget) begin(host string, to netip.Prefix) (*ticket, error) {
+// reserve counts a new connection of a host to an address. The caller must release the reservation,
+// which is nil if the connection is exempt.
+func (b *Budget) reserve(host string, to netip.Prefix) (*reservation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := &ticket{ProvenHost: ProvenHost{host, to}}
-	if b.hosts.Touch(t.ProvenHost) {
+	r := &reservation{ProvenHost: ProvenHost{host, to}}
+	if b.hosts.Touch(r.ProvenHost) {
 		return nil, nil
 	}
 	now := time.Now()
-	t.second = slices.ContainsFunc(b.open[host], func(o *ticket) bool { return o.Address == to })
-	a := b.account(to)
-	if wait := b.wait(a, t, now); wait > 0 {
+	r.second = slices.ContainsFunc(b.open[host], func(other *reservation) bool { return other.Address == to })
+	a := b.entry(to)
+	if wait := b.waitTime(a, r, now); wait > 0 {
 		return nil, &BudgetError{Address: to, Wait: wait}
 	}
 	a.open++
-	if !t.second {
-		// A failure until it is excused, because it may crash the process. The wait begins at its end.
-		r := rulesOf(a).Begin(a.Record, now)
-		a.Record = rulesOf(a).Fail(r, now, 0)
-		a.NextAttempt = r.NextAttempt
+	if !r.second {
+		// Counted as a failure now, because it may crash the process. The wait begins at its end.
+		begun := backoffRules(a).Begin(a.Record, now)
+		a.Record = backoffRules(a).Fail(begun, now, 0)
+		a.NextAttempt = begun.NextAttempt
 	}
 	if !b.put(a) {
 		return nil, &BudgetError{Address: to, Wait: backoff.Base}
 	}
-	b.pace.AllowN(now, 1)
-	b.open[host] = append(b.open[host], t)
-	return t, nil
+	b.startRate.AllowN(now, 1)
+	b.open[host] = append(b.open[host], r)
+	return r, nil
 }
 
-// put stores an account. It returns false if the table is full and every account waits.
-func (b *Budget) put(a *account) bool {
+// put stores an entry. It returns false if the table is full and every entry is in use or waits.
+func (b *Budget) put(a *addressEntry) bool {
 	now := time.Now()
-	_, ok := b.accounts.PutKeeping(a.Address, limit.Stranger{}, 0, a, func(k netip.Prefix) bool {
-		known := b.account(k)
+	_, ok := b.addresses.PutKeeping(a.Address, limit.Stranger{}, 0, a, func(k netip.Prefix) bool {
+		known := b.entry(k)
 		return known.open > 0 || now.Before(known.NextAttempt)
 	})
 	return ok
 }
 
-func (b *Budget) account(to netip.Prefix) *account {
-	if a, ok := b.accounts.Get(to); ok {
+func (b *Budget) entry(to netip.Prefix) *addressEntry {
+	if a, ok := b.addresses.Get(to); ok {
 		return a
 	}
-	return &account{AddressRecord: AddressRecord{Address: to}}
+	return &addressEntry{AddressRecord: AddressRecord{Address: to}}
 }
 
-func (b *Budget) wait(a *account, t *ticket, now time.Time) time.Duration {
-	most := perAddress
-	if !t.second {
-		most--
+func (b *Budget) waitTime(a *addressEntry, r *reservation, now time.Time) time.Duration {
+	maxOpen := maxPerAddress
+	if !r.second {
+		maxOpen--
 		if now.Before(a.NextAttempt) {
 			return a.NextAttempt.Sub(now)
 		}
 	}
-	if a.open >= most {
+	if a.open >= maxOpen {
 		return backoff.Base
 	}
-	return time.Duration(max(0, 1-b.pace.TokensAt(now)) * float64(time.Minute) / float64(b.cfg.PerMinute))
+	return time.Duration(max(0, 1-b.startRate.TokensAt(now)) * float64(time.Minute) / float64(b.cfg.PerMinute))
 }
 
-// failed is false if no packet was sent.
-func (b *Budget) end(t *ticket, failed bool) {
+// release ends a reservation with a failure, or without one if no packet was sent.
+func (b *Budget) release(r *reservation, sent bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !failed {
-		b.excuse(t)
-	} else if b.leave(t) && !t.second {
-		b.putOff(b.account(t.Address), time.Now())
+	if !sent {
+		b.releaseWithoutFailure(r)
+	} else if b.remove(r) && !r.second {
+		b.delayNextAttempt(b.entry(r.Address), time.Now())
 	}
 }
 
-func (b *Budget) leave(t *ticket) bool {
-	list := b.open[t.Host]
-	i := slices.Index(list, t)
+func (b *Budget) remove(r *reservation) bool {
+	list := b.open[r.Host]
+	i := slices.Index(list, r)
 	if i < 0 {
 		return false
 	}
-	b.open[t.Host] = slices.Delete(list, i, i+1)
+	b.open[r.Host] = slices.Delete(list, i, i+1)
 	if len(list) == 1 {
-		delete(b.open, t.Host)
+		delete(b.open, r.Host)
 	}
-	b.account(t.Address).open--
+	b.entry(r.Address).open--
 	return true
 }
 
-func (b *Budget) putOff(a *account, from time.Time) {
-	a.Record = rulesOf(a).PutOff(a.Record, a.Failures, from, b.cfg.fixed.Rand())
+func (b *Budget) delayNextAttempt(a *addressEntry, from time.Time) {
+	a.Record = backoffRules(a).PutOff(a.Record, a.Failures, from, b.cfg.fixed.Rand())
 }
 
-// excuse ends a connection that is no failure.
-func (b *Budget) excuse(t *ticket) {
-	if !b.leave(t) || t.second {
+// releaseWithoutFailure ends a reservation, and takes back the failure that reserve counted.
+func (b *Budget) releaseWithoutFailure(r *reservation) {
+	if !b.remove(r) || r.second {
 		return
 	}
-	a := b.account(t.Address)
+	a := b.entry(r.Address)
 	if a.Failures--; a.Failures <= 0 {
 		a.Record = backoff.Record{}
 	}
 }
 
-// rulesOf returns the backoff rules of an address. A shared address is never dead.
-func rulesOf(a *account) backoff.Rules {
+// backoffRules returns the backoff rules of an address. A shared address is never dead.
+func backoffRules(a *addressEntry) backoff.Rules {
 	rules := backoff.Default()
 	if a.Shared {
-		rules.DeadAfter, rules.Max = 0, sharedBackoff
+		rules.DeadAfter, rules.Max = 0, maxSharedBackoff
 	}
 	return rules
 }
 
-// order sorts addresses by the time of the last attempt.
-func (b *Budget) order(host string, addrs []netip.Addr) []netip.Addr {
+// sortByLastAttempt puts the address first whose last attempt is oldest, or that needs none.
+func (b *Budget) sortByLastAttempt(host string, addrs []netip.Addr) []netip.Addr {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	tried := func(addr netip.Addr) (last time.Time) {
+	lastAttempt := func(addr netip.Addr) (at time.Time) {
 		to := budgetPrefix(addr)
 		if _, proven := b.hosts.Get(ProvenHost{host, to}); !proven {
-			last = b.account(to).LastAttempt
+			at = b.entry(to).LastAttempt
 		}
-		return last
+		return at
 	}
-	slices.SortStableFunc(addrs, func(x, y netip.Addr) int { return tried(x).Compare(tried(y)) })
+	slices.SortStableFunc(addrs, func(x, y netip.Addr) int { return lastAttempt(x).Compare(lastAttempt(y)) })
 	return addrs
 }
 

@@ -43,9 +43,9 @@ func newWorld(t *testing.T, bc egress.BudgetConfig, changes ...func(*egress.Conf
 		change(&c)
 	}
 	w.d = newDialer(t, c)
-	egress.SetSocket(w.d, func(_ context.Context, to netip.AddrPort, judge func(string) error) (net.Conn, error) {
+	egress.SetSocket(w.d, func(_ context.Context, to netip.AddrPort, check func(string) error) (net.Conn, error) {
 		for range 2 { // the system may ask twice for one connection
-			if err := judge(to.String()); err != nil {
+			if err := check(to.String()); err != nil {
 				return nil, err
 			}
 		}
@@ -135,7 +135,7 @@ func TestPromiseP14_ProvenHostIsNeverStarved(t *testing.T) {
 		_, err = w.dial("relay.example")
 		require.NoError(t, err, "a second one beside it, as for NIP-11")
 		time.Sleep(time.Minute)
-		w.d.Proven("relay.example")
+		w.d.MarkProven("relay.example")
 		require.NoError(t, conn.Close())
 		w.fails["8.8.8.8"] = syscall.ECONNREFUSED
 		for i := range 30 { // nobody waits for a day, nor for an hour: there is a relay
@@ -159,7 +159,7 @@ func TestPromiseP14_ProvenHostIsNeverStarved(t *testing.T) {
 		delete(w.fails, "8.8.4.4")
 		_, err = w.dial("relay.example")
 		require.NoError(t, err)
-		w.d.Proven("relay.example")
+		w.d.MarkProven("relay.example")
 		for range 20 {
 			_, err := w.dial("relay.example")
 			require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestBudgetOfConnections(t *testing.T) {
 		require.NoError(t, second.Close(), "closed once is closed")
 		_, err = w.dial("h1.example")
 		require.NoError(t, err)
-		w.d.Proven("h1.example")
+		w.d.MarkProven("h1.example")
 		_, err = w.dial("h3.example")
 		require.NoError(t, err, "a proven one needs no place")
 		for _, conn := range open {
@@ -203,7 +203,7 @@ func TestPromiseP15_BudgetOverRestarts(t *testing.T) {
 		w.dns.set("relay.example", "8.8.8.8")
 		_, err := w.dial("relay.example")
 		require.NoError(t, err)
-		w.d.Proven("relay.example")
+		w.d.MarkProven("relay.example")
 		w.fails["9.9.9.9"] = syscall.ECONNREFUSED
 		for range 6 {
 			w.fail("9.9.9.9")
@@ -289,7 +289,7 @@ func TestOurOwnEndIsNoFailure(t *testing.T) {
 			conn, err := w.dial("relay.example")
 			require.NoError(t, err)
 			if answered {
-				w.b.Answered("relay.example")
+				w.b.MarkAnswered("relay.example")
 			}
 			saved := w.b.Export()
 			require.NoError(t, conn.Close())

@@ -32,7 +32,7 @@ func (b *Budget) Export() BudgetState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var s BudgetState
-	for _, a := range b.accounts.All() {
+	for _, a := range b.addresses.All() {
 		s.Addresses = append(s.Addresses, a.AddressRecord)
 	}
 	for h := range b.hosts.All() {
@@ -46,20 +46,20 @@ func (b *Budget) Import(s BudgetState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range s.Addresses {
-		b.put(b.imported(r, time.Now()))
+		b.put(b.restored(r, time.Now()))
 	}
 	for _, h := range s.Hosts {
 		b.hosts.Put(h, limit.Stranger{}, 0, struct{}{})
 	}
 }
 
-func (b *Budget) imported(s AddressRecord, now time.Time) *account {
-	a := &account{AddressRecord: s}
-	a.Record = s.Believed(now)
+func (b *Budget) restored(saved AddressRecord, now time.Time) *addressEntry {
+	a := &addressEntry{AddressRecord: saved}
+	a.Record = saved.Believed(now)
 	if a.Failures > 0 {
-		b.putOff(a, a.LastFailure)
+		b.delayNextAttempt(a, a.LastFailure)
 	}
-	rules := rulesOf(a)
+	rules := backoffRules(a)
 	a.Record = rules.Restart(a.Record, b.cfg.fixed.Rand())
 	a.NextAttempt = backoff.Earlier(a.NextAttempt, now.Add(rules.LongestWait(a.Record)))
 	return a

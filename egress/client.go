@@ -16,9 +16,9 @@ const (
 	headerTimeout    = 30 * time.Second // from the end of the request to the headers
 	idleTimeout      = 30 * time.Second
 	maxRedirects     = 3 // an honest server needs one or two
-	mostHeaderBytes  = 64 << 10
-	mostIdle         = 32
-	mostIdlePerHost  = 2
+	maxHeaderBytes   = 64 << 10
+	maxIdle          = 32
+	maxIdlePerHost   = 2
 )
 
 // HTTPClient returns a client that sends all requests through d. Each URL, also of a redirect, must
@@ -38,9 +38,9 @@ func (d *Dialer) HTTPClient(timeout time.Duration) *http.Client {
 		TLSClientConfig:        &tls.Config{RootCAs: d.cfg.RootCAs, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    handshakeTimeout,
 		ResponseHeaderTimeout:  headerTimeout,
-		MaxResponseHeaderBytes: mostHeaderBytes,
-		MaxIdleConns:           mostIdle,
-		MaxIdleConnsPerHost:    mostIdlePerHost,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
 		IdleConnTimeout:        idleTimeout,
 		Protocols:              &protocols,
 	}}

@@ -31,8 +31,8 @@ var errNoAddress = errors.New("the name has no address")
 
 const (
 	// dialTimeout limits one dial, including the DNS lookup and all attempts.
-	dialTimeout  = 10 * time.Second
-	mostAttempts = 4 // maximum number of addresses per dial
+	dialTimeout = 10 * time.Second
+	maxAttempts = 4 // maximum number of addresses per dial
 )
 
 // Dialer opens TCP connections that its [Config] permits. [NewDialer] makes it. It may be called
@@ -40,7 +40,7 @@ const (
 type Dialer struct {
 	cfg Config // set by NewDialer, read-only
 	// socket is openSocket, except in tests.
-	socket func(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error)
+	socket func(ctx context.Context, to netip.AddrPort, check func(address string) error) (net.Conn, error)
 }
 
 // NewDialer returns a Dialer. The error names every invalid field of c.
@@ -93,8 +93,8 @@ func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if len(addrs) == 0 {
 		return nil, errNoAddress
 	}
-	addrs = d.cfg.Budget.order(target.Host, attempts(addrs))
-	return inOrder(ctx, addrs, func(ctx context.Context, a netip.Addr) (conn net.Conn, last bool, err error) {
+	addrs = d.cfg.Budget.sortByLastAttempt(target.Host, selectAddresses(addrs))
+	return dialInTurn(ctx, addrs, func(ctx context.Context, a netip.Addr) (conn net.Conn, last bool, err error) {
 		return d.connect(ctx, target.Host, netip.AddrPortFrom(a, target.Port))
 	})
 }
@@ -115,7 +115,7 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 	if err != nil {
 		return nil, err //nolint:wrapcheck // a DNSError names the lookup
 	}
-	host, err := d.ours()
+	local, err := d.localAddrs()
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 		if a = a.Unmap(); slices.Contains(addrs, a) {
 			continue
 		}
-		if err := d.checkAddress(netip.AddrPortFrom(a, target.Port), host); err != nil {
+		if err := d.checkAddress(netip.AddrPortFrom(a, target.Port), local); err != nil {
 			return nil, err
 		}
 		addrs = append(addrs, a)
@@ -132,8 +132,9 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 	return addrs, nil
 }
 
-// attempts selects the addresses to try. The families alternate, because one may have no route.
-func attempts(addrs []netip.Addr) (picked []netip.Addr) {
+// selectAddresses returns the addresses to try. IPv4 and IPv6 alternate, because one of them may
+// have no route.
+func selectAddresses(addrs []netip.Addr) (picked []netip.Addr) {
 	var families [2][]netip.Addr
 	for _, a := range addrs {
 		i := 0
@@ -149,10 +150,12 @@ func attempts(addrs []netip.Addr) (picked []netip.Addr) {
 			}
 		}
 	}
-	return picked[:min(len(picked), mostAttempts)]
+	return picked[:min(len(picked), maxAttempts)]
 }
 
-func inOrder(ctx context.Context, addrs []netip.Addr,
+// dialInTurn tries each address until one succeeds or try reports the last. Each gets an equal part
+// of the remaining time.
+func dialInTurn(ctx context.Context, addrs []netip.Addr,
 	try func(context.Context, netip.Addr) (conn net.Conn, last bool, err error),
 ) (net.Conn, error) {
 	var errs, refused []error
@@ -179,43 +182,43 @@ func inOrder(ctx context.Context, addrs []netip.Addr,
 	return nil, errors.Join(errs...)
 }
 
-// Proven is [Budget.Proven].
-func (d *Dialer) Proven(host string) { d.cfg.Budget.Proven(host) }
+// MarkProven is [Budget.MarkProven].
+func (d *Dialer) MarkProven(host string) { d.cfg.Budget.MarkProven(host) }
 
 // Budget returns the Budget of the Dialer.
 func (d *Dialer) Budget() *Budget { return d.cfg.Budget }
 
-// connect makes one attempt, the last if an unproven host used its only attempt per dial.
+// connect makes one attempt. last is true if it was the only one per dial of an unproven host.
 func (d *Dialer) connect(ctx context.Context, host string, to netip.AddrPort) (conn net.Conn, last bool, err error) {
-	var t *ticket
+	var r *reservation
 	conn, err = d.socket(ctx, to, func(address string) (err error) {
 		if err := d.checkSocket(address); err != nil {
 			return err
 		}
-		if at := d.charged(to.Addr()); t == nil && at.IsValid() { // the resolver calls twice for one connection
-			t, err = d.cfg.Budget.begin(host, budgetPrefix(at))
+		if at := d.budgetAddr(to.Addr()); r == nil && at.IsValid() { // net.Dialer may try one address again
+			r, err = d.cfg.Budget.reserve(host, budgetPrefix(at))
 		}
 		return err
 	})
-	if t == nil {
+	if r == nil {
 		return conn, false, err
 	}
 	if err == nil {
-		return &budgetedConn{Conn: conn, end: func() { d.cfg.Budget.end(t, true) }}, true, nil
+		return &budgetedConn{Conn: conn, end: func() { d.cfg.Budget.release(r, true) }}, true, nil
 	}
-	routed := !errors.Is(err, syscall.ENETUNREACH) && !errors.Is(err, syscall.EAFNOSUPPORT) && !errors.Is(err, syscall.EADDRNOTAVAIL)
-	d.cfg.Budget.end(t, routed)
-	return nil, routed, err
+	sent := !errors.Is(err, syscall.ENETUNREACH) && !errors.Is(err, syscall.EAFNOSUPPORT) && !errors.Is(err, syscall.EADDRNOTAVAIL)
+	d.cfg.Budget.release(r, sent)
+	return nil, sent, err
 }
 
-// charged returns the address whose budget a connection uses, if any. It is zero for addresses that
-// the operator allowed.
-func (d *Dialer) charged(to netip.Addr) netip.Addr {
+// budgetAddr returns the address whose budget a connection uses, or zero if the operator allowed
+// the address.
+func (d *Dialer) budgetAddr(to netip.Addr) netip.Addr {
 	to = to.Unmap()
-	if inner, ok := embedded(to); ok {
+	if inner, ok := embeddedIPv4(to); ok {
 		to = inner
 	}
-	if within(d.cfg.Allow, to) && !d.cfg.BudgetAllowed {
+	if anyContains(d.cfg.Allow, to) && !d.cfg.BudgetAllowed {
 		return netip.Addr{}
 	}
 	return to
@@ -234,9 +237,9 @@ func (c *budgetedConn) Close() error {
 }
 
 // openSocket is the only function that opens a socket.
-func openSocket(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error) {
+func openSocket(ctx context.Context, to netip.AddrPort, check func(address string) error) (net.Conn, error) {
 	socket := net.Dialer{
-		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error { return judge(address) },
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error { return check(address) },
 	}
 	return socket.DialContext(ctx, "tcp", to.String())
 }

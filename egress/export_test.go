@@ -8,19 +8,19 @@ import (
 	"net/url"
 )
 
-// Connect is the last step of a dial alone, after all earlier judgements.
+// Connect is the last step of a dial alone, without the earlier checks.
 func Connect(ctx context.Context, d *Dialer, to netip.AddrPort) (net.Conn, error) {
 	conn, _, err := d.connect(ctx, to.Addr().String(), to)
 	return conn, err
 }
 
 // SetSocket replaces the socket beneath a Dialer.
-func SetSocket(d *Dialer, socket func(ctx context.Context, to netip.AddrPort, judge func(address string) error) (net.Conn, error)) {
+func SetSocket(d *Dialer, socket func(ctx context.Context, to netip.AddrPort, check func(address string) error) (net.Conn, error)) {
 	d.socket = socket
 }
 
-// JudgeSocket is the judgement of the control hook.
-func JudgeSocket(d *Dialer, address string) error { return d.checkSocket(address) }
+// CheckSocket is the check of the control hook.
+func CheckSocket(d *Dialer, address string) error { return d.checkSocket(address) }
 
 // NextHop is the URL that a 302 leads to, if it is followed.
 func NextHop(d *Dialer, from, location string) (*url.URL, error) {

@@ -38,7 +38,7 @@ func TestTrapG3_RebindingName(t *testing.T) {
 	c.silent(t)
 }
 
-// TestSocketIsJudged: were all earlier judgements gone, the socket would still not
+// TestSocketIsJudged: without all earlier checks, the socket would still not
 // connect.
 func TestSocketIsJudged(t *testing.T) {
 	c := newCanary(t)
@@ -50,10 +50,10 @@ func TestSocketIsJudged(t *testing.T) {
 	}
 	c.silent(t)
 
-	assert.NoError(t, egress.JudgeSocket(d, "8.8.8.8:443"))
-	assert.NoError(t, egress.JudgeSocket(d, "[2606:4700::1111]:8080"))
+	assert.NoError(t, egress.CheckSocket(d, "8.8.8.8:443"))
+	assert.NoError(t, egress.CheckSocket(d, "[2606:4700::1111]:8080"))
 	for _, s := range []string{"", "8.8.8.8", "/run/socket", "8.8.8.8:22", "8.8.8.8:0", "10.0.0.1:443", "[fe80::1%eth0]:443", "name:443"} {
-		assert.ErrorIs(t, egress.JudgeSocket(d, s), egress.ErrAddress, "%q", s)
+		assert.ErrorIs(t, egress.CheckSocket(d, s), egress.ErrAddress, "%q", s)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestOwnListenersAreRefused(t *testing.T) {
 		assert.Zero(t, begun.Load())
 		if own := netip.MustParseAddrPort(row.own).Addr().Unmap(); own.Is4() && !own.IsUnspecified() {
 			mapped := netip.AddrPortFrom(netip.AddrFrom16(own.As16()), c.port)
-			assert.ErrorIs(t, egress.JudgeSocket(d, mapped.String()), egress.ErrOwn)
+			assert.ErrorIs(t, egress.CheckSocket(d, mapped.String()), egress.ErrOwn)
 		}
 
 		conn, err := d.DialContext(t.Context(), "tcp", "127.0.0.1:"+strconv.Itoa(int(other.port)))
@@ -168,6 +168,6 @@ func TestUnknownHostAddressesStopEverything(t *testing.T) {
 		assert.ErrorIs(t, err, broken)
 		assert.NotErrorIs(t, err, egress.ErrAddress, "this may pass")
 	}
-	assert.ErrorIs(t, egress.JudgeSocket(d, "127.0.0.2:8080"), broken)
+	assert.ErrorIs(t, egress.CheckSocket(d, "127.0.0.2:8080"), broken)
 	assert.Zero(t, begun.Load())
 }

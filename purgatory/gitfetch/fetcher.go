@@ -80,7 +80,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		disk:   &storage{files: osFiles{}, free: disk.Free, least: cfg.MinFreeDisk},
 		checks: newChecks(), epoch: rand.Text(), received: limit.NewDaily[string](maxAddresses), fetching: halves(cfg.MaxFetches), maintained: limit.NewSlots(1, 1),
 		client: &upload.Client{
-			HTTP: client, UserAgent: userAgent, Answered: cfg.Dialer.Proven,
+			HTTP: client, UserAgent: userAgent, Answered: cfg.Dialer.MarkProven,
 			Limits: upload.Limits{
 				AdvertBytes: cfg.fixed.MaxAdvertBytes, AdvertRefs: cfg.fixed.MaxAdvertRefs,
 				PackBytes: cfg.MaxPackBytes, PackObjects: cfg.MaxPackObjects,

@@ -208,7 +208,7 @@ func (c *conn) Close() error {
 		select {
 		case <-c.ended: // ended for another reason
 		default:
-			c.t.cfg.Dialer.Budget().Answered(c.host)
+			c.t.cfg.Dialer.Budget().MarkAnswered(c.host)
 		}
 	}
 	_ = c.end(errByUs) // Send and Receive return the error

@@ -26,7 +26,7 @@ func (c *conn) keepAlive(u graspsync.URL) {
 		case <-c.signs.flood:
 			_ = c.end(errFlood)
 		case <-proven:
-			c.t.cfg.Dialer.Proven(u.HostPort.Host)
+			c.t.cfg.Dialer.MarkProven(u.HostPort.Host)
 		case <-late:
 			if late = nil; c.signs.heard.Load() == before {
 				_ = c.end(errSilent)

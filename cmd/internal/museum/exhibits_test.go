@@ -122,16 +122,16 @@ var exhibits = []exhibit{
 
 	// Forbidden addresses.
 	{
-		"addresses are judged by their name only", "egress/judge.go",
-		"return d.checkAddress(to, host)\n}\n\nfunc (d *Dialer) ours", "_, _ = to, host\n\treturn nil\n}\n\nfunc (d *Dialer) ours", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
+		"addresses are judged by their name only", "egress/check.go",
+		"return d.checkAddress(to, local)\n}\n\nfunc (d *Dialer) localAddrs", "_, _ = to, local\n\treturn nil\n}\n\nfunc (d *Dialer) localAddrs", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
 	},
 	{
-		"addresses within addresses are not looked at", "egress/judge.go",
-		"if inner, ok := embedded(addr); ok {", "if inner, ok := embedded(addr); ok && false {", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
+		"addresses within addresses are not looked at", "egress/check.go",
+		"if inner, ok := embeddedIPv4(addr); ok {", "if inner, ok := embeddedIPv4(addr); ok && false {", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
 	},
 	{
-		"our own host is as good as any", "egress/judge.go",
-		"case ofHost:", "case false:", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
+		"our own host is as good as any", "egress/check.go",
+		"case isLocal:", "case false:", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
 	},
 
 	// Input of strangers.

@@ -26,11 +26,11 @@ func (d *Dialer) checkHostPort(a graspsync.HostPort) (literal netip.Addr, isLite
 	if err != nil {
 		return netip.Addr{}, false, nil //nolint:nilerr // a name, not an address
 	}
-	host, err := d.ours()
+	local, err := d.localAddrs()
 	if err != nil {
 		return netip.Addr{}, false, err
 	}
-	return literal, true, d.checkAddress(netip.AddrPortFrom(literal, a.Port), host)
+	return literal, true, d.checkAddress(netip.AddrPortFrom(literal, a.Port), local)
 }
 
 func (d *Dialer) checkSocket(address string) error {
@@ -38,14 +38,14 @@ func (d *Dialer) checkSocket(address string) error {
 	if err != nil {
 		return fmt.Errorf("%w: no socket address: %q", ErrAddress, graspsync.Clip(address, 100))
 	}
-	host, err := d.ours()
+	local, err := d.localAddrs()
 	if err != nil {
 		return err
 	}
-	return d.checkAddress(to, host)
+	return d.checkAddress(to, local)
 }
 
-func (d *Dialer) ours() ([]netip.Addr, error) {
+func (d *Dialer) localAddrs() ([]netip.Addr, error) {
 	host, err := d.cfg.fixed.HostAddrs()
 	if err != nil {
 		return nil, fmt.Errorf("listing this host's addresses: %w", err)
@@ -53,9 +53,9 @@ func (d *Dialer) ours() ([]netip.Addr, error) {
 	return host, nil
 }
 
-// checkAddress checks one address. host contains the addresses of this host. Every connection passes
-// here.
-func (d *Dialer) checkAddress(to netip.AddrPort, host []netip.Addr) error {
+// checkAddress checks the address of a connection. local contains the addresses of this host. Every
+// dial calls it.
+func (d *Dialer) checkAddress(to netip.AddrPort, local []netip.Addr) error {
 	addr, port := to.Addr().Unmap(), to.Port()
 	switch {
 	case !addr.IsValid(), addr.IsUnspecified(), addr.Zone() != "":
@@ -64,33 +64,33 @@ func (d *Dialer) checkAddress(to netip.AddrPort, host []netip.Addr) error {
 	case !graspsync.DialablePort(port):
 		return fmt.Errorf("%w: port %d", ErrAddress, port)
 	}
-	if err := d.reachable(addr, port, host); err != nil {
+	if err := d.checkDestination(addr, port, local); err != nil {
 		return err
 	}
-	if inner, ok := embedded(addr); ok {
-		if err := d.checkAddress(netip.AddrPortFrom(inner, port), host); err != nil {
+	if inner, ok := embeddedIPv4(addr); ok {
+		if err := d.checkAddress(netip.AddrPortFrom(inner, port), local); err != nil {
 			return fmt.Errorf("%s carries another address: %w", addr, err)
 		}
 	}
 	return nil
 }
 
-func (d *Dialer) reachable(addr netip.Addr, port uint16, host []netip.Addr) error {
-	ofHost := slices.ContainsFunc(host, func(h netip.Addr) bool {
+func (d *Dialer) checkDestination(addr netip.Addr, port uint16, local []netip.Addr) error {
+	isLocal := slices.ContainsFunc(local, func(h netip.Addr) bool {
 		return h.Unmap().WithZone("") == addr
 	})
 	for _, own := range d.cfg.Own {
-		everywhere := own.Addr().IsUnspecified() && (ofHost || addr.IsLoopback())
-		if own.Port() == port && (everywhere || own.Addr() == addr) {
+		matchesAny := own.Addr().IsUnspecified() && (isLocal || addr.IsLoopback())
+		if own.Port() == port && (matchesAny || own.Addr() == addr) {
 			return fmt.Errorf("%w: %s", ErrOwn, netip.AddrPortFrom(addr, port))
 		}
 	}
 	switch {
-	case within(d.cfg.Allow, addr):
+	case anyContains(d.cfg.Allow, addr):
 		return nil
 	case !Public(addr):
 		return fmt.Errorf("%w: %s is not public, and no exception allows it", ErrAddress, addr)
-	case ofHost:
+	case isLocal:
 		return fmt.Errorf("%w: %s is an address of this host", ErrAddress, addr)
 	}
 	return nil
