@@ -152,35 +152,6 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool) error {
 	return nil
 }
 
-// foreign reports whether an event is an announcement for another service, which the Policy rejects
-// whatever its signature. It does not read the Store.
-func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
-	if ev.Kind != graspsync.KindAnnouncement {
-		return v, false
-	}
-	a, err := nip34.ParseAnnouncement(ev)
-	if err != nil || g.view.Announced(a.Ref) || g.view.Left(a.Ref) {
-		return v, false
-	}
-	defer func() {
-		if recover() != nil { // verify and judge the event like others
-			foreign = false
-			g.telemetry.panicked("policy")
-		}
-	}()
-	if reason, _ := g.cfg.blocks(ev); reason != "" || g.cfg.Rules != nil && g.cfg.Rules.BlocksRepository(a.Ref) {
-		return v, false // the verdict depends on a rule
-	}
-	if g.policy.Lists(a) {
-		return v, false
-	}
-	recognized := g.policy.RecognizedAuthors(a.Ref.Identifier, g.view)
-	if _, is := recognized[a.Ref.Owner]; recognized == nil || is || len(recognized) >= nip34.WaitingBounds().Each {
-		return v, false // with so many maintainers only Judge decides who has room
-	}
-	return unlisted(g.identity, a), true
-}
-
 // drain settles the jobs in the queues when the pipeline has stopped.
 func (g *ingest) drain() {
 	for {

@@ -159,22 +159,6 @@ func (l *loop) step(ctx context.Context, in plan.Input) {
 	}
 }
 
-func (l *loop) closeWindow(ctx context.Context) {
-	change, authors, all := l.m.self.take()
-	l.m.telemetry.drop("descendants", change.LeftOut)
-	if change.Broken {
-		l.rescanBefore(repairAfter)
-	}
-	if len(authors) > 0 {
-		l.step(ctx, authors)
-	}
-	if changes := l.m.self.targets(change, all); all {
-		l.step(ctx, plan.Snapshot(changes))
-	} else {
-		l.step(ctx, changes)
-	}
-}
-
 func (msg connOpened) handle(ctx context.Context, l *loop) {
 	c := msg.conn
 	if l.conns[c.url] == c {

@@ -1,7 +1,6 @@
 package sync
 
 import (
-	"context"
 	"maps"
 	"slices"
 
@@ -10,20 +9,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// note records the state of a pending event and counts evicted records.
-func (g *ingest) note(n pending.Note) {
-	d := g.rejected.Add(n)
-	g.telemetry.drop("waiting", d.Waiting)
-	g.telemetry.drop("postponed", d.Later)
-	g.telemetry.drop("remembered", d.Remembered)
-	g.telemetry.drop("unsaved", d.Unsaved)
-}
-
-// countsAgain reports whether an accepted event may be judged again later.
-func countsAgain(ev graspsync.Event) bool {
-	return ev.Kind != graspsync.KindDeletion && ev.Kind != graspsync.KindVanish
-}
-
 // nowHeld follows the repository of a held announcement, and returns the dependencies that a held
 // event fulfills.
 func (g *ingest) nowHeld(ev graspsync.Event) []pending.Key {
@@ -31,7 +16,7 @@ func (g *ingest) nowHeld(ev graspsync.Event) []pending.Key {
 	if a := g.index.ListedBy(ev); a != nil {
 		g.self.hold(a)
 	}
-	g.index.Note(ev)
+	g.index.HeldChanged(ev)
 	if a, err := nip34.ParseAnnouncement(ev); err == nil {
 		if g.recognized(a.Ref.Identifier) == nil {
 			keys = append(keys, onRecognized(a)...)
@@ -65,46 +50,13 @@ func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	}
 }
 
-// arrived returns the whole events that waited for any of keys, and requests the other events.
-func (g *ingest) arrived(ctx context.Context, keys []pending.Key) []*pending.PendingEvent {
-	whole, ask := g.rejected.Arrived(keys)
-	g.refetchMissing(ctx, ask)
-	return whole
-}
-
-// refetchMissing requests events by id, unless they are stored.
-func (g *ingest) refetchMissing(ctx context.Context, ask map[graspsync.RelayURL][]graspsync.EventID) {
-	for relay, ids := range ask {
-		has, err := g.has(ctx, ids)
-		missing := ids[:0]
-		for i, id := range ids {
-			if err == nil && has[i] {
-				g.rejected.Forget(id)
-				continue
-			}
-			g.known.Forget(id)
-			missing = append(missing, id)
-		}
-		g.refetch(relay, missing)
-	}
-}
-
-func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
-	jobs := make([]*job, len(waiting))
-	for i, w := range waiting {
-		stats, _ := w.Payer.(*relayStats)
-		jobs[i] = &job{key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: stats, revived: true}
-	}
-	return jobs
-}
-
 // fulfil judges the events again that wait for an event which was stored without the writer.
 func (g *ingest) fulfil(ev graspsync.Event) {
 	g.wakeFor(pending.Fulfils(ev, true))
 }
 
 func (g *ingest) withdrawn(ev graspsync.Event) {
-	g.index.Note(ev)
+	g.index.HeldChanged(ev)
 	g.wakeFor(nil)
 }
 
@@ -218,22 +170,6 @@ func (f *inflight) heldNote(id graspsync.EventID, take bool) (pending.Note, bool
 	return n, known
 }
 
-// maintainersChanged returns the events to judge again after announcements were added or removed.
-func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
-	changed, all := w.index.TakeNews()
-	if all {
-		return w.rejected.Anything()
-	}
-	if w.rejected.Idle() {
-		return nil
-	}
-	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
-		keys := slices.DeleteFunc(w.fulfilled(identifier), func(k pending.Key) bool { return !w.rejected.Awaits(k) })
-		woken = append(woken, w.arrived(ctx, keys)...)
-	}
-	return woken
-}
-
 func (g *ingest) recognized(identifier string) (authors map[graspsync.PubKey]bool) {
 	var err error
 	defer g.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
@@ -244,22 +180,4 @@ func (g *ingest) authority(ref graspsync.RepoRef) *nip34.Authority {
 	var err error
 	defer g.telemetry.recovered(&err, "policy")
 	return g.policy.Authority(ref, g.view)
-}
-
-// fulfilled returns the dependencies that recognized authors fulfill. If the Policy cannot tell, it
-// returns those of all known people.
-func (w *writer) fulfilled(identifier string) (keys []pending.Key) {
-	recognized := w.recognized(identifier)
-	if recognized == nil {
-		for _, a := range w.view.Family(identifier) {
-			keys = append(keys, onRecognized(a)...)
-		}
-	}
-	for who, isMember := range recognized {
-		keys = append(keys, pending.KeyOf(graspsync.OnBecomesListed(identifier, who)))
-		if isMember {
-			keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(identifier, who)))
-		}
-	}
-	return keys
 }

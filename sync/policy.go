@@ -2,12 +2,19 @@ package sync
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // A Policy decides which events the relay stores, synced and submitted ones. All methods may be
@@ -128,4 +135,542 @@ func (p *rulesPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsy
 // are read again.
 func (p *rulesPolicy) Lists(a *nip34.Announcement) bool {
 	return p.Policy.Lists(a) && !p.rules.BlocksRepository(a.Ref)
+}
+
+// GRASPPolicy is the [Policy] of a GRASP server. It accepts:
+//
+//   - announcements that list this service in relays and clone, unless Hosts refuses them, and
+//     other versions of such an announcement, because an owner may remove a repository from the
+//     service
+//   - announcements of authors listed, directly or indirectly, by an accepted announcement with the
+//     same identifier ([nip34.AnnouncementSet.Wanted], within [nip34.ServedBounds]). The maintainer set
+//     depends on them. They are served and do not make a repository hosted
+//   - states by members of the maintainer set ([nip34.Authority]) of a repository with an accepted
+//     announcement
+//   - other events that refer to an accepted event (a, A, q, e or E), or to which an accepted event
+//     refers, also through up to 16 stored events
+//   - deletions by the author of a stored event
+//   - lists of preferred GRASP servers, if GRASPLists is set
+//   - requests to vanish (NIP-62) to this service or all relays by authors of stored events
+//
+// An event that refers only to events that are not stored depends on them. All other events are
+// rejected, including ephemeral events, and protected events (NIP-70) that their author's client
+// did not submit. The decision depends only on the stored events, not on the order of arrival. The
+// caller checks expired events (NIP-40), events from the future and quotas. A GRASPPolicy is safe
+// for concurrent use.
+type GRASPPolicy struct {
+	// Membership computes the maintainer set, as in purgatory. It must not change after the first
+	// use.
+	Membership nip34.Membership
+	// GRASPLists accepts lists of preferred GRASP servers (kind 10317) of all authors, one list of
+	// at most 32 KiB per author. It must not change after the first use.
+	GRASPLists bool
+	// Hosts reports whether a repository whose announcement lists this service is hosted, for
+	// example by an allow list. Hosts must be a pure function, safe for concurrent use, and must
+	// not change after the first use. Defaults to all.
+	Hosts func(a *nip34.Announcement) bool
+
+	identity nip34.Identity
+	mu       sync.Mutex
+	cache    *limit.Table[authorityKey, *recognizedAuthors] // recent results; guarded by mu
+}
+
+var _ Policy = (*GRASPPolicy)(nil)
+
+// NewGRASPPolicy returns the policy of the service with this identity. The zero Identity accepts no
+// repository.
+func NewGRASPPolicy(identity nip34.Identity) *GRASPPolicy {
+	return &GRASPPolicy{
+		identity: identity, cache: limit.NewTable[authorityKey, *recognizedAuthors](maxAuthorities, maxAuthorityListings),
+	}
+}
+
+// Version returns a text for Config.PolicyVersion that depends on the fields except Hosts.
+func (p *GRASPPolicy) Version() string {
+	return fmt.Sprintf("one-sided %t, lists %t", p.Membership.OneSided, p.GRASPLists)
+}
+
+// Reasons of verdicts.
+const (
+	reasonEphemeral = "blocked: ephemeral events are not kept"
+	reasonProtected = "blocked: protected event not submitted by its author"
+	reasonCrowded   = "rate-limited: too many are listed as maintainers of repositories of this name"
+	reasonVanish    = "blocked: asks other relays to forget"
+	reasonDeletion  = "blocked: none of the events that it deletes is stored"
+	reasonUnhosted  = "blocked: this service does not host this repository"
+	reasonLong      = "invalid: list of GRASP servers is too long"
+	reasonUnrelated = "blocked: not related to a repository of this service"
+	reasonUnlisted  = "blocked: announcement does not list this service"
+)
+
+// unlisted rejects an announcement of a repository that is not hosted, and names the missing
+// entries.
+func unlisted(identity nip34.Identity, a *nip34.Announcement) (v graspsync.Verdict) {
+	defer func() {
+		v.DependsOn = []graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}
+	}()
+	if identity.IsZero() {
+		return reject(reasonUnlisted)
+	}
+	switch relay, clone := identity.ListedIn(a); {
+	case relay && clone:
+		return reject(reasonUnhosted)
+	case relay:
+		v = reject("blocked: announcement does not list this service in clone")
+	case clone:
+		v = reject("blocked: announcement does not list this service in relays")
+	default:
+		v = reject(reasonUnlisted)
+	}
+	v.Detail = "want " + identity.RelayURL() + " in relays and " + identity.CloneURL(a.Ref) + " in clone; it lists relays " +
+		some(a.Relays) + ", clone " + some(a.Clones)
+	return v
+}
+
+// Bounds of the details of a rejection.
+const (
+	mostListed = 3
+	mostOfURL  = 150 // bytes
+)
+
+// some returns the first entries of a list and the number of others.
+func some[T fmt.Stringer](urls []T) string {
+	if len(urls) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, u := range urls[:min(len(urls), mostListed)] {
+		out = append(out, graspsync.PrintableAtMost(u.String(), mostOfURL))
+	}
+	if n := len(urls) - len(out); n > 0 {
+		out = append(out, fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(out, " ")
+}
+
+func accept() graspsync.Verdict { return graspsync.Verdict{Decision: graspsync.Accept} }
+func reject(reason string) graspsync.Verdict {
+	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reason}
+}
+
+func depend(on ...graspsync.Dependency) graspsync.Verdict {
+	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: on}
+}
+
+func addDependency(on []graspsync.Dependency, d graspsync.Dependency) []graspsync.Dependency {
+	if len(on) < pending.MaxDependencies && (len(on) > 16 || !slices.Contains(on, d)) {
+		on = append(on, d)
+	}
+	return on
+}
+
+// Lists reports whether the announcement lists this service and Hosts does not refuse it. Judge
+// calls it even if an embedding Policy overrides it.
+func (p *GRASPPolicy) Lists(a *nip34.Announcement) bool {
+	return p.identity.Lists(a) && (p.Hosts == nil || p.Hosts(a))
+}
+
+// Judge implements [Policy]. An error is one of the view.
+func (p *GRASPPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
+	if nostr.IsEphemeralKind(ev.Kind) {
+		return reject(reasonEphemeral), nil
+	}
+	if src.Kind != graspsync.Direct && nip34.IsProtected(ev.Event) {
+		return reject(reasonProtected), nil
+	}
+	switch ev.Kind {
+	case graspsync.KindAnnouncement:
+		return p.judgeAnnouncement(ev, view), nil
+	case graspsync.KindState:
+		return p.judgeState(ev, view), nil
+	case graspsync.KindDeletion:
+		return p.judgeDeletion(ctx, ev, view)
+	case graspsync.KindVanish:
+		return p.judgeVanish(ctx, ev, view)
+	}
+	if ev.Kind == graspsync.KindGRASPList && p.GRASPLists {
+		if length(ev.Event) > maxGRASPList {
+			return reject(reasonLong), nil
+		}
+		return accept(), nil
+	}
+	return p.judgeRelated(ctx, ev, view)
+}
+
+// maxGRASPList is the maximum size of a list of GRASP servers, because any key may store a list.
+const maxGRASPList = 32 << 10
+
+func length(ev *nostr.Event) int {
+	n := len(ev.Content)
+	for _, t := range ev.Tags {
+		for _, v := range t {
+			n += 1 + len(v)
+		}
+	}
+	return n
+}
+
+func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync.Verdict {
+	a, err := nip34.ParseAnnouncement(ev)
+	switch {
+	case err != nil:
+		return reject(nip34.Reason(err))
+	case p.Lists(a), view.Announced(a.Ref), view.Left(a.Ref):
+		return accept()
+	}
+	v := unlisted(p.identity, a)
+	k := p.authors(a.Ref.Identifier, view).compute()
+	if _, is := k.wanted[a.Ref.Owner]; is {
+		return accept()
+	}
+	if k.full && k.family.Knows(a.Ref.Owner) {
+		v.Reason, v.Detail = reasonCrowded, ""
+	}
+	return v
+}
+
+func (p *GRASPPolicy) judgeState(ev graspsync.Event, view View) graspsync.Verdict {
+	s, err := nip34.ParseState(ev)
+	if err != nil {
+		return reject(nip34.Reason(err))
+	}
+	if p.isMember(s.Ref, view) {
+		return accept()
+	}
+	return depend(graspsync.OnBecomesMaintainer(s.Ref.Identifier, s.Ref.Owner))
+}
+
+// Authority implements [Policy].
+func (p *GRASPPolicy) Authority(ref graspsync.RepoRef, view View) *nip34.Authority {
+	return p.authors(ref.Identifier, view).family.Authority(ref)
+}
+
+// RecognizedAuthors implements [Policy].
+func (p *GRASPPolicy) RecognizedAuthors(identifier string, view View) map[graspsync.PubKey]bool {
+	return p.authors(identifier, view).compute().roles
+}
+
+func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
+	author := ev.PubKey
+	if !p.identity.Vanishes(ev.Event) {
+		return reject(reasonVanish), nil
+	}
+	wrote, err := view.Wrote(ctx, author)
+	switch {
+	case err != nil:
+		return graspsync.Verdict{}, err
+	case wrote:
+		return accept(), nil
+	}
+	return depend(graspsync.OnAuthor(author), graspsync.OnHeldBy(author)), nil
+}
+
+func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
+	author := ev.PubKey
+	ids, at := nip34.Deletes(ev)
+	var wait []graspsync.Dependency
+	for _, a := range at {
+		ref, ok := a.Repo()
+		switch {
+		case !ok:
+			continue
+		case a.Kind == graspsync.KindAnnouncement && view.Announced(ref):
+			return accept(), nil
+		case a.Kind == graspsync.KindState:
+			if p.isMember(ref, view) {
+				return accept(), nil
+			}
+			wait = addDependency(wait, graspsync.OnBecomesMaintainer(ref.Identifier, author))
+		default:
+			wait = addDependency(wait, graspsync.OnRepo(ref))
+		}
+	}
+	missing := len(wait) > 0
+	here, err := view.Addressed(ctx, at)
+	switch {
+	case err != nil:
+		return graspsync.Verdict{}, err
+	case here:
+		return accept(), nil
+	}
+	for _, c := range at {
+		wait = addDependency(wait, graspsync.OnVersion(c))
+	}
+	found, err := view.Events(ctx, ids) // in one call, because an event may name thousands
+	if err != nil {
+		return graspsync.Verdict{}, err
+	}
+	for _, id := range ids {
+		target, here := found[id]
+		if here && target.PubKey == author &&
+			target.Kind != graspsync.KindDeletion && target.Kind != graspsync.KindVanish {
+			return accept(), nil
+		}
+		missing = missing || !here
+		wait = addDependency(wait, graspsync.OnEvent(id))
+	}
+	if !missing || len(wait) == 0 {
+		return graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonDeletion, DependsOn: wait}, nil
+	}
+	return depend(wait...), nil
+}
+
+const (
+	// maxHops is the maximum number of references between an event and an accepted event.
+	maxHops = 16
+	// maxNear is the maximum number of stored events examined in one search.
+	maxNear = 500
+	// maxAddresses is the maximum number of addresses in one query that are not repositories.
+	maxAddresses = 100
+)
+
+// relation is a search from an event along references in both directions, through stored events.
+type relation struct {
+	p    *GRASPPolicy
+	view View
+
+	seen     map[graspsync.EventID]struct{}
+	looked   int                    // number of examined events
+	mentions []graspsync.Dependency // events that would connect an examined event
+	wait     []graspsync.Dependency // referenced events that are not stored or not related to a hosted repository
+}
+
+// judgeRelated accepts an event that is connected to an accepted event by references. Each event on
+// the path must be stored.
+func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
+	r := relation{p: p, view: view, seen: map[graspsync.EventID]struct{}{ev.ID: {}}}
+	at := []graspsync.Event{ev}
+	for hop := 0; hop < maxHops && len(at) > 0; hop++ {
+		next, related, err := r.hop(ctx, at)
+		switch {
+		case err != nil:
+			return graspsync.Verdict{}, err
+		case related:
+			return accept(), nil
+		}
+		at = next
+	}
+	v := depend()
+	if len(r.wait) == 0 {
+		v = reject(reasonUnrelated)
+	}
+	for _, d := range r.mentions {
+		r.wait = addDependency(r.wait, d)
+	}
+	v.DependsOn = r.wait
+	return v, nil
+}
+
+// hop returns the neighbors of events, or reports that one belongs to a hosted repository.
+func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []graspsync.Event, related bool, err error) {
+	var own, named []graspsync.EventID
+	var addresses []graspsync.Address
+	address := func(a graspsync.Address) {
+		if len(addresses) < maxAddresses && !slices.Contains(addresses, a) {
+			addresses = append(addresses, a)
+		}
+	}
+	for _, ev := range at {
+		own = append(own, ev.ID)
+		r.mentions = addDependency(r.mentions, graspsync.OnMention(ev.ID))
+		if a, ok := ev.Address(); ok {
+			r.mentions = addDependency(r.mentions, graspsync.OnVersionMention(a))
+			address(a)
+		}
+	}
+	// Checks without a query come first.
+	for _, ev := range at {
+		for _, a := range nip34.Addresses(ev.Event) {
+			if ref, ok := a.Repo(); ok {
+				if r.view.Announced(ref) {
+					return nil, true, nil
+				}
+				r.wait = addDependency(r.wait, graspsync.OnRepo(ref))
+			}
+		}
+		ids := nip34.EventRefs(ev.Event)
+		if slices.ContainsFunc(ids, r.view.Root) {
+			return nil, true, nil
+		}
+		for _, id := range ids {
+			if _, seen := r.seen[id]; !seen && (len(own) == 1 || len(named) < maxNear) {
+				r.seen[id] = struct{}{}
+				named = append(named, id)
+			}
+		}
+	}
+	found, err := r.view.Events(ctx, named)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, id := range named {
+		if ev, here := found[id]; !here {
+			r.wait = addDependency(r.wait, graspsync.OnEvent(id))
+		} else if next, related = r.meet(next, ev); related {
+			return nil, true, nil
+		}
+	}
+	for _, ev := range at {
+		for _, a := range nip34.Addresses(ev.Event) {
+			switch {
+			case a.Kind == graspsync.KindAnnouncement, !nostr.IsAddressableKind(a.Kind) && !nostr.IsReplaceableKind(a.Kind):
+			case a.Kind == graspsync.KindState:
+				address(a) // its author may be a maintainer who announces nothing
+			default:
+				address(a)
+				r.wait = addDependency(r.wait, graspsync.OnVersion(a))
+			}
+		}
+	}
+	near, err := r.view.Near(ctx, own, addresses)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, ev := range near {
+		if _, seen := r.seen[ev.ID]; seen {
+			continue
+		}
+		r.seen[ev.ID] = struct{}{}
+		if next, related = r.meet(next, ev); related {
+			return nil, true, nil
+		}
+	}
+	return next, false, nil
+}
+
+// meet adds a stored event to the next hop, and reports whether its own tags name a hosted
+// repository.
+func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsync.Event, related bool) {
+	if r.looked >= maxNear || ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
+		return next, false
+	}
+	r.looked++
+	for _, ref := range belongsTo(ev) {
+		if r.view.Announced(ref) {
+			return next, true
+		}
+		r.wait = addDependency(r.wait, graspsync.OnRepo(ref)) // an announcement would make the repository hosted
+	}
+	if s, err := nip34.ParseState(ev); err == nil {
+		if r.p.isMember(s.Ref, r.view) {
+			return next, true
+		}
+		r.wait = addDependency(r.wait, graspsync.OnBecomesMaintainer(s.Ref.Identifier, s.Ref.Owner))
+	}
+	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
+		return next, false // references from other repositories do not relate an event to a hosted one
+	}
+	return append(next, ev), slices.ContainsFunc(nip34.EventRefs(ev.Event), r.view.Root)
+}
+
+func belongsTo(ev graspsync.Event) []graspsync.RepoRef {
+	switch ev.Kind {
+	case graspsync.KindState:
+		return nil // any author can tag any event
+	case graspsync.KindAnnouncement:
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil {
+			return nil
+		}
+		return []graspsync.RepoRef{a.Ref}
+	}
+	return nip34.RepoRefs(ev.Event)
+}
+
+// isMember reports whether an author is a member of a hosted repository with the identifier.
+func (p *GRASPPolicy) isMember(who graspsync.RepoRef, view View) bool {
+	return p.authors(who.Identifier, view).compute().roles[who.Owner]
+}
+
+type recognizedAuthors struct {
+	family          *nip34.AnnouncementSet
+	owners, waiting []graspsync.PubKey // of accepted and of held announcements
+
+	once   sync.Once
+	wanted map[graspsync.PubKey]graspsync.PubKey // see [nip34.AnnouncementSet.Wanted]
+	full   bool
+	roles  map[graspsync.PubKey]bool // see [Policy].RecognizedAuthors
+}
+
+func (k *recognizedAuthors) compute() *recognizedAuthors {
+	k.once.Do(func() {
+		k.wanted, k.full = k.family.Wanted(k.owners, nip34.ServedBounds())
+		others, full := k.family.Wanted(k.waiting, nip34.WaitingBounds())
+		maps.Copy(k.wanted, others)
+		k.full = k.full || full
+		k.roles = make(map[graspsync.PubKey]bool)
+		for who := range k.wanted {
+			k.roles[who] = false
+		}
+		for who := range k.family.Speakers(slices.Concat(k.owners, k.waiting)) {
+			k.roles[who] = true
+		}
+	})
+	return k
+}
+
+// authorityKey is an identifier and the revision of its announcements ([View]).
+type authorityKey struct {
+	identifier string
+	revision   any
+}
+
+const (
+	// maxAuthorities is the maximum number of cached results, maxAuthorityListings that of their
+	// announcements and listings. One result counts for at most half of them, because a large
+	// identifier needs two, with and without held announcements.
+	maxAuthorities       = 1000
+	maxAuthorityListings = 250_000
+)
+
+// authors returns the recognized authors of an identifier. It reads the revision before the
+// announcements, so that a concurrent change makes the result obsolete.
+func (p *GRASPPolicy) authors(identifier string, view View) *recognizedAuthors {
+	key := authorityKey{identifier, view.Revision(identifier)}
+	if k := p.cached(key); k != nil {
+		return k
+	}
+	all, waiting := view.Family(identifier), nip34.Owners(view.Waiting(identifier))
+	k := &recognizedAuthors{
+		family: p.Membership.Family(identifier, all), waiting: waiting,
+		owners: ownersAmong(all, view.Announcements(identifier), waiting, p.Lists),
+	}
+	if key.revision != nil && len(all) > 0 {
+		listings := len(all)
+		for _, a := range all {
+			listings += len(a.Maintainers)
+		}
+		key.identifier = strings.Clone(identifier)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.cache.Put(key, limit.Stranger{ID: key.identifier}, min(int64(listings), maxAuthorityListings/2), k)
+	}
+	return k
+}
+
+func (p *GRASPPolicy) cached(key authorityKey) *recognizedAuthors {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k, _ := p.cache.Get(key)
+	if k != nil {
+		p.cache.Touch(key)
+	}
+	return k
+}
+
+// ownersAmong returns the owners of hosted repositories whose announcements are not held.
+func ownersAmong(all, accepted []*nip34.Announcement, waiting []graspsync.PubKey, ours func(*nip34.Announcement) bool) (owners []graspsync.PubKey) {
+	is := make(map[graspsync.PubKey]bool, len(accepted)+len(waiting))
+	for _, a := range accepted {
+		is[a.Ref.Owner] = true
+	}
+	for _, owner := range waiting {
+		is[owner] = false
+	}
+	for _, a := range all {
+		if yes, known := is[a.Ref.Owner]; yes || !known && ours(a) {
+			owners = append(owners, a.Ref.Owner)
+		}
+	}
+	return owners
 }

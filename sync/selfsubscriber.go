@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -118,14 +119,20 @@ func (f *selfSubscriber) update(change func()) {
 	}
 }
 
-// pending reports whether there are changes. Replies and authors do not count, because a relay is
-// synced without them.
-func (f *selfSubscriber) pending() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.change
-	c.Descendants, c.LeftOut = nil, 0
-	return !c.Empty() || f.all
+func (l *loop) closeWindow(ctx context.Context) {
+	change, authors, all := l.m.self.take()
+	l.m.telemetry.drop("descendants", change.LeftOut)
+	if change.Broken {
+		l.rescanBefore(repairAfter)
+	}
+	if len(authors) > 0 {
+		l.step(ctx, authors)
+	}
+	if changes := l.m.self.targets(change, all); all {
+		l.step(ctx, plan.Snapshot(changes))
+	} else {
+		l.step(ctx, changes)
+	}
 }
 
 // take returns the changes of the window and the new authors. all means that c is the whole index.
@@ -200,12 +207,6 @@ func (f *selfSubscriber) targets(c index.Change, all bool) plan.Changes {
 	return out
 }
 
-func (f *selfSubscriber) heldAnnouncement(ref graspsync.RepoRef) *nip34.Announcement {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.held[ref]
-}
-
 // heldBesides returns the held announcements. Those of repositories that c announces are no longer
 // held.
 func (f *selfSubscriber) heldBesides(c index.Change) map[graspsync.RepoRef]*nip34.Announcement {
@@ -240,6 +241,22 @@ func (f *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) 
 		}
 		return rule(ref.Owner)
 	}
+}
+
+// pending reports whether there are changes. Replies and authors do not count, because a relay is
+// synced without them.
+func (f *selfSubscriber) pending() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.change
+	c.Descendants, c.LeftOut = nil, 0
+	return !c.Empty() || f.all
+}
+
+func (f *selfSubscriber) heldAnnouncement(ref graspsync.RepoRef) *nip34.Announcement {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held[ref]
 }
 
 // listers returns the author who lists each relay of a repository.

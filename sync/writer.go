@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -226,6 +227,35 @@ func (w *writer) judgeForeign(j *job) {
 	w.end(j, true)
 }
 
+// foreign reports whether an event is an announcement for another service, which the Policy rejects
+// whatever its signature. It does not read the Store.
+func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
+	if ev.Kind != graspsync.KindAnnouncement {
+		return v, false
+	}
+	a, err := nip34.ParseAnnouncement(ev)
+	if err != nil || g.view.Announced(a.Ref) || g.view.Left(a.Ref) {
+		return v, false
+	}
+	defer func() {
+		if recover() != nil { // verify and judge the event like others
+			foreign = false
+			g.telemetry.panicked("policy")
+		}
+	}()
+	if reason, _ := g.cfg.blocks(ev); reason != "" || g.cfg.Rules != nil && g.cfg.Rules.BlocksRepository(a.Ref) {
+		return v, false // the verdict depends on a rule
+	}
+	if g.policy.Lists(a) {
+		return v, false
+	}
+	recognized := g.policy.RecognizedAuthors(a.Ref.Identifier, g.view)
+	if _, is := recognized[a.Ref.Owner]; recognized == nil || is || len(recognized) >= nip34.WaitingBounds().Each {
+		return v, false // with so many maintainers only Judge decides who has room
+	}
+	return unlisted(g.identity, a), true
+}
+
 func (w *writer) reject(j *job, v graspsync.Verdict) {
 	n := j.note()
 	n.Deps = pending.KeysOf(v.DependsOn)
@@ -411,4 +441,85 @@ func (w *writer) end(j *job, ok bool) {
 		w.inflight.settled(j, ok)
 	}
 	j.over = true
+}
+
+// note records the state of a pending event and counts evicted records.
+func (g *ingest) note(n pending.Note) {
+	d := g.rejected.Add(n)
+	g.telemetry.drop("waiting", d.Waiting)
+	g.telemetry.drop("postponed", d.Later)
+	g.telemetry.drop("remembered", d.Remembered)
+	g.telemetry.drop("unsaved", d.Unsaved)
+}
+
+// arrived returns the whole events that waited for any of keys, and requests the other events.
+func (g *ingest) arrived(ctx context.Context, keys []pending.Key) []*pending.PendingEvent {
+	whole, ask := g.rejected.Arrived(keys)
+	g.refetchMissing(ctx, ask)
+	return whole
+}
+
+// refetchMissing requests events by id, unless they are stored.
+func (g *ingest) refetchMissing(ctx context.Context, ask map[graspsync.RelayURL][]graspsync.EventID) {
+	for relay, ids := range ask {
+		has, err := g.has(ctx, ids)
+		missing := ids[:0]
+		for i, id := range ids {
+			if err == nil && has[i] {
+				g.rejected.Forget(id)
+				continue
+			}
+			g.known.Forget(id)
+			missing = append(missing, id)
+		}
+		g.refetch(relay, missing)
+	}
+}
+
+func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
+	jobs := make([]*job, len(waiting))
+	for i, w := range waiting {
+		stats, _ := w.Payer.(*relayStats)
+		jobs[i] = &job{key: copyKey{id: w.ID}, incoming: w.Incoming, size: w.Size, stats: stats, revived: true}
+	}
+	return jobs
+}
+
+// maintainersChanged returns the events to judge again after announcements were added or removed.
+func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
+	changed, all := w.index.TakeNews()
+	if all {
+		return w.rejected.Anything()
+	}
+	if w.rejected.Idle() {
+		return nil
+	}
+	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
+		keys := slices.DeleteFunc(w.fulfilled(identifier), func(k pending.Key) bool { return !w.rejected.Awaits(k) })
+		woken = append(woken, w.arrived(ctx, keys)...)
+	}
+	return woken
+}
+
+// fulfilled returns the dependencies that recognized authors fulfill. If the Policy cannot tell, it
+// returns those of all known people.
+func (w *writer) fulfilled(identifier string) (keys []pending.Key) {
+	recognized := w.recognized(identifier)
+	if recognized == nil {
+		for _, a := range w.view.Family(identifier) {
+			keys = append(keys, onRecognized(a)...)
+		}
+	}
+	for who, isMember := range recognized {
+		keys = append(keys, pending.KeyOf(graspsync.OnBecomesListed(identifier, who)))
+		if isMember {
+			keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(identifier, who)))
+		}
+	}
+	return keys
+}
+
+// countsAgain reports whether an accepted event may be judged again later.
+func countsAgain(ev graspsync.Event) bool {
+	return ev.Kind != graspsync.KindDeletion && ev.Kind != graspsync.KindVanish
 }

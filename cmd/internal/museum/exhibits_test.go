@@ -80,7 +80,7 @@ var exhibits = []exhibit{
 		"		c.Relays = append(c.Relays, r.Relay)\n", "		if r.By == c.Ref.Owner {\n			c.Relays = append(c.Relays, r.Relay)\n		}\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
-		"that somebody is listed, or names another relay, is not noticed", "sync/internal/index/tables.go",
+		"that somebody is listed, or names another relay, is not noticed", "sync/internal/index/index.go",
 		"	for name := range later.Names {\n		c.SetName(name)\n", "	for name := range later.Names {\n		_ = name\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
@@ -143,7 +143,7 @@ var exhibits = []exhibit{
 	// Behavior of strangers, our store and our limits. The simulation detects it by lost or foreign
 	// events, and by its final figures.
 	{
-		"one deletion has all sent anew that is followed", "sync/internal/plan/relaytargets.go",
+		"one deletion has all sent anew that is followed", "sync/internal/plan/plan.go",
 		"drop(&r.live.missing, it)", "r.live.stale = true", "./sync", "TestSimulation$",
 		oneSeed(6), "bytes sent by a deletion",
 	},
@@ -152,7 +152,7 @@ var exhibits = []exhibit{
 		"const MaxDependencies = 10_000", "const MaxDependencies = 16", "./sync", "TestDeletionOfManyIDs", nil, "",
 	},
 	{
-		"a deletion of many ids is looked up for a hundred", "sync/grasp.go",
+		"a deletion of many ids is looked up for a hundred", "sync/policy.go",
 		"found, err := view.Events(ctx, ids)", "ids = ids[:min(len(ids), 100)]\n	found, err := view.Events(ctx, ids) // all at once", "./sync", "TestSimulation$",
 		oneSeed(21), "foreign",
 	},
@@ -172,12 +172,12 @@ var exhibits = []exhibit{
 		oneSeed(35), "is not greater than \"0.8\"",
 	},
 	{
-		"each id of a deletion is a question to the store", "sync/grasp.go",
+		"each id of a deletion is a question to the store", "sync/policy.go",
 		"target, here := found[id]\n		if here && target.PubKey", "_, _ = view.Events(ctx, []graspsync.EventID{id})\n		target, here := found[id]\n		if here && target.PubKey", "./sync", "TestSimulation$",
 		oneSeed(1), "is not less than \"20\"",
 	},
 	{
-		"whoever says so is a maintainer", "sync/grasp.go",
+		"whoever says so is a maintainer", "sync/policy.go",
 		"	if p.isMember(s.Ref, view) {\n		return accept()\n", "	if p != nil {\n		return accept()\n", "./sync", "TestSimulation$",
 		oneSeed(6), "foreign",
 	},

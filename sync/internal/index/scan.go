@@ -30,7 +30,7 @@ func (x *Index) Begin() Scan {
 func (s Scan) Add(ev graspsync.Event) Change {
 	x := s.index
 	return x.change(func() Change {
-		op := x.standing(ev)
+		op := x.storingTop(ev)
 		if op == nil {
 			return Change{}
 		}

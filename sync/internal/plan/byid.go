@@ -23,6 +23,20 @@ type byIDState struct {
 	unservedAt time.Time
 }
 
+func (in Named) apply(p *Plan) {
+	if r := p.relays[in.Relay]; r != nil {
+		p.fetch(r, in.IDs)
+	} else {
+		p.fetchAnywhere(in.IDs)
+	}
+}
+
+func (in Unserved) apply(p *Plan) {
+	if r := p.relays[in.Relay]; r != nil {
+		p.unserved(r, in.IDs)
+	}
+}
+
 // fetchAnywhere requests ids from the connected relays with the most items, or from the next relay
 // that connects.
 func (p *Plan) fetchAnywhere(ids []graspsync.EventID) {

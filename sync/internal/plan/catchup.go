@@ -21,6 +21,17 @@ type catchUpPart struct {
 // maxCatchUps is the average number of parts per item above which all parts are merged into one.
 const maxCatchUps = 8
 
+func (in Skipped) apply(p *Plan) {
+	r := p.current(in.Relay, in.Epoch)
+	switch {
+	case r == nil || !r.dial.connected:
+	case r.catchUp.missed != 0: // one catch-up follows when the missing items are followed
+		p.missedSince(r, in.Since)
+	default:
+		p.catchUp(r, r.history.partlyFetched(), p.since(in.Since))
+	}
+}
+
 // missedSince records that events since shortly before t may be missing, for all items; missedSome
 // for the items that are opened next.
 func (p *Plan) missedSince(r *relayState, t time.Time) {

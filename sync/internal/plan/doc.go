@@ -17,11 +17,11 @@
 //
 // Each file has one subject:
 //
-//	relaytargets   derives the targets of each relay from the wanted repositories
+//	plan           a step: the targets of each relay from the wanted repositories, then its next requests
 //	dialer         connections, with a dialQueue and ownerShares
 //	historicsync   items that are fetched for the first time, or again in a daily pass
 //	catchup        events that may have been missed
-//	livesync       subscriptions; polling handles items without room in them
+//	livesync       subscriptions and their packing; polling handles items without room in them
 //	byid           events that are requested by id
 //	deletions      deletions by author
 //	audit          samples that reveal events that a relay hides

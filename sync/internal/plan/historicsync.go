@@ -70,6 +70,7 @@ func (p *Plan) startHistory(r *relayState) bool {
 	return true
 }
 
+// add adds an item as todo and reports whether it is new.
 func (h *historyState) add(it Item) bool {
 	if h.items[it] != 0 {
 		return false

@@ -142,6 +142,43 @@ func (p *Plan) queries(items []Item, since nostr.Timestamp) (out []Query) {
 	return out
 }
 
+func (in Done) apply(p *Plan) {
+	r := p.current(in.Relay, in.Epoch)
+	if r == nil || r.pending.open[in.Batch] == nil {
+		return
+	}
+	b := r.pending.open[in.Batch]
+	delete(r.pending.open, in.Batch)
+	if p.end(r, b, in); in.Disproved {
+		p.startOver(r)
+	}
+}
+
+func (p *Plan) end(r *relayState, b *batch, in Done) {
+	if in.Result >= Failed {
+		p.failed(r, b, in)
+		return
+	}
+	r.pending.failures = 0
+	r.reconciles = r.reconciles || in.Reconciled
+	if in.Result == Gaps {
+		r.pending.gaps++
+	}
+	p.done(r, b)
+}
+
+func (p *Plan) expire(r *relayState) {
+	for _, id := range slices.Sorted(maps.Keys(r.pending.open)) {
+		b := r.pending.open[id]
+		if p.now.Before(b.Deadline.Add(graceAfterDeadline)) {
+			continue
+		}
+		delete(r.pending.open, id)
+		p.emit(Cancel{Relay: r.url, Epoch: r.dial.epoch, Batch: id})
+		p.end(r, b, Done{Result: Failed})
+	}
+}
+
 // done records that a batch is complete, possibly with gaps.
 func (p *Plan) done(r *relayState, b *batch) {
 	if b.poll != nil {

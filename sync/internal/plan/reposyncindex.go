@@ -113,6 +113,7 @@ func (w *repoSyncIndex) release(it Item) {
 	w.free = append(w.free, it)
 }
 
+// repoOf returns a repository. An unknown one is added with an item, without relays.
 func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
 	if r, ok := w.byRef[ref]; ok {
 		return r
@@ -197,8 +198,8 @@ func (w *repoSyncIndex) hash(it Item) uint64 {
 	return w.hashes[it]
 }
 
-// itemFilters returns the filters for items. They may have several kinds, because an item may be
-// reassigned while its group waits.
+// itemFilters returns the filters for the events of items, without limit and times. The items may have
+// several kinds, because an item may be reassigned while its group waits.
 func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 	var refs []graspsync.RepoRef
 	var ids []graspsync.EventID

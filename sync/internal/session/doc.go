@@ -11,8 +11,8 @@
 //
 // The methods of [Session] are in these files:
 //
-//	session.go   calls and messages
+//	session.go   calls, messages and the queue of requests
 //	repair.go    refusals; a bisection finds the refused part of a request
 //	history.go   batches and their queries: pages and ids; reconcile.go, audit.go
-//	requests.go  queue, slots, pace and NIP-42; subscriptions are the open requests
+//	requests.go  slots, pace and NIP-42; subscriptions are the open requests
 package session

@@ -93,6 +93,13 @@ func (s *Session) queriesFor(b *batch, index int, from plan.Query) []*query {
 	return out
 }
 
+// begin reconciles a query (NIP-77). It fetches these by pages:
+//   - all, after noNegentropy, or if the relay is known not to offer NIP-77
+//   - those for which the plan sets NoNegentropy: ids, few threads, audits
+//   - Recent batches, which return few events
+//   - those that have a cursor, because an earlier attempt fetched a part by pages
+//
+// A reconciliation that fails continues by pages, see byPages.
 func (s *Session) begin(q *query) {
 	switch {
 	case filters.Empty(q.filter):
@@ -247,9 +254,9 @@ func (s *Session) onHistoric(now time.Time, x *request, m wire.Message, matches 
 			s.auditPage(x.q, m.Event, m.Known)
 		}
 	case reqIDs:
-		_, wanted := x.want[m.Event.ID]
+		_, wanted := x.missing[m.Event.ID]
 		again = !wanted
-		delete(x.want, m.Event.ID)
+		delete(x.missing, m.Event.ID)
 	}
 	if matches && !again {
 		s.do(Deliver{
@@ -333,13 +340,13 @@ func (s *Session) fetchIDs(q *query, ids []graspsync.EventID) {
 func (s *Session) moreIDs(q *query) {
 	for len(q.ids.todo) > 0 && q.ids.open < q.ids.atOnce(2*s.mostHistoric) {
 		ids := q.ids.next(s.caps.idChunk)
-		want := make(map[graspsync.EventID]struct{}, len(ids))
+		missing := make(map[graspsync.EventID]struct{}, len(ids))
 		for _, id := range ids {
-			want[id] = struct{}{}
+			missing[id] = struct{}{}
 		}
 		fs := []nostr.Filter{s.caps.byID(q.filter, ids)}
 		s.enqueue(&request{
-			kind: reqIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.Compile(fs),
+			kind: reqIDs, q: q, missing: missing, asked: len(missing), filters: fs, match: filters.Compile(fs),
 		})
 	}
 }

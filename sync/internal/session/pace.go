@@ -54,18 +54,16 @@ func (p *pacing) complained(now time.Time) bool {
 	return true
 }
 
+// cooling reports whether no request may be sent. It also ends waits that are over.
 func (p *pacing) cooling(now time.Time) bool {
 	if now.Before(p.until) {
 		return true
 	}
 	p.until = time.Time{}
-	return false
-}
-
-func (p *pacing) pass(now time.Time) {
 	if !now.Before(p.next) {
 		p.next = time.Time{}
 	}
+	return false
 }
 
 func (p *pacing) asked(now time.Time) {

@@ -15,7 +15,7 @@ import (
 // refused handles a refusal. With sendClose the relay may still have the request open.
 func (s *Session) refused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
 	first := s.opening == x // no request was sent after x
-	s.answered(x)
+	s.unblock(x)
 	if x.kind == reqProbe {
 		s.probeRefused(now, x, why, text, sendClose)
 		return
@@ -237,7 +237,7 @@ func (s *Session) unsent(x *request, size int, reason string) {
 		s.drop(x, false)
 		return
 	}
-	s.answered(x)
+	s.unblock(x)
 	smaller := s.caps.learn(relaylimits.MaxMessage, max(relaylimits.LeastMessage, min(size, s.caps.MaxMessage)/2), reason)
 	switch {
 	case x.kind == reqIDs && s.fewerIDs(x, false):

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -38,7 +37,7 @@ type request struct {
 	openAt    int64  // live: Unix time of its EOSE, 0 before
 	q         *query
 	payload   []byte
-	want      map[graspsync.EventID]struct{} // reqIDs: not yet received
+	missing   map[graspsync.EventID]struct{} // reqIDs: not yet received
 	asked     int
 	limitZero bool // sent with limit 0
 	bytes     int  // 0 if not computed
@@ -66,7 +65,7 @@ func (x *request) size() int {
 const requestOverhead = len(`["REQ","r18446744073709551615"]`)
 
 func (x *request) left() []graspsync.EventID {
-	return slices.SortedFunc(maps.Keys(x.want), graspsync.EventID.Compare)
+	return slices.SortedFunc(maps.Keys(x.missing), graspsync.EventID.Compare)
 }
 
 func (x *request) asks() []nostr.Filter {
@@ -88,86 +87,6 @@ func (s *Session) number() uint64 {
 	return s.last
 }
 
-// divide returns the requests of a live subscription, several if the limits are tighter than
-// planned.
-func (s *Session) divide(x *request) []*request {
-	var out []*request
-	for _, fs := range s.caps.pack(x.filters) {
-		out = append(out, &request{kind: reqLive, filters: fs, match: filters.Compile(fs), live: x.live, order: x.order})
-	}
-	if n := s.caps.MaxSubscriptions; len(out) > 1 && n > 0 {
-		for _, parts := range s.liveSubs {
-			n -= len(parts)
-		}
-		if len(out) > n-1 { // one slot remains for history
-			s.closeLive(x.live, 0, wire.RefusalTooManySubs, "too few subscriptions for its parts")
-			return nil
-		}
-	}
-	s.liveSubs.add(out...)
-	return out
-}
-
-func (s *Session) openWaiting(now time.Time) {
-	s.openingOver(now)
-	s.closeReplaced()
-	cooling := s.pace.cooling(now)
-	if !cooling {
-		s.pace.pass(now)
-	}
-	if cooling || s.opening != nil || s.auth.underWay() {
-		return
-	}
-	for s.opening == nil && !s.auth.underWay() {
-		i := slices.IndexFunc(s.waiting, func(x *request) bool {
-			if s.bisected != nil && x.kind != reqProbe {
-				return false // the bisection must end first
-			}
-			if x.kind != reqLive && !s.pace.next.IsZero() {
-				return false
-			}
-			return s.hasRoom(x)
-		})
-		if i < 0 {
-			return
-		}
-		x := s.waiting[i]
-		s.waiting = slices.Delete(s.waiting, i, i+1)
-		s.send(now, x)
-	}
-}
-
-func (s *Session) send(now time.Time, x *request) {
-	x.events, x.noticed, x.openAt = 0, false, 0
-	x.openBy = now.Add(openTimeout)
-	s.opening = x
-	out := wire.Request{Type: wire.TypeReq, Filters: s.caps.form(x, now)}
-	prefix := "r"
-	switch x.kind {
-	case reqLive:
-		prefix = "l"
-	case reqProbe:
-		prefix = "p"
-		s.historic++
-		x.idleBy, x.totalBy = now.Add(firstAnswer), now.Add(totalTimeout)
-	case reqNeg:
-		prefix = "n"
-		out.Type, out.Payload = wire.TypeNegOpen, x.payload
-		x.idleBy, x.totalBy = now.Add(negentropyFirst), now.Add(negentropyTimeout)
-	default:
-		s.historic++
-		x.idleBy, x.totalBy = now.Add(firstAnswer), now.Add(totalTimeout)
-	}
-	if x.kind != reqLive {
-		s.pace.asked(now)
-	}
-	x.number = s.number()
-	x.id = prefix + strconv.FormatUint(x.number, 10)
-	out.Sub = x.id
-	s.subs[x.id] = x
-	s.do(Send{out})
-}
-
 func (s *Session) sent(x *request) bool { return x.id != "" && s.subs[x.id] == x }
 
 func (s *Session) enqueue(x *request) { s.waiting = append(s.waiting, x) }
@@ -176,7 +95,7 @@ func (s *Session) enqueueFirst(x *request) { s.waiting = slices.Insert(s.waiting
 
 // drop ends a request. sendClose also closes it at the relay.
 func (s *Session) drop(x *request, sendClose bool) {
-	s.answered(x)
+	s.unblock(x)
 	is := func(y *request) bool { return y == x }
 	if x.kind == reqLive {
 		s.liveSubs.remove(x)

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
@@ -101,15 +104,6 @@ func (s *Session) take() []Action {
 	return all
 }
 
-func (s *Session) flush(now time.Time) []Action {
-	if s.unanswered.hung(now) {
-		s.do(Hangup{Reason: "requests get no answer"})
-		return s.take()
-	}
-	s.openWaiting(now)
-	return s.take()
-}
-
 // SetLimits replaces the limits of the relay and the excluded values. Open requests do not change.
 func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
 	if t.MaxSubscriptions > s.caps.MaxSubscriptions {
@@ -142,6 +136,26 @@ func (s *Session) Granted() int { return s.reconciling.granted }
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
 	s.waiting = append(s.waiting, s.divide(&request{live: live, filters: fs, order: s.number()})...)
 	return s.flush(now)
+}
+
+// divide returns the requests of a live subscription, several if the limits are tighter than
+// planned.
+func (s *Session) divide(x *request) []*request {
+	var out []*request
+	for _, fs := range s.caps.pack(x.filters) { // as the relay accepts them
+		out = append(out, &request{kind: reqLive, filters: fs, match: filters.Compile(fs), live: x.live, order: x.order})
+	}
+	if n := s.caps.MaxSubscriptions; len(out) > 1 && n > 0 {
+		for _, parts := range s.liveSubs {
+			n -= len(parts)
+		}
+		if len(out) > n-1 { // one slot remains for history
+			s.closeLive(x.live, 0, wire.RefusalTooManySubs, "too few subscriptions for its parts")
+			return nil
+		}
+	}
+	s.liveSubs.add(out...)
+	return out
 }
 
 // Unfollow closes a live subscription after earlier Follow calls have opened theirs, which may
@@ -183,6 +197,69 @@ func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	return s.flush(now)
 }
 
+func (s *Session) flush(now time.Time) []Action {
+	if s.unanswered.hung(now) {
+		s.do(Hangup{Reason: "requests get no answer"})
+		return s.take()
+	}
+	s.openWaiting(now)
+	return s.take()
+}
+
+// openWaiting sends waiting requests for which there is room, until one is sent that has no answer yet.
+func (s *Session) openWaiting(now time.Time) {
+	s.openingOver(now)
+	s.closeReplaced()
+	for !s.pace.cooling(now) && s.opening == nil && !s.auth.underWay() {
+		i := slices.IndexFunc(s.waiting, func(x *request) bool {
+			if s.bisected != nil && x.kind != reqProbe {
+				return false // the bisection must end first
+			}
+			if x.kind != reqLive && !s.pace.next.IsZero() {
+				return false
+			}
+			return s.hasRoom(x)
+		})
+		if i < 0 {
+			return
+		}
+		x := s.waiting[i]
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		s.send(now, x)
+	}
+}
+
+func (s *Session) send(now time.Time, x *request) {
+	x.events, x.noticed, x.openAt = 0, false, 0
+	x.openBy = now.Add(openTimeout)
+	s.opening = x
+	out := wire.Request{Type: wire.TypeReq, Filters: s.caps.form(x, now)}
+	prefix := "r"
+	switch x.kind {
+	case reqLive:
+		prefix = "l"
+	case reqProbe:
+		prefix = "p"
+		s.historic++
+		x.idleBy, x.totalBy = now.Add(firstAnswer), now.Add(totalTimeout)
+	case reqNeg:
+		prefix = "n"
+		out.Type, out.Payload = wire.TypeNegOpen, x.payload
+		x.idleBy, x.totalBy = now.Add(negentropyFirst), now.Add(negentropyTimeout)
+	default:
+		s.historic++
+		x.idleBy, x.totalBy = now.Add(firstAnswer), now.Add(totalTimeout)
+	}
+	if x.kind != reqLive {
+		s.pace.asked(now)
+	}
+	x.number = s.number()
+	x.id = prefix + strconv.FormatUint(x.number, 10)
+	out.Sub = x.id
+	s.subs[x.id] = x
+	s.do(Send{out})
+}
+
 func (s *Session) onEvent(now time.Time, m wire.Message) {
 	x, ok := s.subs[m.Sub]
 	if !ok {
@@ -192,7 +269,6 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		return
 	}
 	s.answered(x)
-	s.unanswered.answers(x)
 	if x.kind == reqProbe {
 		s.probed(x, true, true)
 		return
@@ -221,7 +297,6 @@ func (s *Session) onEOSE(now time.Time, m wire.Message) {
 		return
 	}
 	s.answered(x)
-	s.unanswered.answers(x)
 	switch {
 	case x.kind == reqLive:
 		if x.openAt == 0 { // it delivers new events from now on
@@ -255,7 +330,6 @@ func (s *Session) onClosed(now time.Time, m wire.Message) {
 func (s *Session) onNegMsg(now time.Time, m wire.Message) {
 	if x, ok := s.subs[m.Sub]; ok && x.kind == reqNeg {
 		s.answered(x)
-		s.unanswered.answers(x)
 		s.negotiate(now, x, m.Payload)
 	}
 }
@@ -303,7 +377,7 @@ func (s *Session) onNotice(now time.Time, m wire.Message) {
 		if x.kind != reqNeg {
 			x.idleBy = now.Add(idleTimeout)
 		}
-		s.answered(x)
+		s.unblock(x)
 		s.do(Notice{Text: m.Text})
 	default:
 		s.refused(now, x, why, m.Text, true)
@@ -460,10 +534,17 @@ func (s *Session) openingOver(now time.Time) {
 	}
 }
 
-func (s *Session) answered(x *request) {
+// unblock allows the next request, if it waits for an answer to x.
+func (s *Session) unblock(x *request) {
 	if s.opening == x {
 		s.opening = nil
 	}
+}
+
+// answered records that the relay has answered x, with an event or a message.
+func (s *Session) answered(x *request) {
+	s.unblock(x)
+	s.unanswered.answers(x)
 }
 
 // resembles reports whether an honest relay may send an event that does not match. Some match a tag
@@ -493,4 +574,61 @@ func hasValue(wanted nostr.TagMap, values map[string]struct{}) bool {
 		}
 	}
 	return false
+}
+
+const (
+	// consecutive requests without an answer, each sent after the previous failure
+	maxSilent = 3
+	// silentFor is the minimum silence if a request was answered before, because some relays drop
+	// requests that are too frequent.
+	silentFor = time.Hour
+	mostForms = 64
+)
+
+// unanswered counts consecutive requests without an answer while the relay sends nothing, without
+// NEG-OPENs. Some relays lose a worker or database behind one connection, which a new connection may
+// mend. Others never answer one form of request. So a failure counts only if its form was answered on
+// this connection, or if no request for history was.
+type unanswered struct {
+	count      int
+	since      time.Time
+	failedAt   uint64 // requests up to this number were open at the last failure
+	heardAfter uint64 // requests up to this number may be answered by the last message
+
+	alive    bool
+	answered []string // forms of requests
+}
+
+func (f *unanswered) heard(last uint64) { f.count, f.heardAfter = 0, last }
+
+func (f *unanswered) answers(x *request) {
+	f.alive = true
+	if x.kind == reqLive || x.events > 0 || len(f.answered) >= mostForms {
+		return
+	}
+	if is := formOf(x); !slices.Contains(f.answered, is) {
+		f.answered = append(f.answered, is)
+	}
+}
+
+func (f *unanswered) failed(now time.Time, x *request, last uint64) {
+	if x.number <= max(f.failedAt, f.heardAfter) || len(f.answered) > 0 && !slices.Contains(f.answered, formOf(x)) {
+		return
+	}
+	if f.count == 0 {
+		f.since = now
+	}
+	f.count++
+	f.failedAt = last
+}
+
+func (f *unanswered) hung(now time.Time) bool {
+	return f.count >= maxSilent && (!f.alive || now.Sub(f.since) >= silentFor)
+}
+
+func formOf(x *request) (s string) {
+	for _, f := range x.filters {
+		s += fmt.Sprint(len(f.IDs) > 0, len(f.Kinds) > 0, len(f.Authors) > 0, slices.Sorted(maps.Keys(f.Tags)))
+	}
+	return s
 }
