@@ -40,7 +40,7 @@ func (g *ingest) audit(t *testing.T) {
 	for k, j := range g.inflight.inFlight {
 		require.Equal(t, k, j.key)
 		coming[k.id]++
-		for _, token := range j.waits {
+		for _, token := range j.batches {
 			require.Positive(t, token.open.Load(), "it is counted on")
 		}
 	}

@@ -87,7 +87,6 @@ type Config struct {
 	constants constants
 }
 
-// passBetween returns the bounds of the random time between two passes.
 func (c *Config) passBetween() (least, most time.Duration) {
 	return c.PassEvery - c.PassEvery/24, c.PassEvery + c.PassEvery/24
 }
@@ -120,7 +119,6 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// validate names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	bad := func(is bool, field string, value any, want string) {

@@ -23,27 +23,24 @@
 // and which events are fetched. Each connection has a goroutine that runs a state machine
 // (internal/session). Both are pure. A live event takes this way:
 //
-//	wstransport       reads a message of a websocket
-//	relayConn         one connection to a relay, with its session
-//	ingest            the pipeline: submit, verify and writer; a slow Store slows the relays
-//	writer            one goroutine that judges events by the Policy and saves them in batches
-//	selfSubscriber    makes the wanted repositories and their relays from changes of the index (internal/index)
-//	loop              runs the plan
-//	relayConn         hands the effects of the plan to its session, which sends requests
+//	wstransport/conn.go  read, Receive: a message of a websocket
+//	relayconn.go         take, deliver: the session (session.go) checks that it was requested
+//	ingest.go            submit, verifyAll: is it new and signed? A slow Store slows the relays
+//	writer.go            judge, save: by the Policy (policy.go), in the Store
+//	selfsubscriber.go    stored, closeWindow: the index finds changed repositories
+//	loop.go              step: the plan (plan.go) dials relays, livesync.go opens subscriptions
+//	relayconn.go         handle, send: the session (Follow) makes the requests
 //
 // # Limits for relays
 //
 // Cheap checks precede signature checks, and the Policy and the Store get only verified events. Each
 // relay host has an allowance of 8 MiB for unrequested, repeated and forged events. A relay that
 // exceeds it, or gives three proofs of hostility within an hour, is disconnected for at least an
-// hour. Events in the pipeline take at most [Config].InFlight bytes, and a relay host at most a
-// quarter of them. A relay without room is not read.
+// hour. A relay without room in the pipeline ([Config].InFlight) is not read.
 //
 // # Pending events
 //
 // Events with a missing dependency, without room ([graspsync.Later]), or that could not be judged or
 // saved, are kept whole while there is memory, which all relay hosts share. They are judged again
-// when their dependency arrives, or in turn. An event of which only the id is left is requested
-// again, after a time that doubles with each repetition. If there is no room for an unsaved event of
-// history, its batch fails and is fetched again.
+// when their dependency arrives, or in turn. If only the id is left, the event is requested again.
 package sync

@@ -104,7 +104,7 @@ func (g *ingest) run(ctx context.Context) {
 // the id was read. The only error is that of ctx.
 func (g *ingest) submit(ctx context.Context, j *job, known bool) error {
 	g.telemetry.received.Add(1)
-	ev, relay, wait := j.incoming.Event, j.incoming.Source.Relay, j.waits[0]
+	ev, relay, batch := j.incoming.Event, j.incoming.Source.Relay, j.batches[0]
 	dealtWith := g.dealtWith(ev.ID)
 	if known && !dealtWith { // a dependency has arrived since the id was read
 		g.refetch(relay, []graspsync.EventID{ev.ID})
@@ -126,11 +126,11 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool) error {
 			return nil
 		}
 	}
-	_, j.foreign = g.foreign(ev)
+	_, j.foreign = g.foreign(ev) // an announcement for another service needs no signature check
 	if err := g.inflight.admit(ctx, j); err != nil {
 		return err
 	}
-	wait.open.Add(1)
+	batch.open.Add(1)
 	if !g.inflight.enter(j) {
 		j.release()
 		return nil
@@ -219,7 +219,6 @@ func (g *ingest) hurry() {
 	}
 }
 
-// verifyAll is one worker. It verifies events until ctx ends.
 func (g *ingest) verifyAll(ctx context.Context) {
 	for {
 		jobs := g.gather(ctx)
@@ -396,7 +395,7 @@ func (f *inflight) enter(j *job) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if first, ok := f.inFlight[j.key]; ok {
-		first.waits = append(first.waits, j.waits...)
+		first.batches = append(first.batches, j.batches...)
 		return false
 	}
 	f.inFlight[j.key], j.at = j, time.Now()
@@ -413,10 +412,10 @@ func (f *inflight) settled(j *job, ok bool) {
 	if f.coming[j.key.id]--; f.coming[j.key.id] == 0 {
 		delete(f.coming, j.key.id)
 	}
-	waits := j.waits
+	batches := j.batches
 	f.mu.Unlock()
-	for _, t := range waits {
-		t.settle(ok)
+	for _, b := range batches {
+		b.settle(ok)
 	}
 	f.claims.settled(j.key.id)
 	f.unsettled.Add(-1)
@@ -452,7 +451,7 @@ type job struct {
 	gap      bool
 	size     int64
 	at       time.Time     // when it entered the pipeline
-	waits    []*relayBatch // guarded by inflight.mu: of all connections that delivered a copy; submit needs the first
+	batches  []*relayBatch // guarded by inflight.mu: of all connections that delivered a copy; submit needs the first
 	from     *relayConn    // the first of these; nil if revived
 	stats    *relayStats   // of its relay
 	bytes    *limit.Slot   // room in the pipeline; nil if revived

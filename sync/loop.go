@@ -282,7 +282,6 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 // resumeEvery is the minimum time between two reports that saving works again.
 const resumeEvery = time.Minute
 
-// saving reports to the plan that saving works again.
 func (l *loop) saving(ctx context.Context, now time.Time) {
 	nothing := l.m.ingest.savesNothing.Load()
 	if nothing == l.savesNothing || !nothing && now.Sub(l.resumedAt) < resumeEvery {
@@ -369,7 +368,6 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 	l.step(ctx, plan.Settled{At: at})
 }
 
-// watchClock informs the plan after the wall clock was set.
 func (l *loop) watchClock(ctx context.Context, now time.Time) {
 	last := l.clockAt
 	l.clockAt = now

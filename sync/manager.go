@@ -230,7 +230,7 @@ func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 	m.apply() // the event may have been stored just before
 	m.ingest.inflight.heldNote(event.ID, true)
 	m.ingest.removed(event)
-	m.telemetry.note(graspsync.Incoming{Event: event}, EventState{Is: IsRemoved})
+	m.telemetry.record(graspsync.Incoming{Event: event}, EventState{Is: IsRemoved})
 	m.telemetry.say("event removed", graspsync.Incoming{Event: event})
 	m.self.removed(event)
 	m.ingest.withdrawn(event)
@@ -240,7 +240,7 @@ func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 // event. It does not block.
 func (m *SyncManager) NotifySuperseded(event graspsync.Event) {
 	if !event.IsZero() {
-		m.telemetry.note(graspsync.Incoming{Event: event}, EventState{Is: IsGone})
+		m.telemetry.record(graspsync.Incoming{Event: event}, EventState{Is: IsGone})
 	}
 }
 
@@ -333,10 +333,10 @@ func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	reason = graspsync.Printable(reason)
 	if blocked, _ := m.cfg.blocks(event); blocked != "" {
 		m.telemetry.reject(blocked)
-		m.telemetry.note(in, EventState{Is: IsRejected, Reason: blocked})
+		m.telemetry.record(in, EventState{Is: IsRejected, Reason: blocked})
 	} else {
 		m.telemetry.reject(reasonByRelay)
-		m.telemetry.note(in, EventState{Is: IsRefused, Detail: reason})
+		m.telemetry.record(in, EventState{Is: IsRefused, Detail: reason})
 	}
 	m.telemetry.say("event refused", in, keyReason, reason)
 }

@@ -76,7 +76,7 @@ func (g *ingest) removed(ev graspsync.Event) {
 	if reason, until := g.cfg.blocks(ev); reason != "" {
 		deps = append(deps, until...)
 	}
-	g.note(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: pending.KeysOf(deps), Accepted: countsAgain(ev)})
+	g.remember(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: pending.KeysOf(deps), Accepted: countsAgain(ev)})
 	g.known.Forget(ev.ID) // last, or a copy that arrives in between would be stored
 }
 
@@ -90,7 +90,7 @@ func (g *ingest) displaced(ev graspsync.Event) {
 		n.Size = min(memorySize(ev, len(ev.String())), g.cfg.InFlight)
 	}
 	n.Incoming.Event, n.ID, n.Later = ev, ev.ID, true
-	g.note(n)
+	g.remember(n)
 	g.known.Forget(ev.ID)
 }
 

@@ -106,7 +106,6 @@ type Rules interface {
 	BlocksRelay(relay graspsync.RelayURL) bool
 }
 
-// blocks calls Rules.Blocks.
 func (c *Config) blocks(ev graspsync.Event) (reason string, until []graspsync.Dependency) {
 	if c.Rules != nil {
 		reason, until = c.Rules.Blocks(ev)

@@ -374,13 +374,13 @@ var (
 )
 
 func (c *relayConn) deliver(a session.Deliver) {
-	src, wait, gap := graspsync.Source{Relay: c.url, Kind: graspsync.Live}, c.live, a.Gap
+	src, batch, gap := graspsync.Source{Relay: c.url, Kind: graspsync.Live}, c.live, a.Gap
 	if a.Batch != 0 {
 		f, ok := c.batches[a.Batch]
 		if !ok {
 			return
 		}
-		wait, src.Kind = f, graspsync.CatchUp
+		batch, src.Kind = f, graspsync.CatchUp
 		switch a.Kind {
 		case plan.DailyHistory:
 			src.Kind = graspsync.Daily
@@ -390,7 +390,7 @@ func (c *relayConn) deliver(a session.Deliver) {
 	}
 	c.stats.events.Add(1)
 	start := time.Now()
-	j := &job{incoming: graspsync.Incoming{Event: a.Event, Source: src}, gap: gap, size: int64(a.Size), from: c, waits: []*relayBatch{wait}}
+	j := &job{incoming: graspsync.Incoming{Event: a.Event, Source: src}, gap: gap, size: int64(a.Size), from: c, batches: []*relayBatch{batch}}
 	_ = c.m.ingest.submit(c.ctx, j, a.Known) // the only error is that of ctx
 	c.stalled += time.Since(start)
 }
@@ -567,7 +567,6 @@ func (c *relayConn) badSignature(k copyKey) {
 	c.spend(c.m.cfg.constants.Unproductive / forgeries)
 }
 
-// authenticate answers a challenge (NIP-42) on its own goroutine.
 func (c *relayConn) authenticate(a session.Authenticate) {
 	c.ask(func(ctx context.Context) connMessage {
 		ev, err := signAuth(ctx, c.m.telemetry, c.m.cfg.Signer, c.url, a.Challenge)
@@ -644,7 +643,6 @@ func (c *relayConn) spend(n int64) {
 
 const keyStack = "stack"
 
-// errUnproductive ends the connection of a relay whose host has used up its allowance.
 var errUnproductive = errors.New("relay sends nothing that is of use")
 
 // updateLimits updates the limits of the connection and returns the values excluded from requests.

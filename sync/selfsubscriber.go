@@ -17,7 +17,7 @@ import (
 // Senders never block.
 type selfSubscriber struct {
 	m    *SyncManager
-	wake chan struct{} // one slot; after BatchWindow the loop calls closeWindow
+	wake chan struct{} // one slot
 
 	counted map[graspsync.RepoRef]graspsync.EventID // announcements with counted omissions; owned by the loop
 
@@ -36,11 +36,10 @@ func newSelfSubscriber(m *SyncManager) *selfSubscriber {
 	}
 }
 
-// stored adds an event to the index, and to the next change of the plan if the event is wanted or
-// changes what is wanted.
+// stored adds an event to the index, and its effect to the window.
 func (f *selfSubscriber) stored(ev graspsync.Event) {
 	f.update(func() {
-		f.add(f.m.index.Stored(ev))
+		f.add(f.m.index.Stored(ev))      // the changed repositories, root events and replies
 		if len(f.authors) < maxAuthors { // reporting an author twice is harmless
 			f.authors = append(f.authors, ev.PubKey)
 		}
@@ -106,7 +105,7 @@ const overrunShare = 4
 
 func (f *selfSubscriber) overrun() { f.change, f.all = f.change.Beside(), true }
 
-// update runs change and wakes the loop if the window has changes.
+// update runs change. If the window has changes, the loop calls closeWindow after BatchWindow.
 func (f *selfSubscriber) update(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,6 +118,7 @@ func (f *selfSubscriber) update(change func()) {
 	}
 }
 
+// closeWindow passes the changes of a batch window to the plan.
 func (l *loop) closeWindow(ctx context.Context) {
 	change, authors, all := l.m.self.take()
 	l.m.telemetry.drop("descendants", change.LeftOut)
@@ -149,7 +149,6 @@ func (f *selfSubscriber) take() (c index.Change, authors plan.Authors, all bool)
 	return c, authors, all
 }
 
-// targets returns the input of the plan for changes of the index, see take.
 func (f *selfSubscriber) targets(c index.Change, all bool) plan.Changes {
 	held := f.heldBesides(c)
 	if all {
@@ -220,8 +219,9 @@ func (f *selfSubscriber) heldBesides(c index.Change) map[graspsync.RepoRef]*nip3
 	return maps.Clone(f.held)
 }
 
-// relays returns a function that returns the relays of a repository and the number of others that
-// only maintainers list ([nip34.AnnouncementSet.Targets]). It computes them once per identifier.
+// relays returns a function that returns the relays of a repository: up to MaxRelaysPerRepo that the
+// owner lists, then as many of maintainers, one of each in turn, and the number of further ones of
+// maintainers ([nip34.AnnouncementSet.Targets]).
 func (f *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) func(graspsync.RepoRef) ([]nip34.Target, int) {
 	waiting := make(map[string][]*nip34.Announcement)
 	for ref, a := range held {
@@ -231,7 +231,6 @@ func (f *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) 
 	return func(ref graspsync.RepoRef) ([]nip34.Target, int) {
 		rule := rules[ref.Identifier]
 		if rule == nil {
-			// The order of members is the same on all servers.
 			all := append(f.m.index.Family(ref.Identifier), waiting[ref.Identifier]...)
 			most := f.m.cfg.MaxRelaysPerRepo
 			rule = nip34.Membership{}.Family(ref.Identifier, all).Targets(nip34.TargetBounds{

@@ -127,8 +127,8 @@ const (
 	stateBytes    = 512 // of a state without its texts
 )
 
-// note records the state of an event that is not stored. The texts of s must be printable.
-func (r *telemetry) note(in graspsync.Incoming, s EventState) {
+// record records the state of an event that is not stored. The texts of s must be printable.
+func (r *telemetry) record(in graspsync.Incoming, s EventState) {
 	s.ID, s.Event, s.At = in.Event.ID, headOf(in.Event), time.Now()
 	s.Source, s.Relay = in.Source.Kind.String(), in.Source.Relay
 	r.mu.Lock()

@@ -67,7 +67,7 @@ func (r *telemetry) say(msg string, in graspsync.Incoming, more ...any) {
 func (r *telemetry) refuse(in graspsync.Incoming, is StateCode, v graspsync.Verdict) {
 	r.reject(v.Reason)
 	detail := graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
-	r.note(in, EventState{Is: is, Reason: v.Reason, Detail: detail})
+	r.record(in, EventState{Is: is, Reason: v.Reason, Detail: detail})
 	more := []any{keyReason, graspsync.Printable(v.Reason)}
 	if detail != "" {
 		more = append(more, "detail", detail)

@@ -203,7 +203,7 @@ func (g *ingest) verdict(ctx context.Context, in graspsync.Incoming) (v graspsyn
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.constants.StoreTimeout)
 	defer cancel()
 	defer g.telemetry.recovered(&err, "policy judge")
-	switch v, err = g.policy.Judge(ctx, in.Event, in.Source, g.view); {
+	switch v, err = g.policy.Judge(ctx, in.Event, in.Source, g.view); { // by default a GRASPPolicy after the Rules
 	case err != nil:
 	case v.Decision < graspsync.Accept || v.Decision > graspsync.Later || v.Decision == graspsync.Depend && len(v.DependsOn) == 0:
 		err = errVerdict
@@ -222,7 +222,7 @@ func (w *writer) judgeForeign(j *job) {
 	}
 	n := j.note()
 	n.Wanted = true
-	w.note(n)
+	w.remember(n)
 	w.refetch(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
 	w.end(j, true)
 }
@@ -276,7 +276,7 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 
 func (w *writer) unwanted(j *job, is StateCode, v graspsync.Verdict, n pending.Note) {
 	w.telemetry.refuse(j.incoming, is, v)
-	w.note(n)
+	w.remember(n)
 	w.end(j, true)
 	w.telemetry.observe(Observation{Is: IsRejected, Source: j.incoming.Source, Event: j.incoming.Event, Reason: v.Reason})
 }
@@ -302,10 +302,10 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 		detail = waitedFor(deps)
 	}
 	w.telemetry.say("event waits", j.incoming, "for", deps[0])
-	w.telemetry.note(j.incoming, EventState{Is: IsWaiting, Detail: detail})
+	w.telemetry.record(j.incoming, EventState{Is: IsWaiting, Detail: detail})
 	n := j.note()
 	n.Deps, n.Whole = pending.KeysOf(deps), true
-	w.note(n)
+	w.remember(n)
 	w.end(j, true)
 }
 
@@ -375,17 +375,17 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 		w.known.Add(j.key.id)
 		w.rejected.Forget(j.key.id)
 		w.telemetry.stored(ev)
-		w.self.stored(ev)
+		w.self.stored(ev) // the plan follows what the event adds
 		woken = w.arrived(ctx, pending.Fulfils(ev, true))
 		if o.Result == graspsync.Stored {
 			w.brought(j)
 		}
 	case graspsync.Superseded, graspsync.Deleted, graspsync.Refused:
 		w.telemetry.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
-		w.telemetry.note(j.incoming, unsaved(o))
+		w.telemetry.record(j.incoming, unsaved(o))
 		n := j.note()
 		n.Accepted = o.Result != graspsync.Refused && countsAgain(ev)
-		w.note(n)
+		w.remember(n)
 	default:
 		w.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
 		return nil
@@ -419,7 +419,7 @@ func (w *writer) worked() {
 // event of history, its batch fails and is fetched again.
 func (w *writer) failed(j *job, err error) {
 	w.telemetry.failed.Add(1)
-	w.telemetry.note(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
+	w.telemetry.record(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
 	w.failures++
 	if w.telemetry.says.Allow(limit.Stranger{ID: "saving"}, 1) {
 		w.cfg.Logger.Warn("saving events failed, will retry", "unsaved", w.rejected.Unsaved()+1, keyErr, err)
@@ -431,7 +431,7 @@ func (w *writer) failed(j *job, err error) {
 	}
 	n := j.note()
 	n.Unsaved = true
-	w.note(n)
+	w.remember(n)
 	w.end(j, true)
 }
 
@@ -443,8 +443,8 @@ func (w *writer) end(j *job, ok bool) {
 	j.over = true
 }
 
-// note records the state of a pending event and counts evicted records.
-func (g *ingest) note(n pending.Note) {
+// remember records the state of a pending event and counts evicted records.
+func (g *ingest) remember(n pending.Note) {
 	d := g.rejected.Add(n)
 	g.telemetry.drop("waiting", d.Waiting)
 	g.telemetry.drop("postponed", d.Later)

@@ -388,9 +388,8 @@ func (r *RejectedIndex) Wanted() (ask map[graspsync.RelayURL][]graspsync.EventID
 	return ask
 }
 
-// InTurn returns about most due events without room or unsaved, of all relay hosts in turn. An
-// unsaved event is due early if it was tried before works. The events stay in the index until the
-// next call about them.
+// InTurn returns about most due events without room or unsaved, of all relay hosts in turn, see
+// entry.due. The events stay in the index until the next call about them.
 func (r *RejectedIndex) InTurn(most int, now, works time.Time) (turn []*PendingEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -493,9 +492,8 @@ func (e *entry) keys() (keys []Key) {
 	return keys
 }
 
-// Overdue returns due ids without a whole event, up to most per relay, and makes them wanted. An
-// unsaved event is due early if it was tried before works. Ids that were requested too often are
-// removed. gone is the number of unsaved ones among them.
+// Overdue returns due ids without a whole event, up to most per relay, and makes them wanted. Ids that
+// were requested too often are removed. gone is the number of unsaved ones among them.
 func (r *RejectedIndex) Overdue(most int, works time.Time) (ask map[graspsync.RelayURL][]graspsync.EventID, gone int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

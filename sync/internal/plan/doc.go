@@ -12,9 +12,6 @@
 // each change, so that a change of one repository costs work in proportion to the change. A failed
 // batch is repeated with its progress.
 //
-// New items get further live subscriptions ([Plan.addFilters]). If there are too many, all are
-// consolidated. Items without room are followed by kinds or polled ([LiveMethod]).
-//
 // Each file has one subject:
 //
 //	plan           a step: the targets of each relay from the wanted repositories, then its next requests

@@ -270,11 +270,10 @@ func joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
 	return out
 }
 
-// mostWait is the maximum delay of a consolidation.
-const mostWait = 5 * time.Minute
+const mostWait = 5 * time.Minute // of a consolidation
 
-// delayed reports whether a consolidation without room for old and new subscriptions must wait: while
-// history runs, up to mostWait, because the items that it finds would soon require another one.
+// delayed reports whether a consolidation without room for old and new subscriptions waits while
+// history runs, because the items that it finds would soon require another one.
 func (p *Plan) delayed(r *relayState) bool {
 	if !r.busy() {
 		return false

@@ -72,7 +72,6 @@ func (p *Plan) poll(r *relayState, items []Item) {
 	}
 }
 
-// pollWait returns the time until the next of n groups is polled.
 func (p *Plan) pollWait(t tier, n int) time.Duration {
 	if t == threadTier {
 		return p.longer(rotateEvery)

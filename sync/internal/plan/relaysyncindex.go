@@ -68,8 +68,7 @@ func (r *relayState) phase() Phase {
 	return Live
 }
 
-// busy reports whether history of layers 1 to 3 is missing, or a batch runs that is not in the
-// background.
+// busy reports whether history of layers 1 to 3 is missing, or a batch runs.
 func (r *relayState) busy() bool {
 	return len(r.history.tiers[mainTier].todo) > 0 || r.pending.runs(func(b *batch) bool { return !b.background() })
 }

@@ -198,8 +198,8 @@ func (w *repoSyncIndex) hash(it Item) uint64 {
 	return w.hashes[it]
 }
 
-// itemFilters returns the filters for the events of items, without limit and times. The items may have
-// several kinds, because an item may be reassigned while its group waits.
+// itemFilters returns the filters for the events of items. These may have several kinds, because an
+// item may be reassigned while its group waits.
 func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 	var refs []graspsync.RepoRef
 	var ids []graspsync.EventID

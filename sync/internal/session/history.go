@@ -93,13 +93,13 @@ func (s *Session) queriesFor(b *batch, index int, from plan.Query) []*query {
 	return out
 }
 
-// begin reconciles a query (NIP-77). It fetches these by pages:
-//   - all, after noNegentropy, or if the relay is known not to offer NIP-77
-//   - those for which the plan sets NoNegentropy: ids, few threads, audits
-//   - Recent batches, which return few events
-//   - those that have a cursor, because an earlier attempt fetched a part by pages
+// begin reconciles a query (NIP-77), or fetches it by pages
+//   - if the relay does not offer NIP-77 (noNegentropy)
+//   - if the plan says so, for ids, few threads and audits
+//   - if it is Recent, with few events
+//   - if an earlier attempt fetched a part by pages
 //
-// A reconciliation that fails continues by pages, see byPages.
+// A failed reconciliation continues by pages (byPages).
 func (s *Session) begin(q *query) {
 	switch {
 	case filters.Empty(q.filter):

@@ -206,7 +206,7 @@ func (s *Session) flush(now time.Time) []Action {
 	return s.take()
 }
 
-// openWaiting sends waiting requests for which there is room, until one is sent that has no answer yet.
+// openWaiting sends the next request for which there is room, if the previous request got an answer.
 func (s *Session) openWaiting(now time.Time) {
 	s.openingOver(now)
 	s.closeReplaced()
