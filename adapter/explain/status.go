@@ -109,7 +109,7 @@ var answers = map[string][3]string{
 	"relay unresolvable":   {"disconnected", "Not followed", "%[1]s is not followed: public DNS has no such name."},
 	"relay plaintext":      {"disconnected", "Not followed", "%[1]s is not followed: it is not encrypted (ws://), and plaintext is not allowed."},
 	"relay no room":        {"disconnected", "Not followed", "%[1]s is not followed: there is no room for more."},
-	"relay batch window":   {"disconnected", "Not followed", "%[1]s is not followed yet: it is followed within seconds, unless the announcements list more relays than this server follows for one repository."},
+	"relay batch window":   {"disconnected", "Not followed", "%[1]s is not followed. If an announcement has just listed it, it is followed within seconds. Otherwise its repositories list too many relays before it (MaxRelaysPerRepo, by default 16)."},
 	"relay not followed":   {"disconnected", "Not followed", "%[1]s is not followed: no repository of this server lists it, and it is no bootstrap relay."},
 	"relay blocked":        {"dead", "Blocked by the operator", "%[1]s is not followed because the operator has blocked it."},
 	"relay not read":       {"connecting", "Unknown: the store was not read yet", "%[1]s is not followed because the store was not read yet%[2]s."},

@@ -21,7 +21,7 @@ type checkCommand struct {
 }
 
 func (checkCommand) Help() string {
-	return "Each line begins with ok, warning or error. The exit code is 1 after an error. Start the server first: at its start it checks data folder and git itself."
+	return "Start the server first, which checks its data folder and git itself. Each line begins with ok, warning or error. The exit code is 1 after an error. No push, no websocket and no -client-header is tested."
 }
 
 var errCheck = errors.New("errors were found")

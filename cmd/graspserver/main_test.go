@@ -189,8 +189,8 @@ func TestHelp(t *testing.T) {
 	help := run("-h")
 	require.Equal(t, help, run("help"))
 	place := 0
-	for _, part := range []string{"Usage: graspserver <command>", "Examples:", "GRASPSERVER_MAX_BYTES", "Commands:", "explain", "What you must set:", "--domain=HOST",
-		"What it is called:", "--curation", "Limits:", "--max-bytes=SIZE", "Log:", "Advanced:", "--fetch-backoff"} {
+	for _, part := range []string{"Usage: graspserver <command>", "Examples:", "GRASPSERVER_MAX_BYTES", "Commands:", "explain", "Main settings:", "--domain=HOST",
+		"Name and description:", "--curation", "Limits:", "--max-bytes=SIZE", "Log:", "Advanced:", "--fetch-backoff"} {
 		at := strings.Index(help[place:], part)
 		require.GreaterOrEqual(t, at, 0, part)
 		place += at

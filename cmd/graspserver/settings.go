@@ -29,21 +29,21 @@ import (
 )
 
 type options struct {
-	Config kong.ConfigFlag `group:"What you must set:" env:"GRASPSERVER_CONFIG" placeholder:"FILE" help:"File of settings, one \"name = value\" per line."`
+	Config kong.ConfigFlag `group:"Main settings:" env:"GRASPSERVER_CONFIG" placeholder:"FILE" help:"File of settings, one \"name = value\" per line."`
 
-	Domain       string               `group:"What you must set:" placeholder:"HOST" help:"Address in announcements, host[:port][/path], default -listen."`
-	Data         string               `group:"What you must set:" default:"graspserver-data" placeholder:"FOLDER" help:"Folder for repositories, events and records."`
-	Bootstrap    []graspsync.RelayURL `group:"What you must set:" placeholder:"URL" help:"Relays that are always followed."`
-	Admin        []graspsync.PubKey   `group:"What you must set:" placeholder:"NPUB" help:"Keys that may send commands, as npub or hex."`
-	ClientHeader string               `group:"What you must set:" placeholder:"NAME" help:"Header with the client address from your proxy, such as X-Real-IP."`
+	Domain       string               `group:"Main settings:" placeholder:"HOST" help:"Address in announcements, host[:port][/path], default -listen."`
+	Data         string               `group:"Main settings:" default:"graspserver-data" placeholder:"FOLDER" help:"Folder for repositories, events and records."`
+	Bootstrap    []graspsync.RelayURL `group:"Main settings:" placeholder:"URL" help:"Relays that are always followed."`
+	Admin        []graspsync.PubKey   `group:"Main settings:" placeholder:"NPUB" help:"Keys that may send commands, as npub or hex."`
+	ClientHeader string               `group:"Main settings:" placeholder:"NAME" help:"Header with the client address from your proxy, such as X-Real-IP."`
 
-	Name        string           `group:"What it is called:" placeholder:"TEXT" help:"Name of this server, default -domain."`
-	Description string           `group:"What it is called:" default:"Nostr relay for Git repositories (NIP-34)" placeholder:"TEXT" help:"Description of this server."`
-	Pubkey      graspsync.PubKey `group:"What it is called:" placeholder:"NPUB" help:"Key of the operator, as npub or hex."`
-	Contact     string           `group:"What it is called:" placeholder:"URL" help:"URL or address of the operator."`
-	Icon        string           `group:"What it is called:" placeholder:"URL" help:"Icon of this server."`
-	Curation    string           `group:"What it is called:" placeholder:"TEXT" help:"Curation of events (NIP-11)."`
-	AlsoDomain  []string         `group:"What it is called:" placeholder:"HOST" help:"Older domains that announcements may list."`
+	Name        string           `group:"Name and description:" placeholder:"TEXT" help:"Name of this server, default -domain."`
+	Description string           `group:"Name and description:" default:"Nostr relay for Git repositories (NIP-34)" placeholder:"TEXT" help:"Description of this server."`
+	Pubkey      graspsync.PubKey `group:"Name and description:" placeholder:"NPUB" help:"Key of the operator, as npub or hex."`
+	Contact     string           `group:"Name and description:" placeholder:"URL" help:"URL or address of the operator."`
+	Icon        string           `group:"Name and description:" placeholder:"URL" help:"Icon of this server."`
+	Curation    string           `group:"Name and description:" placeholder:"TEXT" help:"Curation of events (NIP-11)."`
+	AlsoDomain  []string         `group:"Name and description:" placeholder:"HOST" help:"Older domains that announcements may list."`
 
 	MaxBytes         int64         `group:"Limits:" default:"0" placeholder:"SIZE" help:"Maximum size of all repositories, 0 for no limit."`
 	MaxOwnerBytes    int64         `group:"Limits:" default:"0" placeholder:"SIZE" help:"Maximum size of one owner's repositories, 0 for no limit."`
