@@ -2,6 +2,9 @@
 // (GRASP-02), serves their git data, accepts pushes that the newest state allows, and serves an event
 // only when its git data has arrived (GRASP-01).
 //
+//	records, err := state.Open("state", state.Config{})
+//	...
+//	defer records.Close()
 //	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{Dir: "git", State: records})
 //	...
 //	defer server.Close()
