@@ -49,9 +49,9 @@ func TestMetrics(t *testing.T) {
 		{"gitserve.Staging.Collector", server.Staging().Collector("ngit")},
 		{"gate.Gate.Collector", server.Gate().Collector("ngit")},
 		{"state.DB.Collector", records.Collector("ngit")},
-		{"grasp.Server.Collector, besides", server.Collector("ngit")},
+		{"grasp.Server.Collector, in addition", server.Collector("ngit")},
 	} {
-		fmt.Fprintf(&out, "\n### %s\n\n| metric | type | labels | what |\n|---|---|---|---|\n", c.of)
+		fmt.Fprintf(&out, "\n### %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", c.of)
 		ch := make(chan *prometheus.Desc, 1000)
 		c.collector.Describe(ch)
 		close(ch)

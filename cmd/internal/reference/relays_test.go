@@ -52,11 +52,11 @@ func relayLimits() string {
 		{"bytes of a message", func(b relaytest.Behavior) int { return b.MaxMessage }},
 		{"bytes of an event", func(b relaytest.Behavior) int { return b.MaxEvent }},
 		{"bytes of a subscription id", func(b relaytest.Behavior) int { return b.MaxSubID }},
-		{"queries a minute", func(b relaytest.Behavior) int { return b.RateLimit }},
-		{"queries at once", func(b relaytest.Behavior) int { return b.RateBurst }},
-		{"NEG-MSGs a minute", func(b relaytest.Behavior) int { return b.NegRate }},
-		{"messages a minute", func(b relaytest.Behavior) int { return b.MessageRate }},
-		{"reconciliations at once", func(b relaytest.Behavior) int {
+		{"queries per minute", func(b relaytest.Behavior) int { return b.RateLimit }},
+		{"concurrent queries", func(b relaytest.Behavior) int { return b.RateBurst }},
+		{"NEG-MSGs per minute", func(b relaytest.Behavior) int { return b.NegRate }},
+		{"messages per minute", func(b relaytest.Behavior) int { return b.MessageRate }},
+		{"concurrent reconciliations", func(b relaytest.Behavior) int {
 			if b.Negentropy != relaytest.NegOn {
 				return 0
 			}

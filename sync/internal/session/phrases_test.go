@@ -150,7 +150,7 @@ func (p phrase) say(t *testing.T) (wire.Refusal, []Action) {
 // effect describes actions in words.
 func (p phrase) effect(actions []Action) string {
 	var out []string
-	then := "ask again when something has ended"
+	then := "repeat it when another request has ended"
 	for _, a := range actions {
 		switch a := a.(type) {
 		case Learned:
@@ -158,30 +158,30 @@ func (p phrase) effect(actions []Action) string {
 			if a.Kind == relaylimits.NoNegentropy {
 				then = "use pages"
 			} else if !slices.Contains([]relaylimits.Kind{relaylimits.MaxSubscriptions, relaylimits.MaxRetained, relaylimits.Pace}, a.Kind) {
-				then = "ask again accordingly"
+				then = "repeat it within the limit"
 			}
 		case RateLimited:
-			out, then = append(out, "ask nothing new for 65 s"), "then again"
+			out, then = append(out, "send no new request for 65 s"), "repeat it"
 		case Authenticate:
-			out, then = append(out, "authenticate, once"), "then ask again"
+			out, then = append(out, "authenticate, once"), "repeat it"
 		case LiveClosed:
-			then = fmt.Sprintf("the plan subscribes anew (%s)", a.Why)
+			then = fmt.Sprintf("subscribe again (%s)", a.Why)
 		case Notice:
-			then = "log it; if EOSE follows with nothing between, the query failed"
+			then = "log it; if the next message is EOSE, the request failed"
 			if p.to == "NEG-OPEN" {
 				then = "log it"
 			}
 		case Done:
-			then = "fail; again after a while"
+			then = "fail; repeat it after a short wait"
 			if a.Result == plan.Refused {
-				then = "fail; again as late as possible"
+				then = "fail; repeat it after the longest wait"
 			}
 		case Send:
 			switch r := a.Request; {
 			case r.Type == wire.TypeNegOpen:
-				then = "open it again"
+				then = "repeat it"
 			case r.Type == wire.TypeReq && r.Sub[0] == 'p':
-				then = "look for the value that it dislikes"
+				then = "find the refused value"
 			case r.Type == wire.TypeReq && p.to == "NEG-OPEN":
 				then = "use pages"
 			}
@@ -194,7 +194,7 @@ func (p phrase) effect(actions []Action) string {
 // testdata/phrases.md.
 func TestPhrases(t *testing.T) {
 	var out strings.Builder
-	out.WriteString("# What relays say when they refuse\n\n| relay says | in answer to | meaning | we |\n|---|---|---|---|\n")
+	out.WriteString("# Refusals of relays\n\n| message | in answer to | meaning | reaction |\n|---|---|---|---|\n")
 	for _, p := range phrases {
 		why, actions := p.say(t)
 		text := p.text
