@@ -63,6 +63,8 @@ type persistence struct {
 	progress map[graspsync.RelayURL]*memory.Kept        // not saved yet; nil: remove the record
 	learned  map[graspsync.RelayURL]relaylimits.Learned // of relays that are not listed yet
 	kept     []memory.Kept
+
+	version uint64 // of the rejected events that are saved; owned by the export
 }
 
 func newPersistence(
@@ -223,19 +225,31 @@ func (r *persistence) confirmed() {
 // export saves the rejected events and the state of the Transport. After an error the confirmed
 // state must not be saved.
 func (r *persistence) export(ctx context.Context) error {
-	rejected := r.rejected.Export()
-	for i, chunk := range rejected {
-		if chunk != nil {
-			rejected[i] = slices.Concat(r.basis, chunk)
-		}
-	}
-	first := r.memory.SaveChunks(ctx, rejectedName, rejected)
+	first := r.saveRejected(ctx)
 	if chunks, err := r.exportTransport(); err != nil { // its earlier record stays
 		r.cfg.Logger.Warn("exporting the state of the transport failed", keyErr, err)
 	} else {
 		_ = r.memory.SaveChunks(ctx, transportName, chunks) // the result does not matter to the plan
 	}
 	return first
+}
+
+// saveRejected saves the rejected events if they have changed since the last successful call.
+func (r *persistence) saveRejected(ctx context.Context) error {
+	rejected, version := r.rejected.Export(r.version)
+	if version == r.version {
+		return nil
+	}
+	for i, chunk := range rejected {
+		if chunk != nil {
+			rejected[i] = slices.Concat(r.basis, chunk)
+		}
+	}
+	err := r.memory.SaveChunks(ctx, rejectedName, rejected)
+	if err == nil {
+		r.version = version
+	}
+	return err
 }
 
 func (r *persistence) exportTransport() (chunks [][]byte, err error) {

@@ -37,11 +37,27 @@ type record struct {
 }
 
 // Export returns the ids and their data in chunks of JSON, without whole events. A chunk changes
-// only with its entries.
-func (r *RejectedIndex) Export() [][]byte {
+// only with its entries. It returns no chunks if since is the current version, which an earlier call
+// returned. since is 0 in the first call.
+func (r *RejectedIndex) Export(since uint64) (out [][]byte, version uint64) {
+	records, version := r.records(since)
+	for _, some := range records { // not locked, because every incoming event waits for the lock
+		var chunk []byte
+		if len(some) > 0 {
+			chunk, _ = json.Marshal(some) // never fails
+		}
+		out = append(out, chunk)
+	}
+	return out, version
+}
+
+func (r *RejectedIndex) records(since uint64) (records [][]record, version uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var records [chunks][]record
+	if r.version == since {
+		return nil, since
+	}
+	records = make([][]record, chunks)
 	for _, e := range r.ids.All() {
 		of := &records[maphash.Comparable(r.seed, e.id)%chunks]
 		*of = append(*of, record{
@@ -49,13 +65,7 @@ func (r *RejectedIndex) Export() [][]byte {
 			Unsaved: e.unsaved, Tries: e.tries, Relay: e.relay.Value(), Deps: e.keys(),
 		})
 	}
-	out := make([][]byte, chunks)
-	for i, some := range records {
-		if len(some) > 0 {
-			out[i], _ = json.Marshal(some) // never fails
-		}
-	}
-	return out
+	return records, r.version
 }
 
 // Restore adds the entries that Export returned, before any other call. It skips unreadable chunks
@@ -80,8 +90,7 @@ func (r *RejectedIndex) Restore(chunks [][]byte) (d Dropped, err error) {
 	for _, in := range all {
 		e := &entry{
 			id: in.ID, createdAt: in.CreatedAt, seen: min(in.Seen, now.Unix()), // a clock that was set back extends no lifetime
-			kind: in.Kind, accepted: in.Accepted, wanted: in.Wanted, unsaved: in.Unsaved, tries: min(in.Tries, maxTries),
-			relay: unique.Make(in.Relay),
+			kind: in.Kind, accepted: in.Accepted, wanted: in.Wanted, unsaved: in.Unsaved, relay: unique.Make(in.Relay),
 		}
 		if _, known := r.ids.Get(e.id); known || r.old(e, now) {
 			continue
@@ -89,6 +98,7 @@ func (r *RejectedIndex) Restore(chunks [][]byte) (d Dropped, err error) {
 		if e.unsaved {
 			r.unsaved++
 		}
+		r.setTries(e, min(in.Tries, maxTries))
 		if e.tries > 0 { // no whole event exists after a restart, so the id is due now
 			e.seen = min(e.seen, now.Unix()-int64(e.wait()/time.Second))
 		}

@@ -43,7 +43,9 @@ type RejectedIndex struct {
 	// unsaved is the number of events that could not be saved, unsavedBytes the size of the whole ones.
 	unsaved      int
 	unsavedBytes int64
-	inTurn       int // number of whole events that had no room or could not be saved
+	inTurn       int    // number of whole events that had no room or could not be saved
+	later        int    // number of ids with tries
+	version      uint64 // changes with each exported change
 }
 
 // entry is the data of one id. It is small because there are many.
@@ -113,7 +115,7 @@ type Config struct {
 func NewRejectedIndex(cfg Config) *RejectedIndex {
 	most := max(1, cfg.Most)
 	return &RejectedIndex{
-		cfg: cfg, seed: maphash.MakeSeed(), byDep: make(map[Key]*depLink),
+		cfg: cfg, seed: maphash.MakeSeed(), byDep: make(map[Key]*depLink), version: 1,
 		ids:    limit.NewTable[graspsync.EventID, *entry](most, keySize*linksPerEntry*int64(most)),
 		events: limit.NewTable[graspsync.EventID, *PendingEvent](cfg.Waiting, max(1, cfg.WaitingBytes)),
 	}
@@ -141,6 +143,7 @@ type Dropped struct{ Waiting, Later, Remembered, Unsaved int }
 func (r *RejectedIndex) Add(n Note) (d Dropped) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.version++
 	now := time.Now()
 	r.expire(now)
 	e, ok := r.ids.Get(n.ID)
@@ -151,11 +154,11 @@ func (r *RejectedIndex) Add(n Note) (d Dropped) {
 	e.seen, e.relay = now.Unix(), unique.Make(n.Incoming.Source.Relay)
 	e.createdAt, e.kind = n.Incoming.Event.CreatedAt, int32(n.Incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
 	e.wanted, e.accepted = n.Wanted, e.accepted || n.Accepted
+	tries := 0
 	if n.Later || n.Unsaved {
-		e.tries = uint8(min(max(int(e.tries), n.Tries)+1, mostWait)) //nolint:gosec // bounded
-	} else {
-		e.tries = 0
+		tries = min(max(int(e.tries), n.Tries)+1, mostWait)
 	}
+	r.setTries(e, uint8(tries)) //nolint:gosec // bounded
 	if e.unsaved = n.Unsaved; e.unsaved {
 		r.unsaved++
 	}
@@ -184,7 +187,13 @@ func (r *RejectedIndex) put(e *entry, d *Dropped) {
 			d.Unsaved++
 		}
 		r.unlink(g.Value)
+		r.setTries(g.Value, 0)
 	}
+}
+
+func (r *RejectedIndex) setTries(e *entry, n uint8) {
+	r.later += min(1, int(n)) - min(1, int(e.tries))
+	e.tries = n
 }
 
 // hold keeps a whole event and adds evicted events to d.
@@ -265,7 +274,9 @@ func (r *RejectedIndex) gone(w *PendingEvent) {
 }
 
 func (r *RejectedIndex) remove(e *entry) {
+	r.version++
 	r.unlink(e)
+	r.setTries(e, 0)
 	r.ids.Delete(e.id)
 }
 
@@ -342,6 +353,7 @@ func (r *RejectedIndex) Arrived(keys []Key) (whole []*PendingEvent, ask map[gras
 				lazy.Put(&ask, e.relay.Value(), append(ask[e.relay.Value()], e.id))
 			}
 			e.wanted = true
+			r.version++
 		}
 	}
 	sortPending(whole)
@@ -497,6 +509,9 @@ func (e *entry) keys() (keys []Key) {
 func (r *RejectedIndex) Overdue(most int, works time.Time) (ask map[graspsync.RelayURL][]graspsync.EventID, gone int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.later == 0 {
+		return nil, 0
+	}
 	now := time.Now()
 	var old []*entry
 	var asked []graspsync.EventID
@@ -518,6 +533,7 @@ func (r *RejectedIndex) Overdue(most int, works time.Time) (ask map[graspsync.Re
 		}
 	}
 	for _, id := range asked {
+		r.version++
 		r.ids.Touch(id)
 	}
 	for _, e := range old {
@@ -546,6 +562,7 @@ func (r *RejectedIndex) Anything() (whole []*PendingEvent) {
 			whole = append(whole, w)
 		}
 		e.wanted = true
+		r.version++
 	}
 	sortPending(whole)
 	return whole

@@ -3,6 +3,7 @@ package pending_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -97,4 +98,36 @@ func TestUnsavedEventsHaveRoomBesideOthers(t *testing.T) {
 		r.Forget(id(i))
 	}
 	require.True(t, r.HasRoom(1<<20))
+}
+
+// Each change of an exported value counts, or it would be lost by a restart. Export returns nothing
+// if nothing has changed.
+func TestExportFollowsEachChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, version := index(3, 0), uint64(0)
+		dep := graspsync.OnEvent(id(1000))
+		unsaved := note(t, 2, 1)
+		unsaved.Unsaved = true
+		for i, change := range []func(){
+			func() {},
+			func() { r.Add(note(t, 1, 1, dep)) },
+			func() { r.Arrived(pending.KeysOf([]graspsync.Dependency{dep})) },
+			func() { r.Add(unsaved) },
+			func() { time.Sleep(time.Hour); r.Overdue(9, time.Now()) },
+			func() { r.Forget(id(2)) },
+			func() { r.Add(note(t, 1, 1, dep)) },
+			func() { r.Anything() },
+		} {
+			change()
+			chunks, next := r.Export(version)
+			require.Len(t, chunks, 256, i)
+			require.NotEqual(t, version, next, i)
+			version = next
+			r.InTurn(9, time.Now(), time.Time{})
+			r.Overdue(9, time.Time{})
+			chunks, next = r.Export(version)
+			require.Empty(t, chunks, i)
+			require.Equal(t, version, next, i)
+		}
+	})
 }
