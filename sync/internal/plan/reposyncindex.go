@@ -74,7 +74,7 @@ type repo struct {
 	level   Level
 	relays  []*relayState
 	threads [tiers]map[Item]struct{} // root events, thread events
-	oldest  Item                     // root event; 0 if unknown
+	oldest  []Item                   // the oldest root events, sorted; empty if unknown
 }
 
 // repoSyncIndex contains the wanted repositories and assigns the items.
@@ -154,10 +154,8 @@ func (w *repoSyncIndex) link(it Item, before, after []*repo) {
 	for _, r := range after {
 		lazy.Put(&r.threads[tier], it, struct{}{})
 	}
-	if tier == mainTier { // otherwise it stays, because finding it reads all root events
-		for _, r := range slices.Concat(before, after) {
-			r.oldest = 0
-		}
+	if tier == mainTier {
+		w.updateOldest(it, before, after)
 	}
 	if w.infos[it].repo = nil; len(after) > 0 {
 		w.infos[it].repo = after[0]
@@ -167,14 +165,30 @@ func (w *repoSyncIndex) link(it Item, before, after []*repo) {
 	}
 }
 
-func (w *repoSyncIndex) oldestRoot(r *repo) Item {
-	if r.oldest == 0 {
-		r.oldest = slices.MinFunc(slices.Collect(maps.Keys(r.threads[mainTier])), func(a, b Item) int {
-			return compareRoots(w.infos[a], w.infos[b])
-		})
+// maxOldest is the number of oldest root events that are found together, because finding them reads
+// all root events of a repository.
+const maxOldest = 64
+
+func (w *repoSyncIndex) updateOldest(it Item, before, after []*repo) {
+	for _, r := range before {
+		r.oldest = slices.DeleteFunc(r.oldest, func(o Item) bool { return o == it })
 	}
-	return r.oldest
+	for _, r := range after {
+		if n := len(r.oldest); n > 0 && w.compareRoots(it, r.oldest[n-1]) < 0 {
+			r.oldest = nil
+		}
+	}
 }
+
+func (w *repoSyncIndex) oldestRoot(r *repo) Item {
+	if len(r.oldest) == 0 {
+		all := slices.SortedFunc(maps.Keys(r.threads[mainTier]), w.compareRoots)
+		r.oldest = slices.Clone(all[:min(len(all), maxOldest)])
+	}
+	return r.oldest[0]
+}
+
+func (w *repoSyncIndex) compareRoots(a, b Item) int { return compareRoots(w.infos[a], w.infos[b]) }
 
 func compareRoots(a, b itemInfo) int {
 	return cmp.Or(cmp.Compare(a.at, b.at), a.of.ID.Compare(b.of.ID))
