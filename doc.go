@@ -25,6 +25,7 @@
 //	           interfaces Relay, Repositories and GitFetcher
 //	egress     the guarded dialer of both
 //	state      records that survive a restart
+//	rules      the operator's blocks and exceptions
 //
 // Implementations and adapters:
 //
@@ -33,6 +34,8 @@
 //	adapter/khatru, adapter/eventstore, adapter/remote  relays and event stores
 //	adapter/purgatory, adapter/gate, adapter/grasp      purgatory for sync; limits for clients; a whole server
 //	adapter/control, adapter/admin                      commands of the operator; the same over HTTP
+//	adapter/explain, adapter/statuspage, adapter/pages  reasons in sentences; a page for operators; public pages
+//	adapter/nostrlib                                    adapters for fiatjaf.com/nostr
 //
 // Start with adapter/grasp, or with package sync beside a relay of your own.
 package graspsync
