@@ -61,7 +61,7 @@ func (p *Purgatory) Left() (out []string) {
 		}
 	}
 	wrong(p.pending.writing.Len() > 0, "entries are locked")
-	wrong(p.pending.storing.Len() > 0, "events are being stored")
+	wrong(p.storing.Len() > 0, "events are being stored")
 	wrong(p.releasing.Len() > 0, "repositories are looked at")
 	p.pending.mu.Lock()
 	p.table.mu.Lock()

@@ -36,13 +36,11 @@ type pendingEvents struct {
 	jobs    *workqueue.Queue
 	wake    chan struct{}
 	table   *repoTable
-	relay   safeRelay
 	keep    state.Store
 	step    func(name string)
 	fetches *fetches
 
 	writing *keyed.Locks[graspsync.EventID] // held while the record of an event is written or deleted
-	storing *keyed.Locks[graspsync.EventID] // held while the relay stores an event
 
 	mu sync.Mutex
 	// guarded by mu
@@ -69,12 +67,12 @@ type nameList struct {
 	soft []*nip34.Announcement // all, and relatives
 }
 
-func newPendingEvents(cfg *Config, report *report, jobs *workqueue.Queue, wake chan struct{}, table *repoTable, fetches *fetches, relay safeRelay, keep state.Store,
+func newPendingEvents(cfg *Config, report *report, jobs *workqueue.Queue, wake chan struct{}, table *repoTable, fetches *fetches, keep state.Store,
 	step func(name string),
 ) *pendingEvents {
 	return &pendingEvents{
-		cfg: cfg, report: report, jobs: jobs, wake: wake, table: table, relay: relay, keep: keep, step: step, fetches: fetches,
-		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
+		cfg: cfg, report: report, jobs: jobs, wake: wake, table: table, keep: keep, step: step, fetches: fetches,
+		writing: keyed.NewLocks[graspsync.EventID](),
 		events: limit.NewTable[graspsync.EventID, *pendingEvent](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
 		byName: make(map[string]map[graspsync.EventID]*pendingEvent), announced: make(map[graspsync.RepoRef]*pendingEvent),
 		lists:   make(map[string]*nameList),
@@ -382,9 +380,6 @@ func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 // steady returns a time with the monotonic clock of now.
 func steady(now, at time.Time) time.Time { return now.Add(at.Sub(now)) }
 
-// errOver is returned by save for an event that is not held any more.
-var errOver = errors.New("does not wait any more")
-
 // load reads the held events. Unreadable records are logged and stay.
 func (p *pendingEvents) load(ctx context.Context) error {
 	now := time.Now()
@@ -671,30 +666,6 @@ func (p *pendingEvents) warn(e *refplan.Entry, what string, err error) {
 	if err != nil {
 		p.cfg.Logger.Warn(what, keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
 	}
-}
-
-func (p *pendingEvents) store(ctx context.Context, e refplan.Entry) error {
-	if err := p.relay.Save(ctx, e.Signed()); err != nil {
-		return fmt.Errorf("storing a released event: %w", err)
-	}
-	p.step("stored")
-	return nil
-}
-
-// save stores an event, once or again, and ends its hold.
-func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
-	unlock, err := p.storing.Lock(ctx, e.ID)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if _, waits := p.get(e.ID); !waits {
-		return errOver
-	}
-	if err := p.store(ctx, e); err != nil {
-		return err
-	}
-	return p.forget(ctx, e, Released)
 }
 
 func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EventCode) error {

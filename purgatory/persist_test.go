@@ -111,7 +111,7 @@ func FuzzDecode(f *testing.F) {
 		require.Equal(t, id, e.ID)
 		require.NotEmpty(t, e.Repos)
 		cfg := Config{}.withDefaults()
-		p := newPendingEvents(&cfg, newReport(&cfg), nil, nil, nil, nil, safeRelay{}, nil, nil)
+		p := newPendingEvents(&cfg, newReport(&cfg), nil, nil, nil, nil, nil, nil)
 		now := time.Unix(1_700_000_000, 0)
 		require.Empty(t, p.restore(now, e))
 		due := p.due(now.Add(7 * 24 * time.Hour))

@@ -386,7 +386,10 @@ func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *reposito
 	if err != nil {
 		return err
 	}
-	return p.rereadAndMove(ctx, g, r)
+	if err := p.readAgain(ctx, g, r); err != nil {
+		return err
+	}
+	return p.moveRefs(ctx, g, r)
 }
 
 func (p *Purgatory) findPulls(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
@@ -496,14 +499,14 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 	has := slices.Contains(h.Repos, r.Ref) && (merged || r.Refs.At[nip34.EventRef(h.ID)] == h.Pull.Tip)
 	if len(h.Repos) == 1 {
 		if has && r.Active {
-			err = p.pending.save(ctx, h)
+			err = p.storeHeld(ctx, h)
 		}
 		if errors.Is(err, errOver) {
 			return true, nil
 		}
 		return has && r.Active && err == nil, err
 	}
-	unlock, err := p.pending.storing.Lock(ctx, h.ID) // other repositories may release it concurrently
+	unlock, err := p.storing.Lock(ctx, h.ID) // other repositories may release it concurrently
 	if err != nil {
 		return false, err
 	}
@@ -511,7 +514,7 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 	if served := p.pending.isServed(h.ID); !served && !(has && r.Active) {
 		return false, nil
 	} else if !served {
-		if err := p.pending.store(ctx, h); err != nil {
+		if err := p.store(ctx, h); err != nil {
 			return false, err
 		}
 	}

@@ -45,13 +45,14 @@ type Purgatory struct {
 	// set by Open, read-only
 	cfg       *Config
 	report    *report
-	relay     safeRelay
-	repos     safeRepositories
+	relay     safeRelay        // a panic is an error
+	repos     safeRepositories // a panic is an error
 	git       gitops.Operations
 	fetcher   GitFetcher
 	keep      state.Store // panics of a write are errors
 	step      func(name string)
 	releasing *keyed.Locks[graspsync.RepoRef]
+	storing   *keyed.Locks[graspsync.EventID] // held while the relay stores an event
 	jobs      *workqueue.Queue // releases and surveys
 
 	wg   sync.WaitGroup // of Run
@@ -118,7 +119,7 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 		cfg: &cfg, report: r, step: step,
 		relay: safeRelay{relay, r}, repos: safeRepositories{repos, r}, git: git, keep: safeStore{store, r},
 		jobs: workqueue.New(maxReleases), wake: make(chan struct{}, 1), queue: newSyncQueue(&cfg, seed),
-		releasing: keyed.NewLocks[graspsync.RepoRef](), table: f, departures: new(departures), fetches: newFetches(), fetcher: fetcher,
+		releasing: keyed.NewLocks[graspsync.RepoRef](), storing: keyed.NewLocks[graspsync.EventID](), table: f, departures: new(departures), fetches: newFetches(), fetcher: fetcher,
 		maintenance: newMaintenance(r, f),
 	}
 	p.servers = servers.New(p.keep, servers.Config{
@@ -126,7 +127,7 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 		Backoff: cfg.Times.Backoff, Timeout: cfg.fixed.Timeout,
 		Logger: cfg.Logger, Dropped: r.dropSome, Unreadable: func() { r.unreadable.Add(1) },
 	})
-	p.pending = newPendingEvents(&cfg, r, p.jobs, p.wake, f, p.fetches, p.relay, p.keep, step)
+	p.pending = newPendingEvents(&cfg, r, p.jobs, p.wake, f, p.fetches, p.keep, step)
 	p.refUpdater = refupdate.New(p.keep, refupdate.Config{
 		Git: p.git, Lock: p.repos.Lock, Absent: ErrNoRepository, Timeout: cfg.fixed.Timeout, Step: step,
 	})

@@ -22,18 +22,9 @@ import (
 func (p *Purgatory) runJob(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, failures int) (failed bool) {
 	var err error
 	if workqueue.IsSurvey(ref) {
-		var refs []graspsync.RepoRef
-		refs, err = p.survey(ctx, ref.Identifier, why)
-		for _, ref := range refs {
-			p.jobs.Want(ref, why)
-		}
+		err = p.survey(ctx, ref.Identifier, why)
 	} else {
-		var done released
-		done, err = p.release(ctx, ref, why, p.releaseTime(failures))
-		if err != nil && ctx.Err() == nil && !tookLong(err) {
-			p.table.failed(ref)
-		}
-		p.afterRelease(ctx, ref, done, why)
+		err = p.releaseAndFetch(ctx, ref, why, p.releaseTime(failures))
 	}
 	failed = err != nil && ctx.Err() == nil
 	if failed && errors.Is(err, errLocked) {
@@ -44,18 +35,18 @@ func (p *Purgatory) runJob(ctx context.Context, ref graspsync.RepoRef, why refpl
 	return failed
 }
 
-// survey finds the repositories with an identifier that must be released, and ends the holds of
-// deleted, replaced and expired events. It locks no repository.
-func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) (refs []graspsync.RepoRef, err error) {
+// survey queues a release of each repository with an identifier that the reasons concern, and ends
+// the holds of deleted, replaced and expired events. It locks no repository.
+func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	lacking := p.table.lackingUnder(identifier) // before the events are read, because a later event causes a survey
 	g, err := p.announced(ctx, identifier, why)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err = p.sortAll(ctx, g, p.pending.named(identifier, ofClass(refplan.State))); err != nil {
-		return nil, err
+		return err
 	}
 	var errs []error
 	for _, o := range g.Over {
@@ -68,7 +59,10 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 	if cut {
 		p.report.drop("repositories")
 	}
-	return refs, errors.Join(errs...)
+	for _, ref := range refs {
+		p.jobs.Want(ref, why)
+	}
+	return errors.Join(errs...)
 }
 
 // reviewRelatives stores those whom a served repository lists now, and ends the holds of those whom
@@ -104,7 +98,7 @@ func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
 	case deleted:
 		return p.pending.forget(ctx, e, Deleted)
 	}
-	switch err := p.pending.save(ctx, e); {
+	switch err := p.storeHeld(ctx, e); {
 	case errors.Is(err, ErrRefused):
 		return p.pending.forget(ctx, e, NotStored)
 	case errors.Is(err, errOver):
@@ -116,11 +110,16 @@ func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
 
 type released struct {
 	need   refplan.Need
-	whole  bool // nothing is missing any more
+	whole  bool // objects were missing, and none is any more
 	gained bool // objects arrived
 }
 
-func (p *Purgatory) afterRelease(ctx context.Context, ref graspsync.RepoRef, done released, why refplan.Reasons) {
+// releaseAndFetch queues a fetch of the objects that a release misses.
+func (p *Purgatory) releaseAndFetch(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) error {
+	done, err := p.release(ctx, ref, why, most)
+	if err != nil && ctx.Err() == nil && !tookLong(err) {
+		p.table.failed(ref)
+	}
 	if done.gained {
 		p.jobs.Survey(ref.Identifier, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
 	}
@@ -132,6 +131,7 @@ func (p *Purgatory) afterRelease(ctx context.Context, ref graspsync.RepoRef, don
 		p.queueFetch(ctx, ref, done.need, why)
 	}
 	ring(p.wake)
+	return err
 }
 
 // lockShare divides Timeout. The quotient is the time of the first attempt of a release, and of its
@@ -207,7 +207,7 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 
 func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository) (released, error) {
 	var errs []error
-	if r.failed = p.findAndMove(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
+	if r.failed = p.findAndMove(ctx, g, r); r.failed == nil {
 		p.moveOthers(ctx, g, r)
 		errs = append(errs, p.releaseStates(ctx, g, r))
 		r.failed = p.movePulls(ctx, g, r)
@@ -215,11 +215,9 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 	if r.gained = r.gained || g.Why.Gained[r.Ref] || slices.ContainsFunc(p.table.get(r.Ref).need.IDs, r.Has); r.gained {
 		p.touchPulled(g, r)
 	}
-	if r.failed == nil {
-		errs = append(errs, p.releasePulls(ctx, g, r))
-	}
 	var n refplan.Need
 	if r.failed == nil {
+		errs = append(errs, p.releasePulls(ctx, g, r))
 		if n = p.lacking(g, r); len(n.IDs) == 0 && r.trouble == nil {
 			r.failed = p.git.Cleanup(ctx, r.dir)
 		}
@@ -228,7 +226,10 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 	if p.report.note(ofGit, err); err != nil {
 		errs = append(errs, fmt.Errorf("repository %s: %w", graspsync.Printable(r.Ref.String()), err))
 	}
-	return p.table.note(g, r, n), errors.Join(errs...)
+	if r.failed != nil {
+		return released{}, errors.Join(errs...)
+	}
+	return released{need: n, whole: p.table.setNeed(g, r, n), gained: r.gained}, errors.Join(errs...)
 }
 
 // readRepository returns nil if the repository is not hosted.
@@ -296,14 +297,19 @@ func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.
 }
 
 // findAndMove finds missing objects, copies them from other repositories, and moves the refs.
-func (p *Purgatory) findAndMove(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
-	if err := p.findObjects(ctx, r, sets); err != nil {
-		return err
+func (p *Purgatory) findAndMove(ctx context.Context, g *refplan.Group, r *repository) error {
+	sets := g.Decided(r.Repository)
+	err := p.findObjects(ctx, r, sets)
+	if err == nil {
+		err = p.share(ctx, g, r, sets)
 	}
-	if err := p.share(ctx, g, r, sets); err != nil {
-		return err
+	if err == nil {
+		err = p.readAgain(ctx, g, r)
 	}
-	return p.rereadAndMove(ctx, g, r)
+	if err == nil {
+		err = p.moveRefs(ctx, g, r)
+	}
+	return err
 }
 
 func (p *Purgatory) findObjects(ctx context.Context, r *repository, sets []refplan.Objects) error {
@@ -362,23 +368,6 @@ func (p *Purgatory) findSet(ctx context.Context, r *repository, set refplan.Obje
 	return nil
 }
 
-func (p *Purgatory) rereadAndMove(ctx context.Context, g *refplan.Group, r *repository) error {
-	if err := p.readAgain(ctx, g, r); err != nil {
-		return err
-	}
-	return p.confirmAndMove(ctx, g, r)
-}
-
-func (p *Purgatory) confirmAndMove(ctx context.Context, g *refplan.Group, r *repository) error {
-	if err := p.confirm(ctx, g, r); err != nil {
-		return err
-	}
-	if _, waits := g.Waiting[r.Ref]; !r.Active && !waits {
-		return nil // no announcement is left, and the next release retires it
-	}
-	return p.moveRefs(ctx, g, r)
-}
-
 // readAgain rereads members, stored events and states, because walks may have taken minutes.
 // Newer events have a release of their own.
 func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *repository) error {
@@ -405,7 +394,8 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 	return nil
 }
 
-func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository) error {
+// dropDeleted removes events from the group that the relay reports deleted by now.
+func (p *Purgatory) dropDeleted(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	deleted := func(e refplan.Entry) bool {
 		is, err := p.deleted(ctx, e)
@@ -436,14 +426,22 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 	return errors.Join(errs...)
 }
 
-// moveRefs starts again if the repository becomes active, because a state without refs may decide
-// then.
+// moveRefs moves the refs to those of the newest complete state that is not deleted. It starts again
+// if the repository becomes active, because a state without refs may decide then.
 func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repository) error {
+	if err := p.dropDeleted(ctx, g, r); err != nil {
+		return err
+	}
+	if _, waits := g.Waiting[r.Ref]; !r.Active && !waits {
+		r.Decides = nil // no announcement is left, and the next release retires it
+		return nil
+	}
 	for {
 		before := r.Active
 		r.Decides = g.Authoritative(r.Repository)
 		if changes, head := g.Changes(r.Repository); len(changes) > 0 || !head.IsZero() {
-			if err := p.move(ctx, r, changes, head); err != nil {
+			var err error
+			if r.Refs, err = p.refUpdater.Move(ctx, r.Ref, r.dir, r.Refs, changes, head); err != nil {
 				return err
 			}
 		}
@@ -458,14 +456,6 @@ func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repositor
 			return nil
 		}
 	}
-}
-
-func (p *Purgatory) move(ctx context.Context, r *repository, changes []refplan.RefChange, head nip34.RefName) error {
-	if err := p.refUpdater.Move(ctx, r.Ref, r.dir, r.Refs, changes, head); err != nil {
-		return err
-	}
-	r.Refs = r.Refs.Apply(changes, head)
-	return nil
 }
 
 // othersShare is the maximum time that a release spends on other repositories, because strangers can
@@ -507,7 +497,7 @@ func (p *Purgatory) moveOther(ctx, short context.Context, ref graspsync.RepoRef,
 				return err
 			}
 		}
-		return p.confirmAndMove(ctx, g, o)
+		return p.moveRefs(ctx, g, o)
 	})
 }
 
@@ -607,7 +597,7 @@ func (p *Purgatory) has(ctx context.Context, dir string, ids []nip34.ObjectID) (
 func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	if e, waits := g.Waiting[r.Ref]; waits && r.Active {
-		err := p.pending.save(ctx, e)
+		err := p.storeHeld(ctx, e)
 		if errors.Is(err, ErrRefused) {
 			delete(g.Waiting, r.Ref) // the relay decides about its states
 			p.jobs.Want(r.Ref, refplan.Reasons{})
@@ -626,7 +616,7 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 		if !r.Releases(h) {
 			return false
 		}
-		err := p.pending.save(ctx, h)
+		err := p.storeHeld(ctx, h)
 		if errors.Is(err, errOver) { // another release has stored it, or has taken back its refs
 			var lacking []graspsync.EventID
 			if lacking, err = p.relay.lacks(ctx, []graspsync.EventID{h.ID}); len(lacking) > 0 {
@@ -648,6 +638,33 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 		errs = append(errs, p.takeBack(ctx, g, r, refused))
 	}
 	return errors.Join(errs...)
+}
+
+// errOver is returned by storeHeld for an event that is not held any more.
+var errOver = errors.New("does not wait any more")
+
+// storeHeld stores an event, once or again, and ends its hold.
+func (p *Purgatory) storeHeld(ctx context.Context, e refplan.Entry) error {
+	unlock, err := p.storing.Lock(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, held := p.pending.get(e.ID); !held {
+		return errOver
+	}
+	if err := p.store(ctx, e); err != nil {
+		return err
+	}
+	return p.pending.forget(ctx, e, Released)
+}
+
+func (p *Purgatory) store(ctx context.Context, e refplan.Entry) error {
+	if err := p.relay.Save(ctx, e.Signed()); err != nil {
+		return fmt.Errorf("storing a released event: %w", err)
+	}
+	p.step("stored")
+	return nil
 }
 
 // takeBack moves the refs of refused states back to stored states, also in other repositories, and
@@ -682,9 +699,6 @@ func (p *Purgatory) takeBackRefs(ctx context.Context, g *refplan.Group, r *repos
 	if err := p.findObjects(ctx, r, g.Decided(r.Repository)); err != nil {
 		return err
 	}
-	if err := p.confirm(ctx, g, r); err != nil {
-		return err
-	}
 	if err := p.moveRefs(ctx, g, r); err != nil || r.Decides != nil {
 		return err
 	}
@@ -699,7 +713,8 @@ func (p *Purgatory) takeBackRefs(ctx context.Context, g *refplan.Group, r *repos
 	if len(changes) == 0 {
 		return nil
 	}
-	return p.move(ctx, r, changes, nip34.RefName{})
+	r.Refs, err = p.refUpdater.Move(ctx, r.Ref, r.dir, r.Refs, changes, nip34.RefName{})
+	return err
 }
 
 func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {

@@ -62,8 +62,8 @@ func (t *repoTable) changeLocked(ref graspsync.RepoRef, f func(*repoState)) {
 	}
 }
 
-// needsNothing reports whether objects were missing before.
-func (s *repoState) needsNothing() (did bool) {
+// clearNeed reports whether objects were missing before.
+func (s *repoState) clearNeed() (did bool) {
 	did = len(s.need.IDs) > 0
 	s.need = refplan.Need{}
 	return did
@@ -109,33 +109,29 @@ func (t *repoTable) get(ref graspsync.RepoRef) (out repoState) {
 	return out
 }
 
-// note records the result of a release. Pushed refs are forgotten if no held state keeps their
-// values.
-func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need) (f released) {
-	if r.failed != nil {
-		return f
-	}
+// setNeed records what a repository lacks after a release, and reports whether it lacks nothing any
+// more. Pushed refs are forgotten if no held state keeps their values.
+func (t *repoTable) setNeed(g *refplan.Group, r *repository, n refplan.Need) (whole bool) {
 	t.change(r.Ref, func(s *repoState) {
 		for name := range r.Pushed {
 			if !g.Ahead(r.Repository, name) {
 				delete(s.pushed, name)
 			}
 		}
-		f.gained = r.gained
 		if len(n.IDs) == 0 {
-			f.whole = s.needsNothing()
+			whole = s.clearNeed()
 		} else {
-			f.need, s.need = n, n
+			s.need = n
 		}
 	})
-	return f
+	return whole
 }
 
 // gone records that a repository has no announcement or was removed, and reports whether objects were
 // missing.
 func (t *repoTable) gone(ref graspsync.RepoRef) (did bool) {
 	t.change(ref, func(s *repoState) {
-		did = s.needsNothing()
+		did = s.clearNeed()
 		s.pulls, s.pushed, s.pushes = prUsage{}, nil, 0
 	})
 	return did

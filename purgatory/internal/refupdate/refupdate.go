@@ -103,33 +103,34 @@ func (m *Updater) Enter(ctx context.Context, ref graspsync.RepoRef, patience tim
 	return dir, unlock, nil
 }
 
-// Move changes refs. It writes a journal first, because git may leave a partial transaction if it
-// is killed.
-func (m *Updater) Move(ctx context.Context, ref graspsync.RepoRef, dir string, now refplan.Refs, changes []refplan.RefChange, head nip34.RefName) error {
+// Move changes refs, and returns the refs afterwards. It writes a journal first, because git may
+// leave a partial transaction if it is killed.
+func (m *Updater) Move(ctx context.Context, ref graspsync.RepoRef, dir string, now refplan.Refs, changes []refplan.RefChange, head nip34.RefName,
+) (refplan.Refs, error) {
 	if err := m.Mend(ctx, ref, dir); err != nil {
-		return fmt.Errorf("mending a repository: %w", err)
+		return now, fmt.Errorf("mending a repository: %w", err)
 	}
 	j := newJournal(ref, now, changes, head)
 	data, err := json.Marshal(j)
 	if err != nil {
-		return fmt.Errorf("writing the journal: %w", err)
+		return now, fmt.Errorf("writing the journal: %w", err)
 	}
 	key := keyOf(ref)
 	if err := m.keep.Put(ctx, state.Record{Key: key, Value: data}); err != nil {
 		m.doubt(ref, journal{}) // the record may have been written
-		return err
+		return now, err
 	}
 	m.cfg.Step("journalled")
 	if err := m.cfg.Git.UpdateRefs(ctx, dir, changes, head); err != nil {
 		m.doubt(ref, j)
-		return fmt.Errorf("moving refs: %w", err)
+		return now, fmt.Errorf("moving refs: %w", err)
 	}
 	m.cfg.Step("aligned")
 	if err := m.keep.Delete(ctx, key); err != nil {
 		m.doubt(ref, journal{}) // the change is complete, only its record is left
-		return err
+		return now, err
 	}
-	return nil
+	return now.Apply(changes, head), nil
 }
 
 // MoveEach makes changes that need no journal, because any subset of them is valid: deletions of
