@@ -55,7 +55,7 @@ func (p *Purgatory) check(ctx context.Context) {
 			if !wait(time.Until(began.Add(time.Duration(float64(period) * 0.8 * float64(i) / float64(len(left)))))) {
 				return
 			}
-			p.jobs.Survey(identifier, refplan.Reasons{Check: true, Left: left[identifier]})
+			p.jobs.AddSurvey(identifier, refplan.Reasons{Check: true, Left: left[identifier]})
 		}
 		pause = time.Until(began.Add(period*9/10 + rand.N(period/10+1)))
 	}
@@ -129,7 +129,7 @@ func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 	for ref, ours := range announced {
 		if ours && !there[ref] {
 			count++
-			p.jobs.Want(ref, refplan.Reasons{Check: true})
+			p.jobs.AddRelease(ref, refplan.Reasons{Check: true})
 		}
 	}
 	if count > 0 {

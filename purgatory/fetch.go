@@ -33,7 +33,7 @@ type request struct {
 }
 
 func (p *Purgatory) queueFetch(ctx context.Context, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
-	in := syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: syncqueue.ByUser, Patient: len(n.Entries) == 0}
+	in := syncqueue.Incomplete{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: syncqueue.ByUser, Patient: len(n.Entries) == 0}
 	for author, byUser := range why.Authors {
 		if _, is := n.Authors[author]; is {
 			if in.Fresh = true; !byUser {
@@ -114,7 +114,7 @@ func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
 		}
 		x.stop(nil)
 		if x.fault != nil {
-			p.table.failed(x.Repo)
+			p.table.recordFault(x.Repo)
 		}
 		p.stepQueue(ctx, time.Now(), x.fetched)
 		server := x.URL.HostPort()
@@ -225,11 +225,11 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, x *request, ask
 	if err := p.promote(ctx, ask, into, seen); err != nil {
 		return 0, err
 	}
-	p.report.note(ofGit+" take", nil)
+	p.report.recordResult(ofGit+" take", nil)
 	gained := refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}
 	found, err := p.release(ctx, seen.Repo, gained, p.releaseTime(0))
-	if p.jobs.Survey(seen.Repo.Identifier, gained); err != nil {
-		p.jobs.Want(seen.Repo, gained)
+	if p.jobs.AddSurvey(seen.Repo.Identifier, gained); err != nil {
+		p.jobs.AddRelease(seen.Repo, gained)
 	}
 	if err != nil { // not a failure of the server
 		if ctx.Err() == nil && !tookLong(err) {
@@ -365,7 +365,7 @@ func (p *Purgatory) failedHere(ctx context.Context, x *request, err error) error
 		return nil //nolint:nilerr // nothing of ours has failed
 	}
 	p.report.drop("local_failure")
-	p.report.note(ofGit+" take", err)
+	p.report.recordResult(ofGit+" take", err)
 	p.report.log(slog.LevelWarn, x.Repo.Owner.String()+" here", "git data can't be taken in", x.Repo, x.URL, err)
 	return err
 }

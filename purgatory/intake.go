@@ -37,7 +37,7 @@ func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsyn
 // entryOf returns an error if events of this kind are never held.
 func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
 	e := refplan.Entry{Event: ev.Event, ByUser: byUser, Size: int64(sizeOf(ev.Event))}
-	if waits(ev.Kind) && !isText(ev.Event) {
+	if isHeldKind(ev.Kind) && !isText(ev.Event) {
 		return e, errNotText
 	}
 	switch ev.Kind {
@@ -85,7 +85,7 @@ func sizeOf(ev *nostr.Event) int {
 	return n
 }
 
-func waits(kind int) bool {
+func isHeldKind(kind int) bool {
 	switch kind {
 	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		return true
@@ -143,7 +143,7 @@ func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answe
 		return answer, err
 	}
 	p.revive(ctx, e.Repos[0])
-	if waiting, ok := p.pending.announcement(e.Repos[0]); !ok || waiting.Soft {
+	if held, ok := p.pending.announcement(e.Repos[0]); !ok || held.Soft {
 		return answer, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
@@ -187,7 +187,7 @@ func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer
 		return Answer{Decision: Pass}, nil
 	}
 	e.Class = refplan.Relative
-	if _, listed := w.waiting[e.Author]; !listed {
+	if _, listed := w.held[e.Author]; !listed {
 		if _, e.Replaces = p.pending.announcement(a.Ref); !e.Replaces {
 			p.report.drop("listed")
 			return Answer{Refused, reasonListed}, nil
@@ -213,7 +213,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 		p.report.ended(old, Replaced)
 		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // the owner no longer lists this service
 			p.pending.warn(&old, "remembering a replaced announcement failed", p.pending.remember(ctx, old, Replaced))
-			p.jobs.Want(old.Repos[0], refplan.Reasons{Left: map[graspsync.RepoRef]bool{old.Repos[0]: true}})
+			p.jobs.AddRelease(old.Repos[0], refplan.Reasons{Left: map[graspsync.RepoRef]bool{old.Repos[0]: true}})
 		}
 	}
 	p.report.began(e)
@@ -221,29 +221,29 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 	if e.Class == refplan.State {
 		p.alive(ctx, e)
 	}
-	p.wantFor(e)
+	p.addJobs(e)
 	if e.Class == refplan.State && e.ByUser {
 		p.awaitFormat(ctx, e.State)
 	}
 	return answer, nil
 }
 
-func (p *Purgatory) wantFor(e refplan.Entry) {
+func (p *Purgatory) addJobs(e refplan.Entry) {
 	why := refplan.Reasons{Authors: map[graspsync.PubKey]bool{e.Author: e.ByUser}}
 	switch {
 	case e.Soft:
 		return
 	case e.Class == refplan.PullRequest:
 		for _, ref := range e.Repos {
-			p.jobs.Want(ref, why)
+			p.jobs.AddRelease(ref, why)
 		}
 		return
 	case e.Class == refplan.Announcement: // it may name servers for events that are held already
-		p.jobs.Want(e.Repos[0], why)
+		p.jobs.AddRelease(e.Repos[0], why)
 	case e.Replaces: // the process may have been killed before the release
 		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
 	}
-	p.jobs.Survey(e.Repos[0].Identifier, why)
+	p.jobs.AddSurvey(e.Repos[0].Identifier, why)
 }
 
 // awaitFormat waits until a release has given an empty repository the object format of a state,
@@ -253,7 +253,7 @@ func (p *Purgatory) awaitFormat(ctx context.Context, s *nip34.State) {
 		if id.Format() == nip34.SHA1 {
 			continue
 		}
-		p.jobs.Want(s.Ref, refplan.Reasons{})
+		p.jobs.AddRelease(s.Ref, refplan.Reasons{})
 		ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout/lockShare)
 		defer cancel()
 		_ = p.jobs.Wait(ctx, s.Ref) // else the push fails, and may be repeated
@@ -278,12 +278,12 @@ func (p *Purgatory) countListed(a *nip34.Announcement) {
 
 // Staged reports that a push has staged data for events.
 func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
-	waits := slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
+	held := slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
 		e, ok := p.pending.get(id)
 		return ok && e.Class == refplan.PullRequest
 	})
-	if waits {
-		p.jobs.Want(ref, refplan.Reasons{})
+	if held {
+		p.jobs.AddRelease(ref, refplan.Reasons{})
 	}
 }
 
@@ -306,7 +306,7 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 }
 
 func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
-	if waiting, ok := p.pending.announcement(ref); ok && waiting.Soft {
+	if held, ok := p.pending.announcement(ref); ok && held.Soft {
 		p.pending.extendAnnouncement(ctx, ref, true)
 	}
 }
@@ -320,7 +320,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 	if len(refs) == 0 || slices.ContainsFunc(refs, refplan.IsState) {
 		p.pending.extendAnnouncement(ctx, ref, false)
 	}
-	p.jobs.Want(ref, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
+	p.jobs.AddRelease(ref, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
 }
 
 // NotifyStored reports that the relay has stored an event. Of the events that a deletion or a request
@@ -330,24 +330,24 @@ func (p *Purgatory) NotifyStored(ev graspsync.Event) {
 	if ev.IsZero() {
 		return
 	}
-	_, waits := p.pending.get(ev.ID)
+	_, held := p.pending.get(ev.ID)
 	switch ev.Kind {
 	case graspsync.KindDeletion, graspsync.KindVanish:
 		why := refplan.Reasons{Deleters: map[graspsync.PubKey]bool{ev.PubKey: true}}
 		for _, e := range p.pending.ofAuthor(ev.PubKey) {
 			for _, ref := range e.Repos {
-				if p.jobs.Survey(ref.Identifier, why); e.Class == refplan.PullRequest {
-					p.jobs.Want(ref, why)
+				if p.jobs.AddSurvey(ref.Identifier, why); e.Class == refplan.PullRequest {
+					p.jobs.AddRelease(ref, why)
 				}
 			}
 		}
 	case graspsync.KindAnnouncement:
-		if a, err := nip34.ParseAnnouncement(ev); err == nil && !waits { // else it was counted by Submit
+		if a, err := nip34.ParseAnnouncement(ev); err == nil && !held { // else it was counted by Submit
 			p.countListed(a)
 		}
 		p.NotifySuperseded(ev)
 	case graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
-		if pr, err := nip34.ParsePullRequest(ev); err == nil && !waits {
+		if pr, err := nip34.ParsePullRequest(ev); err == nil && !held {
 			p.holdStored(ev, pr)
 		}
 	}
@@ -373,17 +373,17 @@ func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
 	case graspsync.KindAnnouncement:
 		if a, err := nip34.ParseAnnouncement(ev); err == nil {
 			why := refplan.Reasons{Authors: map[graspsync.PubKey]bool{a.Ref.Owner: false}, Left: map[graspsync.RepoRef]bool{a.Ref: true}}
-			p.jobs.Survey(a.Ref.Identifier, why)
-			p.jobs.Want(a.Ref, why) // it may not list this service
+			p.jobs.AddSurvey(a.Ref.Identifier, why)
+			p.jobs.AddRelease(a.Ref, why) // it may not list this service
 		}
 	case graspsync.KindState:
 		if st, err := nip34.ParseState(ev); err == nil {
-			p.jobs.Survey(st.Ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{st.Ref.Owner: true}})
+			p.jobs.AddSurvey(st.Ref.Identifier, refplan.Reasons{Deleters: map[graspsync.PubKey]bool{st.Ref.Owner: true}})
 		}
 	case graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		if pr, err := nip34.ParsePullRequest(ev); err == nil {
 			for _, ref := range pr.Repos {
-				p.jobs.Want(ref, refplan.Reasons{Check: true})
+				p.jobs.AddRelease(ref, refplan.Reasons{Check: true})
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func TestLackingBeforeTheFetchIsQueued(t *testing.T) {
 	p := newPurgatory(nil, nil, nil, nil, state.NewMemory(), Config{}.withDefaults(), func(string) {}, 1)
 	ref := graspsync.RepoRef{Owner: graspsync.PubKey{1}, Identifier: "r"}
-	p.jobs.Want(ref, refplan.Reasons{})
+	p.jobs.AddRelease(ref, refplan.Reasons{})
 	p.table.change(ref, func(s *repoState) { s.need.IDs = make([]nip34.ObjectID, 1) })
 	require.Equal(t, map[graspsync.RepoRef]bool{ref: true}, p.Lacking())
 }

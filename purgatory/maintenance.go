@@ -195,7 +195,7 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	came := p.table.get(ref).pulls.came
 	how := gitops.Maintenance{
 		Lock: func(ctx context.Context) (string, func(), error) {
-			return p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout)
+			return p.refUpdater.Lock(ctx, ref, p.cfg.fixed.Timeout)
 		},
 		Keep:  func(ctx context.Context) ([]nip34.ObjectID, error) { return p.namedBy(ctx, ref) },
 		Grace: p.cfg.Times.Grace, Remember: rememberRefs, Now: now,
@@ -206,15 +206,15 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return p.pending.pullTips(ref), nil }
 	}
 	done, err = p.git.Maintain(ctx, how)
-	p.report.note(ofGit+" maintain", err)
+	p.report.recordResult(ofGit+" maintain", err)
 	if errors.Is(err, ErrNoRepository) { // the repository was removed before its turn
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}
 	took := time.Since(began)
-	if how.Prune && done.Pruned && p.notePrune(ref, began, came, done.Unnamed) { // held pull requests may have room
-		p.jobs.Want(ref, refplan.Reasons{})
+	if how.Prune && done.Pruned && p.recordPrune(ref, began, came, done.Unnamed) { // held pull requests may have room
+		p.jobs.AddRelease(ref, refplan.Reasons{})
 	} else if how.Prune && err != nil {
-		p.notePrune(ref, began, 0, 0)
+		p.recordPrune(ref, began, 0, 0)
 	}
 	p.maintenance.count(done, err)
 	if err == nil && (done.Freed != 0 || now) {

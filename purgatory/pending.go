@@ -73,17 +73,17 @@ func newPendingEvents(cfg *Config, report *report, jobs *workqueue.Queue, wake c
 	return &pendingEvents{
 		cfg: cfg, report: report, jobs: jobs, wake: wake, table: table, keep: keep, step: step, fetches: fetches,
 		writing: keyed.NewLocks[graspsync.EventID](),
-		events: limit.NewTable[graspsync.EventID, *pendingEvent](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
-		byName: make(map[string]map[graspsync.EventID]*pendingEvent), announced: make(map[graspsync.RepoRef]*pendingEvent),
+		events:  limit.NewTable[graspsync.EventID, *pendingEvent](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
+		byName:  make(map[string]map[graspsync.EventID]*pendingEvent), announced: make(map[graspsync.RepoRef]*pendingEvent),
 		lists:   make(map[string]*nameList),
 		expired: limit.NewTable[graspsync.EventID, EventState](cfg.fixed.MaxRemembered, 0),
 	}
 }
 
-func (p *pendingEvents) get(id graspsync.EventID) (e refplan.Entry, waits bool) {
+func (p *pendingEvents) get(id graspsync.EventID) (e refplan.Entry, held bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h, waits := p.events.Get(id); waits {
+	if h, held := p.events.Get(id); held {
 		return h.Entry, true
 	}
 	return e, false
@@ -132,7 +132,7 @@ func (p *pendingEvents) of(ref graspsync.RepoRef) []refplan.Entry {
 
 func (p *pendingEvents) still(some []refplan.Entry) (out []refplan.Entry) {
 	for _, e := range some {
-		if e, waits := p.get(e.ID); waits {
+		if e, held := p.get(e.ID); held {
 			out = append(out, e)
 		}
 	}
@@ -172,7 +172,7 @@ func (p *pendingEvents) announcements(identifier string) *nameList {
 	return list
 }
 
-func (p *pendingEvents) waitsFor(id graspsync.EventID, ref graspsync.RepoRef) bool {
+func (p *pendingEvents) holdsFor(id graspsync.EventID, ref graspsync.RepoRef) bool {
 	e, _ := p.get(id)
 	return slices.Contains(e.Repos, ref)
 }
@@ -193,12 +193,12 @@ func (p *pendingEvents) held(filter nostr.Filter) (out []graspsync.EventKey) {
 	return out
 }
 
-// noteServed records a stored pull request, and returns the repositories that have its ref.
-func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
+// markServed records a stored pull request, and returns the repositories that have its ref.
+func (p *pendingEvents) markServed(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h, waits := p.events.Get(id)
-	if !waits {
+	h, held := p.events.Get(id)
+	if !held {
 		h = new(pendingEvent)
 	}
 	if h.refIn == nil {
@@ -214,8 +214,8 @@ func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, 
 func (p *pendingEvents) isServed(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h, waits := p.events.Get(id)
-	return waits && h.refIn != nil
+	h, held := p.events.Get(id)
+	return held && h.refIn != nil
 }
 
 // sortByAge sorts restored events, because the oldest is evicted first.
@@ -550,7 +550,7 @@ const (
 func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h, waits := p.events.Get(id); waits {
+	if h, held := p.events.Get(id); held {
 		h.retry.Again(now, expiryPause, expiryMost)
 	}
 }
@@ -579,8 +579,8 @@ func (p *pendingEvents) due(now time.Time) (due []refplan.Entry) {
 func (p *pendingEvents) extend(ctx context.Context, id graspsync.EventID, ours bool) bool {
 	now := time.Now()
 	p.mu.Lock()
-	h, waits := p.events.Get(id)
-	if !waits || ours && h.Soft || !ours && h.Class == refplan.Relative {
+	h, held := p.events.Get(id)
+	if !held || ours && h.Soft || !ours && h.Class == refplan.Relative {
 		p.mu.Unlock()
 		return false
 	}
@@ -603,14 +603,14 @@ func (p *pendingEvents) extend(ctx context.Context, id graspsync.EventID, ours b
 // overdue returns an event if its hold must end now. No release uses it until endedHold is called,
 // because otherwise an announcement could be served without the refs of its state.
 func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
-	e, waits := p.get(id)
-	if !waits || p.fetchesFor(e) {
+	e, held := p.get(id)
+	if !held || p.fetchesFor(e) {
 		return e, false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h, waits := p.events.Get(id)
-	if !waits || time.Now().Before(h.Deadline) {
+	h, held := p.events.Get(id)
+	if !held || time.Now().Before(h.Deadline) {
 		return e, false
 	}
 	h.over = !p.table.isReleasing(e) // a release that begins later does not find it
@@ -623,7 +623,7 @@ func (p *pendingEvents) endedHold(id graspsync.EventID) {
 	defer p.mu.Unlock()
 	p.ending--
 	ring(p.wake)
-	if h, waits := p.events.Get(id); waits {
+	if h, held := p.events.Get(id); held {
 		h.ends, h.over = false, false
 		p.expect(h)
 	}
@@ -637,8 +637,8 @@ func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 	}
 	defer unlock()
 	p.mu.Lock()
-	h, waits := p.events.Get(e.ID)
-	if !waits || h.Soft || h.Class != refplan.Announcement {
+	h, held := p.events.Get(e.ID)
+	if !held || h.Soft || h.Class != refplan.Announcement {
 		p.mu.Unlock()
 		return nil
 	}
@@ -674,7 +674,7 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EventCo
 		return err
 	}
 	defer unlock()
-	if _, waits := p.get(e.ID); !waits {
+	if _, held := p.get(e.ID); !held {
 		return nil
 	}
 	if err := p.keep.Delete(ctx, keyEntry+e.ID.String()); err != nil {
@@ -684,7 +684,7 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EventCo
 		p.step(name)
 	}
 	p.mu.Lock()
-	if h, waits := p.events.Get(e.ID); waits {
+	if h, held := p.events.Get(e.ID); held {
 		p.remove(h)
 	}
 	p.mu.Unlock()
@@ -696,7 +696,7 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EventCo
 	if why != Released {
 		p.releaseWithout(e)
 	} else if e.Class == refplan.Announcement {
-		p.jobs.Survey(e.Repos[0].Identifier, refplan.Reasons{}) // its relatives may be stored now
+		p.jobs.AddSurvey(e.Repos[0].Identifier, refplan.Reasons{}) // its relatives may be stored now
 	}
 	return nil
 }
@@ -799,12 +799,12 @@ func (p *pendingEvents) releaseWithout(e refplan.Entry) {
 	case refplan.Announcement:
 		refs = e.Repos
 		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
-		p.jobs.Survey(e.Repos[0].Identifier, refplan.Reasons{}) // relatives may end with it
+		p.jobs.AddSurvey(e.Repos[0].Identifier, refplan.Reasons{}) // relatives may end with it
 	case refplan.State:
 		refs = append(refs, p.table.matching(e.Repos[0].Identifier, func(_ graspsync.RepoRef, s *repoState) bool { return len(s.pushed) > 0 })...)
 	}
 	for _, ref := range refs {
-		p.jobs.Want(ref, why)
+		p.jobs.AddRelease(ref, why)
 	}
 }
 
@@ -815,7 +815,7 @@ func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
 	unlock, err := p.writing.Lock(ctx, old.ID)
 	if err == nil {
 		defer unlock()
-		if _, waits := p.get(old.ID); !waits {
+		if _, held := p.get(old.ID); !held {
 			err = p.keep.Delete(ctx, keyEntry+old.ID.String())
 		}
 	}
@@ -837,8 +837,8 @@ func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error
 		return err
 	}
 	defer unlock()
-	e, waits := p.get(id)
-	if !waits {
+	e, held := p.get(id)
+	if !held {
 		return nil
 	}
 	return p.write(ctx, e)
@@ -848,7 +848,7 @@ func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error
 func (p *pendingEvents) extendAnnouncement(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
 	e, revived, changed := p.extendAt(time.Now(), ref, submitted)
 	if revived {
-		p.jobs.Want(ref, refplan.Reasons{})
+		p.jobs.AddRelease(ref, refplan.Reasons{})
 	}
 	if !changed {
 		return

@@ -257,7 +257,7 @@ func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, di
 	if len(pulls) == 0 {
 		return nil, nil
 	}
-	g, err := p.announced(ctx, ref.Identifier, refplan.Reasons{})
+	g, err := p.readGroup(ctx, ref.Identifier, refplan.Reasons{})
 	if err != nil {
 		return nil, err
 	}
@@ -340,7 +340,7 @@ func (p *Purgatory) makeAllPrunesDue() {
 	}
 }
 
-func (p *Purgatory) notePrune(ref graspsync.RepoRef, began time.Time, came, left int64) (more bool) {
+func (p *Purgatory) recordPrune(ref graspsync.RepoRef, began time.Time, came, left int64) (more bool) {
 	p.table.change(ref, func(s *repoState) {
 		u := &s.pulls
 		was := u.came
@@ -371,7 +371,7 @@ const pullsShare = 5 * time.Second
 
 // movePulls is findAndMove for pull requests, in at most pullsShare.
 func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *repository) error {
-	sets := g.Pulled(r.Repository)
+	sets := g.PullObjects(r.Repository)
 	if len(sets) == 0 {
 		return nil
 	}
@@ -472,7 +472,7 @@ func (p *Purgatory) touchPulled(g *refplan.Group, r *repository) {
 	for _, h := range g.Pulls {
 		for _, ref := range h.Repos {
 			if _, lacks := lacking(ref.Identifier)[ref]; lacks && ref != r.Ref && r.Has(h.Pull.Tip) {
-				p.jobs.Want(ref, refplan.Reasons{})
+				p.jobs.AddRelease(ref, refplan.Reasons{})
 			}
 		}
 	}
@@ -518,7 +518,7 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 			return false, err
 		}
 	}
-	if lacks, err := p.lackRef(ctx, r, h, p.pending.noteServed(h.ID, r.Ref, has)); err != nil || lacks {
+	if lacks, err := p.lackRef(ctx, r, h, p.pending.markServed(h.ID, r.Ref, has)); err != nil || lacks {
 		return false, err
 	}
 	return true, p.pending.forget(ctx, h, Released)
@@ -532,7 +532,7 @@ func (p *Purgatory) lackRef(ctx context.Context, r *repository, h refplan.Entry,
 		if r.Ref == ref && r.Refs.Format != h.Pull.Tip.Format() {
 			continue
 		}
-		if waiting, ok := p.pending.announcement(ref); ok && !waiting.Soft {
+		if held, ok := p.pending.announcement(ref); ok && !held.Soft {
 			return true, nil
 		}
 		if ours, err := p.accepted(ctx, ref); err != nil || ours {
@@ -563,7 +563,7 @@ func (p *Purgatory) endPulls(ctx context.Context, g *refplan.Group) error {
 func (p *Purgatory) dropOrphans(ctx context.Context, r *repository) error {
 	var ids []graspsync.EventID
 	for name := range r.Refs.At {
-		if id, ok := refplan.EventOf(name); ok && !p.pending.waitsFor(id, r.Ref) { // before the relay is asked, because a release may store it
+		if id, ok := refplan.EventOf(name); ok && !p.pending.holdsFor(id, r.Ref) { // before the relay is asked, because a release may store it
 			ids = append(ids, id)
 		}
 	}
@@ -571,11 +571,11 @@ func (p *Purgatory) dropOrphans(ctx context.Context, r *repository) error {
 	if err != nil {
 		return err
 	}
-	return p.dropRefs(ctx, r.Ref, slices.DeleteFunc(unknown, func(id graspsync.EventID) bool { return p.pending.waitsFor(id, r.Ref) })...)
+	return p.dropRefs(ctx, r.Ref, slices.DeleteFunc(unknown, func(id graspsync.EventID) bool { return p.pending.holdsFor(id, r.Ref) })...)
 }
 
 func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
-	decided := setOf(refplan.IDsOf(g.Decided(r.Repository)))
+	decided := setOf(refplan.IDsOf(g.StateObjects(r.Repository)))
 	ofPull := func(id nip34.ObjectID) bool { _, is := decided[id]; return !is }
 	if !slices.ContainsFunc(ids, ofPull) {
 		return ids, 0, nil

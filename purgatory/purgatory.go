@@ -53,7 +53,7 @@ type Purgatory struct {
 	step      func(name string)
 	releasing *keyed.Locks[graspsync.RepoRef]
 	storing   *keyed.Locks[graspsync.EventID] // held while the relay stores an event
-	jobs      *workqueue.Queue // releases and surveys
+	jobs      *workqueue.Queue                // releases and surveys
 
 	wg   sync.WaitGroup // of Run
 	wake chan struct{}  // makes Run look for due work
@@ -156,7 +156,7 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			p.jobs.Want(ref, refplan.Reasons{})
+			p.jobs.AddRelease(ref, refplan.Reasons{})
 			p.cfg.Logger.Error("repairing a repository failed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
@@ -207,9 +207,9 @@ func (p *Purgatory) Event(id graspsync.EventID) graspsync.Event {
 }
 
 // Submitted reports whether the event with an id is held, and whether a client submitted it.
-func (p *Purgatory) Submitted(id graspsync.EventID) (byUser, waits bool) {
-	e, waits := p.pending.get(id)
-	return e.ByUser, waits
+func (p *Purgatory) Submitted(id graspsync.EventID) (byUser, held bool) {
+	e, held := p.pending.get(id)
+	return e.ByUser, held
 }
 
 // EventsOf returns the held events of an author, by id.
@@ -237,13 +237,13 @@ func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 	for _, e := range p.pending.all(ofClass(refplan.Announcement)) {
 		out[e.Repos[0]] = false
 	}
-	waiting := p.jobs.Waiting() // before the queue, in which a release puts its repository before it ends
+	unfinished := p.jobs.Unfinished() // before the queue, in which a release puts its repository before it ends
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, ref := range p.table.lacking() {
 		out[ref] = p.queue.Hopeful(time.Now(), ref)
 	}
-	for _, ref := range waiting {
+	for _, ref := range unfinished {
 		out[ref] = true
 	}
 	return out
@@ -272,7 +272,7 @@ func (p *Purgatory) Ready() error { return p.departures.err() }
 func (p *Purgatory) ConfirmDepartures() int {
 	refs := p.departures.confirm()
 	for _, ref := range refs {
-		p.jobs.Want(ref, refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}})
+		p.jobs.AddRelease(ref, refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}})
 	}
 	return len(refs)
 }
@@ -291,10 +291,10 @@ func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Mainta
 // the repair, which follows soon.
 func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	if p.refUpdater.Doubts(ref) {
-		p.jobs.Want(ref, refplan.Reasons{})
+		p.jobs.AddRelease(ref, refplan.Reasons{})
 		return nil, fmt.Errorf("repository %s is to be mended: %w", graspsync.Printable(ref.String()), ErrInUse)
 	}
-	g, err := p.gather(ctx, ref, refplan.Reasons{})
+	g, err := p.readEvents(ctx, ref, refplan.Reasons{})
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +312,7 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	defer cancel()
 	end := p.servers.Start(ctx)
 	for _, e := range p.pending.all(nil) {
-		p.wantFor(e)
+		p.addJobs(e)
 	}
 	p.wg.Go(func() {
 		p.jobs.Run(ctx, func(ref graspsync.RepoRef, why refplan.Reasons, failures int) bool {
@@ -359,7 +359,7 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	p.queue.Renew(time.Now(), ref, about.Clones)
 	p.mu.Unlock()
 	ring(p.wake)
-	p.jobs.Want(ref, refplan.Reasons{Check: true, Authors: map[graspsync.PubKey]bool{ref.Owner: false}})
+	p.jobs.AddRelease(ref, refplan.Reasons{Check: true, Authors: map[graspsync.PubKey]bool{ref.Owner: false}})
 	return nil
 }
 

@@ -17,35 +17,35 @@ import (
 
 // listings are the keys that announcements with an identifier list as maintainers.
 type listings struct {
-	family  *nip34.AnnouncementSet
-	served  map[graspsync.PubKey]graspsync.PubKey // keys listed by served announcements, with one lister
-	waiting map[graspsync.PubKey]graspsync.PubKey // keys listed by held announcements, within bounds, with one lister
+	family *nip34.AnnouncementSet
+	served map[graspsync.PubKey]graspsync.PubKey // keys listed by served announcements, with one lister
+	held   map[graspsync.PubKey]graspsync.PubKey // keys listed by held announcements, within bounds, with one lister
 }
 
-// gather reads the stored and held events of all repositories with the identifier of ref.
-func (p *Purgatory) gather(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (*refplan.Group, error) {
-	return p.gatherOf(ctx, ref, why, p.pending.of(ref))
+// readEvents reads the stored and held events of all repositories with the identifier of ref.
+func (p *Purgatory) readEvents(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (*refplan.Group, error) {
+	return p.readEventsWith(ctx, ref, why, p.pending.of(ref))
 }
 
-func (p *Purgatory) gatherOf(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, held []refplan.Entry) (*refplan.Group, error) {
-	g, err := p.announced(ctx, ref.Identifier, why)
+func (p *Purgatory) readEventsWith(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, held []refplan.Entry) (*refplan.Group, error) {
+	g, err := p.readGroup(ctx, ref.Identifier, why)
 	if err != nil {
 		return nil, err
 	}
 	r := g.Repository(ref)
-	err = p.sortAll(ctx, g, slices.DeleteFunc(held, func(e refplan.Entry) bool {
+	err = p.addHeld(ctx, g, slices.DeleteFunc(held, func(e refplan.Entry) bool {
 		return e.Class == refplan.Announcement || (e.Class == refplan.State && !r.IsMember(e.Author))
 	}))
 	return g, err
 }
 
-func (p *Purgatory) announced(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
+func (p *Purgatory) readGroup(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
 	g := &refplan.Group{
-		Identifier: identifier, Why: why, Accepted: make(map[graspsync.RepoRef]*nip34.Announcement), Waiting: make(map[graspsync.RepoRef]refplan.Entry),
+		Identifier: identifier, Why: why, Accepted: make(map[graspsync.RepoRef]*nip34.Announcement), Held: make(map[graspsync.RepoRef]refplan.Entry),
 	}
 	// Held events are read before stored ones. An event that is released in between is found twice,
 	// not missed.
-	waiting := p.pending.named(identifier, (*pendingEvent).isAnnouncement)
+	held := p.pending.named(identifier, (*pendingEvent).isAnnouncement)
 	ours, others, err := p.announcements(ctx, identifier)
 	if err != nil {
 		return nil, err
@@ -58,14 +58,14 @@ func (p *Purgatory) announced(ctx context.Context, identifier string, why refpla
 	if g.Stored, err = p.relay.states(ctx, identifier); err != nil {
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
-	if err = p.sortAll(ctx, g, waiting); err != nil {
+	if err = p.addHeld(ctx, g, held); err != nil {
 		return g, err
 	}
 	all := slices.AppendSeq(others, maps.Values(g.Accepted))
 	for _, e := range g.Relatives {
 		all = append(all, e.Announces)
 	}
-	for ref, e := range g.Waiting {
+	for ref, e := range g.Held {
 		if g.Accepted[ref] == nil {
 			all = append(all, e.Announces)
 		}
@@ -83,13 +83,13 @@ func (p *Purgatory) announcements(ctx context.Context, identifier string) (ours,
 	return slices.DeleteFunc(ours, expired), slices.DeleteFunc(others, expired), err
 }
 
-func (p *Purgatory) sortAll(ctx context.Context, g *refplan.Group, entries []refplan.Entry) error {
+func (p *Purgatory) addHeld(ctx context.Context, g *refplan.Group, entries []refplan.Entry) error {
 	now := time.Now()
 	for _, e := range entries {
 		if e.Soft {
 			continue
 		}
-		if err := p.sort(ctx, g, e, now); err != nil {
+		if err := p.addEntry(ctx, g, e, now); err != nil {
 			return err
 		}
 	}
@@ -98,7 +98,7 @@ func (p *Purgatory) sortAll(ctx context.Context, g *refplan.Group, entries []ref
 	return nil
 }
 
-func (p *Purgatory) sort(ctx context.Context, g *refplan.Group, e refplan.Entry, now time.Time) error {
+func (p *Purgatory) addEntry(ctx context.Context, g *refplan.Group, e refplan.Entry, now time.Time) error {
 	if g.Why.AsksOf(e.Author) {
 		deleted, err := p.deleted(ctx, e)
 		if err != nil {
@@ -157,7 +157,7 @@ func (p *Purgatory) listings(ctx context.Context, identifier string) (w listings
 	}
 	w.family = p.cfg.Membership.Family(identifier, all)
 	w.served, _ = w.family.Wanted(nip34.Owners(ours), nip34.ServedBounds())
-	w.waiting, _ = w.family.Wanted(owners, nip34.WaitingBounds())
+	w.held, _ = w.family.Wanted(owners, nip34.WaitingBounds())
 	return w, nil
 }
 
@@ -165,12 +165,12 @@ func (p *Purgatory) listings(ctx context.Context, identifier string) (w listings
 func (p *Purgatory) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	waiting := p.pending.all(nil) // first, so that an event released in between is in both
+	held := p.pending.all(nil) // first, so that an event released in between is in both
 	out, err := p.relay.announcedRefs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
 	}
-	for _, e := range waiting {
+	for _, e := range held {
 		if e.Class == refplan.Announcement || e.Class == refplan.Relative {
 			out[e.Repos[0]] = out[e.Repos[0]] || e.Class == refplan.Announcement && !e.Soft
 		}
@@ -180,7 +180,7 @@ func (p *Purgatory) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bo
 
 // namedBy returns the objects that the newest stored state and held events of members name.
 func (p *Purgatory) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip34.ObjectID, err error) {
-	g, err := p.announced(ctx, ref.Identifier, refplan.Reasons{})
+	g, err := p.readGroup(ctx, ref.Identifier, refplan.Reasons{})
 	if err != nil {
 		return nil, err
 	}
@@ -203,12 +203,12 @@ func (p *Purgatory) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []n
 
 // Announced returns the announcement of a repository, stored or held, or nil, and its members.
 func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
-	g, err := p.gather(ctx, ref, refplan.Reasons{})
+	g, err := p.readEvents(ctx, ref, refplan.Reasons{})
 	if err != nil {
 		return nil, nil, err
 	}
 	if a = g.Accepted[ref]; a == nil {
-		a = g.Waiting[ref].Announces
+		a = g.Held[ref].Announces
 	}
 	return a, g.Family.Authority(ref).Members(), nil
 }

@@ -41,16 +41,16 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	lacking := p.table.lackingUnder(identifier) // before the events are read, because a later event causes a survey
-	g, err := p.announced(ctx, identifier, why)
+	g, err := p.readGroup(ctx, identifier, why)
 	if err != nil {
 		return err
 	}
-	if err = p.sortAll(ctx, g, p.pending.named(identifier, ofClass(refplan.State))); err != nil {
+	if err = p.addHeld(ctx, g, p.pending.named(identifier, ofClass(refplan.State))); err != nil {
 		return err
 	}
 	var errs []error
 	for _, o := range g.Over {
-		if !g.Ends(o) {
+		if !g.EndsRepository(o) {
 			errs = append(errs, p.pending.forget(ctx, o.Entry, o.Reason))
 		}
 	}
@@ -60,7 +60,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 		p.report.drop("repositories")
 	}
 	for _, ref := range refs {
-		p.jobs.Want(ref, why)
+		p.jobs.AddRelease(ref, why)
 	}
 	return errors.Join(errs...)
 }
@@ -77,7 +77,7 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 	}
 	var errs []error
 	for _, h := range g.Relatives {
-		_, listed := w.waiting[h.Author]
+		_, listed := w.held[h.Author]
 		_, is := w.served[h.Author]
 		switch {
 		case is:
@@ -118,10 +118,10 @@ type released struct {
 func (p *Purgatory) releaseAndFetch(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) error {
 	done, err := p.release(ctx, ref, why, most)
 	if err != nil && ctx.Err() == nil && !tookLong(err) {
-		p.table.failed(ref)
+		p.table.recordFault(ref)
 	}
 	if done.gained {
-		p.jobs.Survey(ref.Identifier, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
+		p.jobs.AddSurvey(ref.Identifier, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
 	}
 	if done.whole {
 		p.servers.Complete(ref)
@@ -172,7 +172,7 @@ var errMade = errors.New("the repository was created")
 
 // releaseOnce returns errMade if it had to create the repository.
 func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (f released, err error) {
-	dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
+	dir, unlock, err := p.refUpdater.Lock(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	absent := errors.Is(err, ErrNoRepository)
 	if absent {
 		unlock = func() {}
@@ -188,7 +188,7 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 	case r == nil:
 		unlock()
 		return released{whole: p.table.gone(ref)}, p.leaves(ctx, g, ref)
-	case absent || !r.As(g):
+	case absent || !r.HasFormat(g):
 		unlock()
 		format, _ := g.FormatOf(r.Repository)
 		if err := p.makeFor(ctx, ref, format, absent); err != nil {
@@ -223,7 +223,7 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 		}
 	}
 	err := errors.Join(r.failed, r.trouble)
-	if p.report.note(ofGit, err); err != nil {
+	if p.report.recordResult(ofGit, err); err != nil {
 		errs = append(errs, fmt.Errorf("repository %s: %w", graspsync.Printable(r.Ref.String()), err))
 	}
 	if r.failed != nil {
@@ -240,7 +240,7 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 			return nil, nil, err
 		}
 	}
-	if g, err = p.gather(ctx, ref, why); err != nil {
+	if g, err = p.readEvents(ctx, ref, why); err != nil {
 		return nil, nil, err
 	}
 	if !g.IsOurs(ref) {
@@ -282,7 +282,7 @@ func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format n
 // leaves retires a repository that has lost its announcement, and then ends the hold of a deleted
 // announcement. In the other order, a crash could leave a repository that no event names.
 func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
-	over := slices.DeleteFunc(slices.Clone(g.Over), func(o refplan.Ended) bool { return !g.Ends(o) || o.Entry.Repos[0] != ref })
+	over := slices.DeleteFunc(slices.Clone(g.Over), func(o refplan.Ended) bool { return !g.EndsRepository(o) || o.Entry.Repos[0] != ref })
 	if p.departures.keeps(ref) || len(over) == 0 && !g.Why.Left[ref] {
 		return nil
 	}
@@ -298,7 +298,7 @@ func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.
 
 // findAndMove finds missing objects, copies them from other repositories, and moves the refs.
 func (p *Purgatory) findAndMove(ctx context.Context, g *refplan.Group, r *repository) error {
-	sets := g.Decided(r.Repository)
+	sets := g.StateObjects(r.Repository)
 	err := p.findObjects(ctx, r, sets)
 	if err == nil {
 		err = p.share(ctx, g, r, sets)
@@ -341,7 +341,7 @@ func (p *Purgatory) findSet(ctx context.Context, r *repository, set refplan.Obje
 	if set.State != nil && r.IsUnfit(set.State) {
 		return nil
 	}
-	if absent := r.NotThere(set.IDs); len(absent) > 0 {
+	if absent := r.Nonexistent(set.IDs); len(absent) > 0 {
 		for _, id := range absent {
 			r.Missing[id] = struct{}{}
 		}
@@ -381,14 +381,14 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 			known = append(known, h)
 		}
 	}
-	now, err := p.gatherOf(ctx, r.Ref, g.Why, p.pending.still(known))
+	now, err := p.readEventsWith(ctx, r.Ref, g.Why, p.pending.still(known))
 	if err != nil {
 		return err
 	}
 	if g.States = now.States; pulls {
 		g.Pulls = now.Pulls
 	}
-	g.Accepted, g.Waiting, g.Family, g.Stored = now.Accepted, now.Waiting, now.Family, now.Stored
+	g.Accepted, g.Held, g.Family, g.Stored = now.Accepted, now.Held, now.Family, now.Stored
 	fresh := g.Repository(r.Ref)
 	r.Members, r.Active = fresh.Members, fresh.Active
 	return nil
@@ -401,16 +401,16 @@ func (p *Purgatory) dropDeleted(ctx context.Context, g *refplan.Group, r *reposi
 		is, err := p.deleted(ctx, e)
 		if errs = append(errs, err); is { // the next release ends its hold
 			why := refplan.Reasons{Deleters: map[graspsync.PubKey]bool{e.Author: true}}
-			p.jobs.Survey(r.Ref.Identifier, why)
-			p.jobs.Want(r.Ref, why)
+			p.jobs.AddSurvey(r.Ref.Identifier, why)
+			p.jobs.AddRelease(r.Ref, why)
 		}
 		return is
 	}
-	if e, waits := g.Waiting[r.Ref]; waits && deleted(e) {
-		delete(g.Waiting, r.Ref)
+	if e, held := g.Held[r.Ref]; held && deleted(e) {
+		delete(g.Held, r.Ref)
 	}
 	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
-		return r.IsMember(h.Author) && r.Here(h.State) && deleted(h)
+		return r.IsMember(h.Author) && r.IsComplete(h.State) && deleted(h)
 	})
 	if r.Refused == nil {
 		return errors.Join(errs...)
@@ -432,7 +432,7 @@ func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repositor
 	if err := p.dropDeleted(ctx, g, r); err != nil {
 		return err
 	}
-	if _, waits := g.Waiting[r.Ref]; !r.Active && !waits {
+	if _, held := g.Held[r.Ref]; !r.Active && !held {
 		r.Decides = nil // no announcement is left, and the next release retires it
 		return nil
 	}
@@ -441,11 +441,11 @@ func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repositor
 		r.Decides = g.Authoritative(r.Repository)
 		if changes, head := g.Changes(r.Repository); len(changes) > 0 || !head.IsZero() {
 			var err error
-			if r.Refs, err = p.refUpdater.Move(ctx, r.Ref, r.dir, r.Refs, changes, head); err != nil {
+			if r.Refs, err = p.refUpdater.MoveAll(ctx, r.Ref, r.dir, r.Refs, changes, head); err != nil {
 				return err
 			}
 		}
-		if head := g.Unborn(r.Repository); !head.IsZero() {
+		if head := g.UnbornHead(r.Repository); !head.IsZero() {
 			if err := p.refUpdater.MoveEach(ctx, r.Ref, r.dir, nil, head); err != nil {
 				return fmt.Errorf("setting the unborn branch: %w", err)
 			}
@@ -484,7 +484,7 @@ func (p *Purgatory) moveOthers(ctx context.Context, g *refplan.Group, r *reposit
 // moveOther aligns another repository, with objects of r. short limits the time of its walks.
 func (p *Purgatory) moveOther(ctx, short context.Context, ref graspsync.RepoRef, r *repository) error {
 	return p.withOther(ctx, ref, func(g *refplan.Group, o *repository) error {
-		sets := g.Decided(o.Repository)
+		sets := g.StateObjects(o.Repository)
 		if err := p.findObjects(short, o, sets); err != nil {
 			return err
 		}
@@ -504,7 +504,7 @@ func (p *Purgatory) moveOther(ctx, short context.Context, ref graspsync.RepoRef,
 // withOther calls do with another repository, if it is hosted. The wait for the lock is random, so
 // that two releases that wait for each other do not give up together each time.
 func (p *Purgatory) withOther(ctx context.Context, ref graspsync.RepoRef, do func(g *refplan.Group, o *repository) error) error {
-	dir, unlock, err := p.refUpdater.Enter(ctx, ref, 3*otherLockWait+rand.N(4*otherLockWait))
+	dir, unlock, err := p.refUpdater.Lock(ctx, ref, 3*otherLockWait+rand.N(4*otherLockWait))
 	if errors.Is(err, ErrNoRepository) {
 		return nil
 	}
@@ -513,7 +513,7 @@ func (p *Purgatory) withOther(ctx context.Context, ref graspsync.RepoRef, do fun
 	}
 	defer unlock()
 	g, o, err := p.readRepository(ctx, ref, dir, refplan.Reasons{})
-	if err != nil || o == nil || !o.As(g) {
+	if err != nil || o == nil || !o.HasFormat(g) {
 		return err
 	}
 	return do(g, o)
@@ -560,7 +560,7 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	if len(ids) == 0 {
 		return false, nil
 	}
-	dir, unlock, err := p.refUpdater.Enter(ctx, from, otherLockWait)
+	dir, unlock, err := p.refUpdater.Lock(ctx, from, otherLockWait)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
 	}
@@ -596,16 +596,16 @@ func (p *Purgatory) has(ctx context.Context, dir string, ids []nip34.ObjectID) (
 // blocks only the events that depend on it.
 func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
-	if e, waits := g.Waiting[r.Ref]; waits && r.Active {
+	if e, held := g.Held[r.Ref]; held && r.Active {
 		err := p.storeHeld(ctx, e)
 		if errors.Is(err, ErrRefused) {
-			delete(g.Waiting, r.Ref) // the relay decides about its states
-			p.jobs.Want(r.Ref, refplan.Reasons{})
+			delete(g.Held, r.Ref) // the relay decides about its states
+			p.jobs.AddRelease(r.Ref, refplan.Reasons{})
 			defer func() { r.Active = g.Accepted[r.Ref] != nil }()
 			err = p.pending.forget(ctx, e, NotStored)
 		} else if errors.Is(err, errOver) {
 			r.Active, err = g.Accepted[r.Ref] != nil, nil
-			p.jobs.Want(r.Ref, refplan.Reasons{})
+			p.jobs.AddRelease(r.Ref, refplan.Reasons{})
 		} else if err != nil {
 			r.Active = false
 		}
@@ -696,7 +696,7 @@ func (p *Purgatory) takeBackRefs(ctx context.Context, g *refplan.Group, r *repos
 	if g.Stored, err = p.relay.states(ctx, g.Identifier); err != nil {
 		return fmt.Errorf("reading states: %w", err)
 	}
-	if err := p.findObjects(ctx, r, g.Decided(r.Repository)); err != nil {
+	if err := p.findObjects(ctx, r, g.StateObjects(r.Repository)); err != nil {
 		return err
 	}
 	if err := p.moveRefs(ctx, g, r); err != nil || r.Decides != nil {
@@ -706,21 +706,21 @@ func (p *Purgatory) takeBackRefs(ctx context.Context, g *refplan.Group, r *repos
 	newest := g.NewestStored(r.Repository)
 	for name, at := range r.Refs.At {
 		says := func(h refplan.Entry) bool { return r.IsMember(h.Author) && h.State.Refs[name] == at }
-		if slices.ContainsFunc(refused, says) && (newest == nil || newest.Refs[name] != at) && !g.Ahead(r.Repository, name) {
+		if slices.ContainsFunc(refused, says) && (newest == nil || newest.Refs[name] != at) && !g.PushedAhead(r.Repository, name) {
 			changes = append(changes, refplan.RefChange{Name: name, Old: at})
 		}
 	}
 	if len(changes) == 0 {
 		return nil
 	}
-	r.Refs, err = p.refUpdater.Move(ctx, r.Ref, r.dir, r.Refs, changes, nip34.RefName{})
+	r.Refs, err = p.refUpdater.MoveAll(ctx, r.Ref, r.dir, r.Refs, changes, nip34.RefName{})
 	return err
 }
 
 func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
 	for ref := range g.Ours() {
 		if ref != r.Ref && g.Repository(ref).IsMember(h.Author) {
-			p.jobs.Want(ref, refplan.Reasons{})
+			p.jobs.AddRelease(ref, refplan.Reasons{})
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef)
 // hasState reports whether a repository has branches or tags. Anyone can write pull requests, so
 // their refs keep no announcement from expiring.
 func (p *Purgatory) hasState(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
-	dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
+	dir, unlock, err := p.refUpdater.Lock(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
 	}
@@ -75,7 +75,7 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 	if len(ids) == 0 {
 		return nil
 	}
-	dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout)
+	dir, unlock, err := p.refUpdater.Lock(ctx, ref, p.cfg.fixed.Timeout)
 	if errors.Is(err, ErrNoRepository) {
 		return nil
 	}
@@ -117,10 +117,10 @@ func (p *Purgatory) endHold(ctx context.Context, e refplan.Entry) {
 		p.pending.postpone(e.ID, time.Now())
 	}
 	p.pending.endedHold(e.ID)
-	if _, waits := p.pending.get(e.ID); !waits || !over {
+	if _, held := p.pending.get(e.ID); !held || !over {
 		return
 	}
-	p.wantFor(e)
+	p.addJobs(e)
 	if failed && p.report.lines.May(e.ID.String()+" expiry", now) {
 		p.cfg.Logger.Warn("expiring an event failed", keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
 	}
@@ -173,7 +173,7 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 		return err
 	}
 	if has {
-		p.jobs.Want(ref, refplan.Reasons{})
+		p.jobs.AddRelease(ref, refplan.Reasons{})
 		return fmt.Errorf("removing a repository: it is served, or has branches or tags: %w", ErrInUse)
 	}
 	if err := p.removeRepository(ctx, ref); err != nil {

@@ -76,11 +76,11 @@ func (s *report) recovered(err *error, whose string) {
 		*err = fmt.Errorf("%s panicked: %s", part, graspsync.Printable(fmt.Sprint(r)))
 	}
 	if whose != ofGit {
-		s.note(whose, *err)
+		s.recordResult(whose, *err)
 	}
 }
 
-func (s *report) note(whose string, failed error) {
+func (s *report) recordResult(whose string, failed error) {
 	if errors.Is(failed, context.Canceled) {
 		return
 	}

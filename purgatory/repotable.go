@@ -114,7 +114,7 @@ func (t *repoTable) get(ref graspsync.RepoRef) (out repoState) {
 func (t *repoTable) setNeed(g *refplan.Group, r *repository, n refplan.Need) (whole bool) {
 	t.change(r.Ref, func(s *repoState) {
 		for name := range r.Pushed {
-			if !g.Ahead(r.Repository, name) {
+			if !g.PushedAhead(r.Repository, name) {
 				delete(s.pushed, name)
 			}
 		}
@@ -189,7 +189,7 @@ func (t *repoTable) usages() map[graspsync.RepoRef]prUsage {
 	return out
 }
 
-// failed records a failure of our store, git or disk.
-func (t *repoTable) failed(ref graspsync.RepoRef) {
+// recordFault records a failure of our store, git or disk.
+func (t *repoTable) recordFault(ref graspsync.RepoRef) {
 	t.change(ref, func(s *repoState) { s.fault = time.Now() })
 }

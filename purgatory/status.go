@@ -148,8 +148,8 @@ func endingOf(e refplan.Entry, is EventCode, reason string) EventState {
 // EventState returns the state of an event, and of the attempts to fetch its data.
 func (p *Purgatory) EventState(id graspsync.EventID) EventState {
 	out := EventState{ID: id, Is: IsUnknown}
-	e, waits := p.pending.get(id)
-	if waits {
+	e, held := p.pending.get(id)
+	if held {
 		out = p.pending.status(e)
 	} else if last, ok := p.report.ending(id); ok {
 		out = last

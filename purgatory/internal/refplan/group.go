@@ -19,7 +19,7 @@ type Group struct {
 	Identifier string
 	Family     *nip34.AnnouncementSet // members of each repository
 	Accepted   map[graspsync.RepoRef]*nip34.Announcement
-	Waiting    map[graspsync.RepoRef]Entry // held announcements
+	Held       map[graspsync.RepoRef]Entry // held announcements
 	States     []Entry
 	Pulls      []Entry
 	Relatives  []Entry // held announcements of listed maintainers
@@ -50,11 +50,11 @@ type Ended struct {
 
 // Ours returns the repositories whose announcements are accepted or held.
 func (g *Group) Ours() map[graspsync.RepoRef]struct{} {
-	refs := make(map[graspsync.RepoRef]struct{}, len(g.Accepted)+len(g.Waiting))
+	refs := make(map[graspsync.RepoRef]struct{}, len(g.Accepted)+len(g.Held))
 	for ref := range g.Accepted {
 		refs[ref] = struct{}{}
 	}
-	for ref := range g.Waiting {
+	for ref := range g.Held {
 		refs[ref] = struct{}{}
 	}
 	return refs
@@ -62,8 +62,8 @@ func (g *Group) Ours() map[graspsync.RepoRef]struct{} {
 
 // IsOurs reports whether the announcement of a repository is accepted or held.
 func (g *Group) IsOurs(ref graspsync.RepoRef) bool {
-	_, waits := g.Waiting[ref]
-	return waits || g.Accepted[ref] != nil
+	_, held := g.Held[ref]
+	return held || g.Accepted[ref] != nil
 }
 
 // SortAnnouncement adds a held announcement, unless a newer version is accepted.
@@ -73,7 +73,7 @@ func (g *Group) SortAnnouncement(e Entry) {
 		g.Over = append(g.Over, Ended{e, Replaced})
 		return
 	}
-	g.Waiting[a.Ref] = e
+	g.Held[a.Ref] = e
 }
 
 // Repository returns a new Repository with its members.
@@ -128,7 +128,7 @@ func (g *Group) Affected(lacking map[graspsync.RepoRef]struct{}, most int, shuff
 		gone = make(map[graspsync.RepoRef]bool)
 	}
 	for _, o := range g.Over {
-		if g.Ends(o) {
+		if g.EndsRepository(o) {
 			gone[o.Entry.Repos[0]] = true
 		}
 	}
@@ -277,7 +277,7 @@ func (g *Group) Authorized(r *Repository) *nip34.State {
 // held and complete, or nil if a stored one is incomplete. A state without refs does not decide for
 // a repository that is not served.
 func (g *Group) Authoritative(r *Repository) *nip34.State {
-	decides := func(s *nip34.State) bool { return r.Here(s) && (len(s.Refs) > 0 || r.Active) }
+	decides := func(s *nip34.State) bool { return r.IsComplete(s) && (len(s.Refs) > 0 || r.Active) }
 	newest := g.newest(r, g.NewestStored(r), decides)
 	if newest == nil || !decides(newest) {
 		return nil
@@ -289,7 +289,7 @@ func (g *Group) Authoritative(r *Repository) *nip34.State {
 func (g *Group) Changes(r *Repository) (changes []RefChange, head nip34.RefName) {
 	if r.Decides != nil {
 		changes, head = ChangesFor(r.Refs, r.Decides)
-		changes = slices.DeleteFunc(changes, func(c RefChange) bool { return g.Ahead(r, c.Name) })
+		changes = slices.DeleteFunc(changes, func(c RefChange) bool { return g.PushedAhead(r, c.Name) })
 		if _, exists := r.Refs.Apply(changes, head).At[head]; !exists {
 			head = nip34.RefName{}
 		}
@@ -315,27 +315,27 @@ func (g *Group) Changes(r *Repository) (changes []RefChange, head nip34.RefName)
 
 // ChangesFor returns the changes that make the branches and tags equal to those of a state, by
 // name.
-func ChangesFor(now Refs, want *nip34.State) (changes []RefChange, head nip34.RefName) {
-	for name, id := range want.Refs {
+func ChangesFor(now Refs, target *nip34.State) (changes []RefChange, head nip34.RefName) {
+	for name, id := range target.Refs {
 		if now.At[name] != id {
 			changes = append(changes, RefChange{Name: name, Old: now.At[name], New: id})
 		}
 	}
 	for name, id := range now.At {
-		if _, stays := want.Refs[name]; !stays && IsState(name) {
+		if _, stays := target.Refs[name]; !stays && IsState(name) {
 			changes = append(changes, RefChange{Name: name, Old: id})
 		}
 	}
 	slices.SortFunc(changes, func(a, b RefChange) int { return strings.Compare(a.Name.String(), b.Name.String()) })
-	if _, exists := want.Refs[want.HEAD]; exists && now.Head != want.HEAD {
-		head = want.HEAD
+	if _, exists := target.Refs[target.HEAD]; exists && now.Head != target.HEAD {
+		head = target.HEAD
 	}
 	return changes, head
 }
 
-// Unborn returns the default branch of the newest held state for a repository without branches,
+// UnbornHead returns the default branch of the newest held state for a repository without branches,
 // because a clone starts on it. It is zero if HEAD is already correct.
-func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
+func (g *Group) UnbornHead(r *Repository) (head nip34.RefName) {
 	if r.Decides != nil || r.Refs.HasState() {
 		return head
 	}
@@ -349,9 +349,9 @@ func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
 	return newest.HEAD
 }
 
-// Ahead reports whether a push has moved a ref to its value in a held state that is newer than the
+// PushedAhead reports whether a push has moved a ref to its value in a held state that is newer than the
 // deciding one. It must not be moved back.
-func (g *Group) Ahead(r *Repository, name nip34.RefName) bool {
+func (g *Group) PushedAhead(r *Repository, name nip34.RefName) bool {
 	if _, pushed := r.Pushed[name]; !pushed {
 		return false
 	}
@@ -361,14 +361,14 @@ func (g *Group) Ahead(r *Repository, name nip34.RefName) bool {
 	})
 }
 
-// Ends reports whether o is the announcement of a repository without another announcement.
-func (g *Group) Ends(o Ended) bool {
+// EndsRepository reports whether o is the announcement of a repository without another announcement.
+func (g *Group) EndsRepository(o Ended) bool {
 	return o.Entry.Class == Announcement && o.Reason != Replaced && !g.IsOurs(o.Entry.Repos[0])
 }
 
-// Decided returns the objects of the states of r: the newest stored one, then the held ones of members
+// StateObjects returns the objects of the states of r: the newest stored one, then the held ones of members
 // from new to old.
-func (g *Group) Decided(r *Repository) (sets []Objects) {
+func (g *Group) StateObjects(r *Repository) (sets []Objects) {
 	add := func(s *nip34.State) {
 		if ids, fits := ObjectsOf(s, r.Refs.Format); fits {
 			sets = append(sets, Objects{IDs: ids, State: s})
@@ -385,8 +385,8 @@ func (g *Group) Decided(r *Repository) (sets []Objects) {
 	return sets
 }
 
-// Pulled returns the objects of pull requests.
-func (g *Group) Pulled(r *Repository) (sets []Objects) {
+// PullObjects returns the objects of pull requests.
+func (g *Group) PullObjects(r *Repository) (sets []Objects) {
 	for _, h := range g.Pulls {
 		if slices.Contains(h.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format {
 			sets = append(sets, Objects{IDs: []nip34.ObjectID{h.Pull.Tip}})
@@ -460,7 +460,7 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 	if s := g.NewestStored(r); s != nil {
 		ids := r.Absent(s)
 		n.IDs = append(n.IDs, ids...)
-		if e, waits := g.Waiting[r.Ref]; waits && len(ids) > 0 {
+		if e, held := g.Held[r.Ref]; held && len(ids) > 0 {
 			n.Entries = append(n.Entries, e.ID)
 		}
 	}
@@ -577,8 +577,8 @@ func (r *Repository) MissingOf(sets []Objects) []nip34.ObjectID {
 	return slices.DeleteFunc(IDsOf(sets), func(id nip34.ObjectID) bool { return !r.Misses(id) })
 }
 
-// Here reports whether a state is complete and acceptable to git.
-func (r *Repository) Here(s *nip34.State) bool {
+// IsComplete reports whether a state is complete and acceptable to git.
+func (r *Repository) IsComplete(s *nip34.State) bool {
 	ids, fits := ObjectsOf(s, r.Refs.Format)
 	return fits && r.isFit(s) && !slices.ContainsFunc(ids, r.Lacks)
 }
@@ -613,9 +613,9 @@ func (r *Repository) IsMember(author graspsync.PubKey) bool {
 	return member
 }
 
-// As reports whether a repository has the right object format, or cannot change it because it has
+// HasFormat reports whether a repository has the right object format, or cannot change it because it has
 // refs.
-func (r *Repository) As(g *Group) bool {
+func (r *Repository) HasFormat(g *Group) bool {
 	format, known := g.FormatOf(r)
 	return !known || r.Refs.Format == format || len(r.Refs.At) > 0
 }
@@ -623,7 +623,7 @@ func (r *Repository) As(g *Group) bool {
 // Releases reports whether a held state can be stored: it is complete, the repository active, and
 // its refs those of this or a newer state.
 func (r *Repository) Releases(h Entry) bool {
-	return r.Active && r.IsMember(h.Author) && r.Here(h.State) &&
+	return r.Active && r.IsMember(h.Author) && r.IsComplete(h.State) &&
 		r.Decides != nil && !h.Version.Newer(r.Decides.Key())
 }
 
@@ -637,8 +637,8 @@ func (r *Repository) Related(o *Repository) bool {
 	return false
 }
 
-// NotThere returns the ids that do not exist.
-func (r *Repository) NotThere(ids []nip34.ObjectID) []nip34.ObjectID {
+// Nonexistent returns the ids that do not exist.
+func (r *Repository) Nonexistent(ids []nip34.ObjectID) []nip34.ObjectID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return r.Kinds[id] != 0 })
 }
 

@@ -76,9 +76,9 @@ func (m *Updater) Load(ctx context.Context, unreadable func(key string, err erro
 	return refs, nil
 }
 
-// Enter locks a repository, waiting at most patience, and repairs it if its last change of refs
+// Lock locks a repository, waiting at most patience, and repairs it if its last change of refs
 // failed.
-func (m *Updater) Enter(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
+func (m *Updater) Lock(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	dir, unlock, err = m.cfg.Lock(waiting, ref)
 	cancel()
@@ -103,9 +103,9 @@ func (m *Updater) Enter(ctx context.Context, ref graspsync.RepoRef, patience tim
 	return dir, unlock, nil
 }
 
-// Move changes refs, and returns the refs afterwards. It writes a journal first, because git may
+// MoveAll changes refs, and returns the refs afterwards. It writes a journal first, because git may
 // leave a partial transaction if it is killed.
-func (m *Updater) Move(ctx context.Context, ref graspsync.RepoRef, dir string, now refplan.Refs, changes []refplan.RefChange, head nip34.RefName,
+func (m *Updater) MoveAll(ctx context.Context, ref graspsync.RepoRef, dir string, now refplan.Refs, changes []refplan.RefChange, head nip34.RefName,
 ) (refplan.Refs, error) {
 	if err := m.Mend(ctx, ref, dir); err != nil {
 		return now, fmt.Errorf("mending a repository: %w", err)
@@ -284,7 +284,7 @@ func (m *Updater) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
 func (m *Updater) Repair(ctx context.Context, ref graspsync.RepoRef) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
-	_, unlock, err := m.Enter(ctx, ref, m.cfg.Timeout)
+	_, unlock, err := m.Lock(ctx, ref, m.cfg.Timeout)
 	if errors.Is(err, m.cfg.Absent) {
 		return nil
 	}

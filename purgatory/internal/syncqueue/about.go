@@ -38,7 +38,7 @@ func (q *SyncQueue) About(now time.Time, repo graspsync.RepoRef) (a About) {
 			if d.broken.Waits(now) {
 				s.BrokenUntil = d.broken.Until
 			}
-			if at := d.opens(now); at.After(now) {
+			if at := d.nextAllowed(now); at.After(now) {
 				s.Opens = at
 			}
 		}

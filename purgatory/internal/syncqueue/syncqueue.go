@@ -93,9 +93,9 @@ type Input interface{ input() }
 
 // The inputs of a SyncQueue.
 type (
-	// Wanted adds a repository that lacks data. URLs are the clone URLs of its members, Strangers
+	// Incomplete adds a repository that lacks data. URLs are the clone URLs of its members, Strangers
 	// the others in the pull requests of each author.
-	Wanted struct {
+	Incomplete struct {
 		Repo      graspsync.RepoRef
 		URLs      []graspsync.CloneURL
 		Strangers [][]graspsync.CloneURL
@@ -117,10 +117,10 @@ type (
 	Tick struct{ Received map[RequestID]int64 }
 )
 
-func (Wanted) input()  {}
-func (Whole) input()   {}
-func (Fetched) input() {}
-func (Tick) input()    {}
+func (Incomplete) input() {}
+func (Whole) input()      {}
+func (Fetched) input()    {}
+func (Tick) input()       {}
 
 // Effect is an action for the caller.
 type Effect interface{ effect() }
@@ -181,9 +181,9 @@ type entry struct {
 	pulls   [][]graspsync.CloneURL // named only by pull requests, by author
 	targets map[graspsync.CloneURL]*target
 	queued  []graspsync.CloneURL // URLs that wait for their turn, the oldest first
-	version uint64               // number of Fresh Wanted inputs
+	version uint64               // number of Fresh Incomplete inputs
 	patient bool
-	since   time.Time // last Fresh Wanted input
+	since   time.Time // last Fresh Incomplete input
 	number  int       // consecutive incomplete attempts
 	due     time.Time // next attempt
 	active  bool      // an attempt is under way
@@ -238,8 +238,8 @@ func (q *SyncQueue) Len() int { return len(q.repos) }
 func (q *SyncQueue) Step(now time.Time, in Input) []Effect {
 	q.ticking = false
 	switch in := in.(type) {
-	case Wanted:
-		q.wanted(now, in)
+	case Incomplete:
+		q.update(now, in)
 	case Whole:
 		delete(q.past, in.Repo)
 		if e := q.repos[in.Repo]; e != nil {
@@ -261,7 +261,7 @@ func (q *SyncQueue) Step(now time.Time, in Input) []Effect {
 	return out
 }
 
-func (q *SyncQueue) wanted(now time.Time, in Wanted) {
+func (q *SyncQueue) update(now time.Time, in Incomplete) {
 	at := now.Add(q.cfg.SyncDelay)
 	if in.Origin == ByUser {
 		at = now.Add(q.cfg.UserDelay)
@@ -313,7 +313,7 @@ func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 
 // evict removes a patient repository of the owner with most repositories, to make room for an
 // impatient one or for an owner with fewer.
-func (q *SyncQueue) evict(in Wanted) bool {
+func (q *SyncQueue) evict(in Incomplete) bool {
 	var most *entry
 	for _, e := range q.repos {
 		if e.patient && (most == nil || e.owner.entries.Len() > most.owner.entries.Len()) {
@@ -560,7 +560,7 @@ func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u grasp
 			continue
 		}
 		d, shared := q.throttle.of(u.HostPort()), q.sharedUntil(now, e, u)
-		switch opens := d.opens(now); {
+		switch opens := d.nextAllowed(now); {
 		case !shared.IsZero():
 			q.wakeAt(shared)
 		case opens.After(now):
@@ -773,15 +773,15 @@ func (d *domain) expire(now time.Time) {
 	d.starts = slices.Delete(d.starts, 0, n)
 }
 
-// opens returns the earliest time of the next request within the rate.
-func (d *domain) opens(now time.Time) time.Time {
+// nextAllowed returns the earliest time of the next request within the rate.
+func (d *domain) nextAllowed(now time.Time) time.Time {
 	if d.expire(now); len(d.starts) < d.limit.PerMinute {
 		return now
 	}
 	return d.starts[0].Add(window)
 }
 
-func (d *domain) isOpen(now time.Time) bool { return !d.full() && !d.opens(now).After(now) }
+func (d *domain) isOpen(now time.Time) bool { return !d.full() && !d.nextAllowed(now).After(now) }
 
 func (d *domain) start(now time.Time) {
 	d.starts = append(d.starts, now)

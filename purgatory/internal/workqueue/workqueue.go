@@ -23,12 +23,12 @@ type Queue struct {
 	mu sync.Mutex
 	// guarded by mu
 	do   func(ref graspsync.RepoRef, why refplan.Reasons, failures int) (failed bool) // nil: Run is not called or has ended
-	jobs map[graspsync.RepoRef]*job                                                   // wanted, running or failed
+	jobs map[graspsync.RepoRef]*job                                                   // queued, running or failed
 }
 
 type job struct {
-	wanted, running bool            // a wanted job waits for a slot or, while it is running, for its end
-	checks          bool            // only hourly checks want it
+	queued, running bool            // a queued job waits for a slot or, while it is running, for its end
+	checks          bool            // only hourly checks have queued it
 	why             refplan.Reasons // of the next run
 	failures        int             // consecutive
 	repetition      *time.Timer     // after a failure
@@ -51,12 +51,12 @@ func New(n int) *Queue {
 // IsSurvey reports whether a job is a survey.
 func IsSurvey(ref graspsync.RepoRef) bool { return ref.Owner == graspsync.PubKey{} }
 
-// Run does the wanted jobs until ctx ends. failures is the number of consecutive failures of a job.
+// Run does the queued jobs until ctx ends. failures is the number of consecutive failures of a job.
 func (q *Queue) Run(ctx context.Context, do func(ref graspsync.RepoRef, why refplan.Reasons, failures int) (failed bool)) {
 	q.mu.Lock()
 	q.do = do
 	for ref, j := range q.jobs {
-		q.enqueue(ref, j)
+		q.requestSlot(ref, j)
 	}
 	q.mu.Unlock()
 	<-ctx.Done()
@@ -66,13 +66,15 @@ func (q *Queue) Run(ctx context.Context, do func(ref graspsync.RepoRef, why refp
 	q.wg.Wait()
 }
 
-// Survey queues a survey.
-func (q *Queue) Survey(identifier string, why refplan.Reasons) {
-	q.Want(graspsync.RepoRef{Identifier: identifier}, why)
+// AddSurvey queues a survey. A running one runs again afterwards.
+func (q *Queue) AddSurvey(identifier string, why refplan.Reasons) {
+	q.add(graspsync.RepoRef{Identifier: identifier}, why)
 }
 
-// Want queues a job. A running job runs again afterwards.
-func (q *Queue) Want(ref graspsync.RepoRef, why refplan.Reasons) {
+// AddRelease queues a release. A running one runs again afterwards.
+func (q *Queue) AddRelease(ref graspsync.RepoRef, why refplan.Reasons) { q.add(ref, why) }
+
+func (q *Queue) add(ref graspsync.RepoRef, why refplan.Reasons) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	j := q.jobs[ref]
@@ -81,15 +83,15 @@ func (q *Queue) Want(ref graspsync.RepoRef, why refplan.Reasons) {
 		q.jobs[ref] = j
 	}
 	j.why, j.checks = j.why.And(why), j.checks && why.Check
-	if !j.wanted {
-		j.wanted = true
-		q.enqueue(ref, j)
+	if !j.queued {
+		j.queued = true
+		q.requestSlot(ref, j)
 	}
 }
 
-// enqueue asks for a slot, if the job is wanted and not running. mu is held.
-func (q *Queue) enqueue(ref graspsync.RepoRef, j *job) {
-	if q.do == nil || !j.wanted || j.running {
+// requestSlot requests a slot for a queued job that is not running. mu is held.
+func (q *Queue) requestSlot(ref graspsync.RepoRef, j *job) {
+	if q.do == nil || !j.queued || j.running {
 		return
 	}
 	slots, who := q.releases, ref.Owner.String()
@@ -104,7 +106,7 @@ func (q *Queue) perform(ref graspsync.RepoRef, j *job, slot *limit.Slot) {
 	q.mu.Lock()
 	do, why, failures := q.do, j.why, j.failures
 	if do != nil {
-		j.wanted, j.running, j.why = false, true, refplan.Reasons{}
+		j.queued, j.running, j.why = false, true, refplan.Reasons{}
 	}
 	if j.repetition != nil {
 		j.repetition.Stop()
@@ -122,21 +124,21 @@ func (q *Queue) perform(ref graspsync.RepoRef, j *job, slot *limit.Slot) {
 	if failed {
 		j.why = j.why.And(why)
 		j.failures++
-		j.repetition = time.AfterFunc(backoff.Doubled(retryFirst, RetryMost, j.failures), func() { q.Want(ref, refplan.Reasons{}) })
+		j.repetition = time.AfterFunc(backoff.Doubled(retryFirst, RetryMost, j.failures), func() { q.add(ref, refplan.Reasons{}) })
 	} else {
 		j.failures = 0
 	}
-	if q.enqueue(ref, j); !j.wanted && !failed {
+	if q.requestSlot(ref, j); !j.queued && !failed {
 		delete(q.jobs, ref)
 	}
 }
 
-// Wait waits until a job has run for all earlier calls of Want, or has failed twice.
+// Wait waits until a job has run for all earlier calls of AddRelease, or has failed twice.
 func (q *Queue) Wait(ctx context.Context, ref graspsync.RepoRef) error {
 	for range 3 { // one run may be under way, and another one fail
 		q.mu.Lock()
 		j := q.jobs[ref]
-		if j == nil || !j.wanted && !j.running && j.failures > 1 {
+		if j == nil || !j.queued && !j.running && j.failures > 1 {
 			q.mu.Unlock()
 			return nil
 		}
@@ -151,9 +153,9 @@ func (q *Queue) Wait(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
-// Waiting returns the repositories whose releases are not only hourly checks, and have not ended or
+// Unfinished returns the repositories whose releases are not only hourly checks, and have not ended or
 // have failed.
-func (q *Queue) Waiting() (refs []graspsync.RepoRef) {
+func (q *Queue) Unfinished() (refs []graspsync.RepoRef) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for ref, j := range q.jobs {
