@@ -19,8 +19,7 @@ const checkRetry = time.Minute
 
 // check first restores repositories that are announced but not in service, and then surveys every
 // repository once per period, which is random, so that servers started together do not send their
-// requests together. While most repositories have no announcement, it waits until the operator
-// confirms their removal or their events return, and then begins anew.
+// requests together. While [Purgatory.Ready] returns ErrLost, it waits, and then begins again.
 func (p *Purgatory) check(ctx context.Context) {
 	const period = checkPeriod
 	wait := func(d time.Duration) bool {

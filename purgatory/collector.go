@@ -35,14 +35,12 @@ func newCollector(status func() Status, report *report, namespace string) *colle
 	return c
 }
 
-// Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		ch <- d
 	}
 }
 
-// Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	st := c.status()
 	send := func(name string, typ prometheus.ValueType, v float64, labels ...string) {

@@ -55,21 +55,18 @@
 //
 // A held state takes this way.
 //
-//	intake.go            Submit parses the event, holds it, and queues a survey
-//	pending.go           writes it to the disk, and keeps it until its hold ends
+//	intake.go            Submit holds the event, and queues a survey
+//	pending.go           keeps it on the disk and in memory
 //	internal/workqueue   gives a survey or a release its turn
-//	release.go           runJob surveys: it queues a release of each repository that the state concerns
+//	release.go           surveys: queues a release of each repository that the state concerns
 //	release.go           releases: reads refs and events (reader.go), and finds the missing objects
 //	fetch.go             queues a fetch; internal/syncqueue decides when which git server is asked
-//	fetch.go             asks for the objects that internal/servers chooses, into a quarantine, and
-//	                     then releases the repository itself
+//	fetch.go             asks for the objects that internal/servers chooses, and releases again
 //	release.go           moves refs (internal/refupdate), and stores the event
 //
-// All decisions about repositories, objects and refs are in internal/refplan/group.go.
-//
-// repotable.go keeps what a repository lacks, entry.go is the record of a held event, and pulls.go
-// has the release and the limits of pull requests. remover.go ends holds, checks.go finds lost
-// repositories, and maintenance.go packs and prunes.
+// internal/refplan/group.go decides about repositories, objects and refs. repotable.go keeps what a
+// repository lacks, entry.go is the record of a held event, pulls.go is about pull requests. remover.go
+// ends holds, checks.go finds lost repositories, and maintenance.go packs and prunes.
 //
 // # Life cycle and concurrency
 //

@@ -129,14 +129,14 @@ func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
 // recorded first, so that a process that crashes does not repeat it immediately.
 func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
 	defer p.report.recovered(&x.fault, ofGit)
-	ask := p.servers.Next(x.Repo, x.URL, p.table.get(x.Repo).need)
+	ask, refused := p.servers.Next(x.Repo, x.URL, p.table.get(x.Repo).need)
 	if len(ask.IDs) == 0 && !ask.Roomless {
 		x.fetched.Outcome = syncqueue.Complete
 		return
 	}
-	if reason := p.servers.Refuses(ask); reason != "" {
-		p.report.drop(reason)
-		p.report.addSkipped(x.Repo, x.URL, reason)
+	if refused != "" {
+		p.report.drop(refused)
+		p.report.addSkipped(x.Repo, x.URL, refused)
 		return
 	}
 	dir, into, err := p.prepare(ctx, ask)
@@ -313,9 +313,9 @@ func (p *Purgatory) promote(ctx context.Context, q servers.Request, into gitops.
 // more reports whether the server is asked again immediately for other missing data that it may
 // have.
 func (p *Purgatory) more(asked servers.Request, seen FetchEnded) bool {
-	next := p.servers.Next(asked.Repo, asked.From, p.table.get(asked.Repo).need)
+	next, refused := p.servers.Next(asked.Repo, asked.From, p.table.get(asked.Repo).need)
 	brought := seen.Err == nil && seen.Missing < seen.Wanted
-	return next.Beyond(asked) && (brought || !next.Lacked) && p.servers.Refuses(next) == ""
+	return next.Beyond(asked) && (brought || !next.Lacked) && refused == ""
 }
 
 func outcomeOf(err error) syncqueue.Outcome {

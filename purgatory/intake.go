@@ -197,7 +197,7 @@ func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer
 }
 
 func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
-	e, answer, replaced, evicted, err := p.pending.admit(ctx, e)
+	e, answer, replaced, evicted, err := p.pending.admit(ctx, e) // a held event is on the disk
 	for _, old := range evicted {
 		p.pending.removeEvicted(ctx, old)
 	}
@@ -209,7 +209,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 	}
 	p.step("held")
 	for _, old := range replaced {
-		p.pending.strike(ctx, old)
+		p.pending.deleteRecord(ctx, old)
 		p.report.ended(old, Replaced)
 		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // the owner no longer lists this service
 			p.pending.warn(&old, "remembering a replaced announcement failed", p.pending.remember(ctx, old, Replaced))
@@ -219,7 +219,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 	p.report.began(e)
 	p.countClones(e)
 	if e.Class == refplan.State {
-		p.alive(ctx, e)
+		p.extendAnnouncements(ctx, e)
 	}
 	p.addJobs(e)
 	if e.Class == refplan.State && e.ByUser {
@@ -228,6 +228,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 	return answer, nil
 }
 
+// addJobs queues the survey or releases that a held event needs.
 func (p *Purgatory) addJobs(e refplan.Entry) {
 	why := refplan.Reasons{Authors: map[graspsync.PubKey]bool{e.Author: e.ByUser}}
 	switch {
@@ -243,7 +244,7 @@ func (p *Purgatory) addJobs(e refplan.Entry) {
 	case e.Replaces: // the process may have been killed before the release
 		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
 	}
-	p.jobs.AddSurvey(e.Repos[0].Identifier, why)
+	p.jobs.AddSurvey(e.Repos[0].Identifier, why) // runJob surveys
 }
 
 // awaitFormat waits until a release has given an empty repository the object format of a state,
@@ -287,7 +288,7 @@ func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	}
 }
 
-func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
+func (p *Purgatory) extendAnnouncements(ctx context.Context, state refplan.Entry) {
 	identifier := state.Repos[0].Identifier
 	entries := p.pending.named(identifier, ofClass(refplan.Announcement))
 	if len(entries) == 0 {

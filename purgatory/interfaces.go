@@ -135,10 +135,8 @@ var (
 // between a minute and a day.
 type BusyError struct{ After time.Duration }
 
-// Error returns a message with the pause.
 func (e *BusyError) Error() string { return fmt.Sprintf("%v: again after %v", ErrBusy, e.After) }
 
-// Unwrap returns ErrBusy.
 func (e *BusyError) Unwrap() error { return ErrBusy }
 
 // Observation is [HoldStarted], [HoldEnded] or [FetchEnded].

@@ -130,7 +130,7 @@ func (p *pendingEvents) of(ref graspsync.RepoRef) []refplan.Entry {
 	})
 }
 
-func (p *pendingEvents) still(some []refplan.Entry) (out []refplan.Entry) {
+func (p *pendingEvents) stillHeld(some []refplan.Entry) (out []refplan.Entry) {
 	for _, e := range some {
 		if e, held := p.get(e.ID); held {
 			out = append(out, e)
@@ -668,6 +668,7 @@ func (p *pendingEvents) warn(e *refplan.Entry, what string, err error) {
 	}
 }
 
+// forget ends a hold, first on the disk.
 func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EventCode) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -783,7 +784,7 @@ func (p *pendingEvents) removeEvicted(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
 	p.report.drop("displaced")
-	p.strike(ctx, old)
+	p.deleteRecord(ctx, old)
 	if !old.Soft {
 		p.report.ended(old, Displaced)
 	}
@@ -808,8 +809,8 @@ func (p *pendingEvents) releaseWithout(e refplan.Entry) {
 	}
 }
 
-// strike removes an event from the disk, unless it is held again. The next start also does.
-func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
+// deleteRecord removes an event from the disk, unless it is held again. The next start also does.
+func (p *pendingEvents) deleteRecord(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
 	unlock, err := p.writing.Lock(ctx, old.ID)

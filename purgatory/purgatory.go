@@ -45,11 +45,11 @@ type Purgatory struct {
 	// set by Open, read-only
 	cfg       *Config
 	report    *report
-	relay     safeRelay        // a panic is an error
-	repos     safeRepositories // a panic is an error
+	relay     safeRelay
+	repos     safeRepositories
 	git       gitops.Operations
 	fetcher   GitFetcher
-	keep      state.Store // panics of a write are errors
+	keep      state.Store // its panics are errors, as those of relay and repos
 	step      func(name string)
 	releasing *keyed.Locks[graspsync.RepoRef]
 	storing   *keyed.Locks[graspsync.EventID] // held while the relay stores an event
@@ -294,7 +294,7 @@ func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) 
 		p.jobs.AddRelease(ref, refplan.Reasons{})
 		return nil, fmt.Errorf("repository %s is to be mended: %w", graspsync.Printable(ref.String()), ErrInUse)
 	}
-	g, err := p.readEvents(ctx, ref, refplan.Reasons{})
+	g, err := p.readEvents(ctx, ref, refplan.Reasons{}, p.pending.of(ref))
 	if err != nil {
 		return nil, err
 	}

@@ -22,12 +22,9 @@ type listings struct {
 	held   map[graspsync.PubKey]graspsync.PubKey // keys listed by held announcements, within bounds, with one lister
 }
 
-// readEvents reads the stored and held events of all repositories with the identifier of ref.
-func (p *Purgatory) readEvents(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (*refplan.Group, error) {
-	return p.readEventsWith(ctx, ref, why, p.pending.of(ref))
-}
-
-func (p *Purgatory) readEventsWith(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, held []refplan.Entry) (*refplan.Group, error) {
+// readEvents returns the stored events of all repositories with the identifier of ref, and those of
+// held that count for ref.
+func (p *Purgatory) readEvents(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, held []refplan.Entry) (*refplan.Group, error) {
 	g, err := p.readGroup(ctx, ref.Identifier, why)
 	if err != nil {
 		return nil, err
@@ -203,7 +200,7 @@ func (p *Purgatory) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []n
 
 // Announced returns the announcement of a repository, stored or held, or nil, and its members.
 func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
-	g, err := p.readEvents(ctx, ref, refplan.Reasons{})
+	g, err := p.readEvents(ctx, ref, refplan.Reasons{}, p.pending.of(ref))
 	if err != nil {
 		return nil, nil, err
 	}

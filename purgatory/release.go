@@ -60,7 +60,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 		p.report.drop("repositories")
 	}
 	for _, ref := range refs {
-		p.jobs.AddRelease(ref, why)
+		p.jobs.AddRelease(ref, why) // runJob releases
 	}
 	return errors.Join(errs...)
 }
@@ -240,7 +240,7 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 			return nil, nil, err
 		}
 	}
-	if g, err = p.readEvents(ctx, ref, why); err != nil {
+	if g, err = p.readEvents(ctx, ref, why, p.pending.of(ref)); err != nil {
 		return nil, nil, err
 	}
 	if !g.IsOurs(ref) {
@@ -381,7 +381,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 			known = append(known, h)
 		}
 	}
-	now, err := p.readEventsWith(ctx, r.Ref, g.Why, p.pending.still(known))
+	now, err := p.readEvents(ctx, r.Ref, g.Why, p.pending.stillHeld(known))
 	if err != nil {
 		return err
 	}
@@ -394,7 +394,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 	return nil
 }
 
-// dropDeleted removes events from the group that the relay reports deleted by now.
+// dropDeleted removes events that are deleted from the group.
 func (p *Purgatory) dropDeleted(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	deleted := func(e refplan.Entry) bool {
@@ -463,7 +463,7 @@ func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repositor
 const othersShare = time.Second
 
 // moveOthers moves the refs of other repositories that a state decides about, before the state is
-// served, for at most othersShare. Their own releases do the rest.
+// served. Their own releases do the rest.
 func (p *Purgatory) moveOthers(ctx context.Context, g *refplan.Group, r *repository) {
 	if !slices.ContainsFunc(g.States, r.Releases) {
 		return

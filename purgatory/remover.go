@@ -209,12 +209,8 @@ func (p *Purgatory) mayBeComplete(now time.Time, entry refplan.Entry) bool {
 
 // owed reports whether a server of an event was not asked yet because of other requests.
 func (p *Purgatory) owed(now time.Time, entry refplan.Entry) bool {
-	return slices.ContainsFunc(p.pending.needing(entry), func(ref graspsync.RepoRef) bool { return p.owes(now, ref, entry.Seen) })
-}
-
-// owes reports whether a server of a repository waits for its turn since a time.
-func (p *Purgatory) owes(now time.Time, ref graspsync.RepoRef, since time.Time) bool {
+	refs := p.pending.needing(entry)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.queue.Owes(now, ref, since)
+	return slices.ContainsFunc(refs, func(ref graspsync.RepoRef) bool { return p.queue.Owes(now, ref, entry.Seen) })
 }

@@ -93,12 +93,10 @@ type Error struct {
 	Stderr  string // end of standard error
 }
 
-// Error contains the end of standard error.
 func (e *Error) Error() string {
 	return fmt.Sprintf("git %s: %v: %s", e.Command, e.Err, Last(e.Stderr))
 }
 
-// Unwrap returns the error of the process.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Last returns the end of git's output, which contains the cause of a failure, for an error.

@@ -85,33 +85,28 @@ func New(keep state.Store, cfg Config) *Records {
 	}
 }
 
-// Next returns the next request to a URL for missing objects.
-func (sv *Records) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	return sv.known(ref).choose(time.Now(), ref, from, n)
-}
-
-// Refuses returns the reason why a request may not be sent now, or "".
-func (sv *Records) Refuses(q Request) string {
+// Next returns the next request to a URL for missing objects, those of states first, or the reason why
+// it may not be sent now.
+func (sv *Records) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) (q Request, refused string) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
-	r := sv.known(q.Repo)
+	r := sv.known(ref)
+	q = r.choose(now, ref, from, n)
 	if r != nil {
 		own, strangers, most := r.Bytes.today(now), r.Strangers.today(now), sv.cfg.MaxRepoDay
 		if own+strangers >= most || q.Pulls && strangers >= most/2 {
-			return "repo_day"
+			return q, "repo_day"
 		}
 	}
-	server, known := sv.records.Get(keyOf(q.From.HostPort().String()))
+	server, known := sv.records.Get(keyOf(from.HostPort().String()))
 	switch {
 	case known && server.Bytes.today(now) >= sv.cfg.MaxHostDay:
-		return "host_day"
+		return q, "host_day"
 	case len(q.IDs) == 0 || r.lacking(now, q):
-		return "server_lacks"
+		return q, "server_lacks"
 	}
-	return ""
+	return q, ""
 }
 
 // Request is for objects of states or of pull requests, because a server refuses the whole request
@@ -272,7 +267,6 @@ func (q Request) key() string {
 	return lackKey(q.From, "")
 }
 
-// lackKey returns the key of a lack of some objects, in all of these requests.
 func lackKey(from graspsync.CloneURL, what string) string { return hashed(from.String() + what) }
 
 // Complete records that a repository lacks nothing.

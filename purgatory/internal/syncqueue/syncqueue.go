@@ -1,6 +1,5 @@
 // Package syncqueue decides which clone URL is asked for the missing git data of which repository,
-// and when. It is pure: [SyncQueue.Step] takes an input and returns effects. It has no clock,
-// goroutine or network.
+// and when. It is pure: [SyncQueue.Step] takes an input and returns effects.
 //
 // An attempt asks the clone URLs of the members of a repository, one after another, and a second one
 // if the first takes long. A URL whose domain is throttled is queued, so that the attempt can end.
@@ -81,7 +80,7 @@ const (
 	Nothing                 // the server had none of the missing objects
 	Failed                  // for example a lost connection
 	Broken                  // the server has a lasting failure, such as an unknown name
-	Unasked                 // no request was sent
+	Unasked                 // no request was sent, because [servers.Records.Next] refused it or our disk failed
 	Full                    // our repositories have no room
 	TooMuch                 // too many bytes or objects
 	NoRoom                  // a pull request may have no ref
@@ -91,10 +90,9 @@ const (
 // Input is an input of [SyncQueue.Step].
 type Input interface{ input() }
 
-// The inputs of a SyncQueue.
 type (
-	// Incomplete adds a repository that lacks data. URLs are the clone URLs of its members, Strangers
-	// the others in the pull requests of each author.
+	// Incomplete adds a repository that lacks data. URLs are the clone URLs of its members, those of
+	// the owner first, Strangers the others in the pull requests of each author.
 	Incomplete struct {
 		Repo      graspsync.RepoRef
 		URLs      []graspsync.CloneURL
@@ -125,7 +123,6 @@ func (Tick) input()       {}
 // Effect is an action for the caller.
 type Effect interface{ effect() }
 
-// The effects of a Step.
 type (
 	// Fetch requests the missing objects from a URL. The caller answers with Fetched. Attempt and
 	// Recent (requests to the domain in 60 s) include this one, for Restore.

@@ -66,7 +66,7 @@ func (q *Queue) Run(ctx context.Context, do func(ref graspsync.RepoRef, why refp
 	q.wg.Wait()
 }
 
-// AddSurvey queues a survey. A running one runs again afterwards.
+// AddSurvey queues a survey.
 func (q *Queue) AddSurvey(identifier string, why refplan.Reasons) {
 	q.add(graspsync.RepoRef{Identifier: identifier}, why)
 }
