@@ -1,6 +1,5 @@
 // Package egress makes all outgoing connections of graspsync. Its [Dialer] checks each address when
-// it connects, so that a second DNS answer, a redirect or an odd spelling of an address cannot lead
-// to an internal network. Relays, NIP-11 documents and git servers share one Dialer:
+// it connects, so that no DNS answer, redirect or spelling of an address leads to an internal network:
 //
 //	d, err := egress.NewDialer(egress.Config{
 //		Own: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:7334")},

@@ -26,8 +26,8 @@
 //	}
 //	// w.Gaps() are the seconds that may hold more than the relay gave
 //
-// An empty list of values matches no event, but relays disagree about it. Builders never return one.
-// [Pack] and [Matcher] ignore such filters, and a [Walk] over one is done from the start.
+// An empty list of values matches no event, but relays disagree about it, so builders never return one.
+// [Pack], [Matcher] and [Walk] ignore such filters.
 //
 // Filters of builders share lists of values, so copy a filter before you change it.
 package filters

@@ -1,6 +1,6 @@
 // Package rules stores the decisions of a server's operator: blocked relays, authors, repositories
-// and events, relays that are always followed, and the server's description of itself. A [RuleSet]
-// keeps the rules over restarts and answers lookups.
+// and events, and relays that are always followed. A [RuleSet] keeps the rules over restarts and
+// answers lookups.
 //
 //	book, err := rules.Open(ctx, store, rules.File{})
 //	subject, err := rules.ParseSubject("author", "npub1...")
@@ -16,9 +16,8 @@
 //
 //	err = manager.RulesChanged(ctx, rules.Lifted(subject))
 //
-// Each subject has at most one rule. A rule that was set while the server ran has precedence over a
-// rule of the file. A rule for an event has precedence over a rule for a repository, and both have
-// precedence over a rule for an author.
+// Each subject has at most one rule. A rule that was set while the server ran precedes one of the
+// file. A rule for an event precedes one for its repository, and both precede one for an author.
 //
 // [relaysync.Config]: https://pkg.go.dev/github.com/graspsync/graspsync/sync#Config
 package rules

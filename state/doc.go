@@ -9,8 +9,8 @@
 //	}
 //	err = store.Delete(ctx, "example/a", "example/b")
 //
-// [Open] returns a [DB], a Store in a folder. [Memory] is the smallest Store, for tests. It is
-// empty after a restart. Package statetest is the suite that every Store must pass.
+// [Open] returns a [DB], a Store in a folder. [Memory] is a Store for tests. Package statetest is the
+// suite that every Store must pass.
 //
 // # Keys
 //

@@ -47,8 +47,7 @@
 // events are retried until there is room.
 //
 // Broadcasts have a queue of 1,024 events, because a client that does not read blocks them. More are
-// stored, not broadcast, and counted. Run removes expired events (NIP-40) within a minute, and first
-// executes deletions that a crash interrupted.
+// stored, not broadcast, and counted. Run removes expired events (NIP-40) within a minute.
 //
 // Do not call New while the relay serves. The caller closes relay and backend.
 package khatruadapter

@@ -1,14 +1,8 @@
-// Command graspserver is a server for Git repositories on Nostr (GRASP-01): a relay, and the
-// repositories that it announces. It syncs with the relays and git servers that they list
-// (GRASP-02).
+// Command graspserver is a server for Git repositories on Nostr (GRASP-01), which syncs with other
+// servers (GRASP-02). docs/operating.md describes it.
 //
 //	graspserver try                          # a server with a sample repository, for a look
 //	graspserver -domain grasp.example.com -data ./data -bootstrap wss://relay.ngit.dev
-//	graspserver check -domain grasp.example.com -data ./data
-//
-// The relay and a page for browsers are at /, the repositories at /<npub>/<identifier>.git, the
-// health at /healthz and /readyz. The operator's pages have an address of their own (-admin-listen):
-// a status page, /metrics and /status.json. Git 2.39 or later is required.
 package main
 
 import (

@@ -18,8 +18,8 @@
 // have folders with generated names. Only one process can use RepositoryDir.
 //
 // A repository whose stored announcement does not list the identity as relay and clone URL is moved to
-// the folder departed within two hours of the first start, and deleted a week later. A GraspServer alone
-// serves every announced repository, so try the identity with a copy of the folder first.
+// the folder departed within two hours of the first start, and deleted a week later. So try the identity
+// with a copy of the folder first.
 //
 // # Changes to the GraspServer
 //
