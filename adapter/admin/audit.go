@@ -42,7 +42,10 @@ type Log struct {
 // OpenLog opens or creates a log.
 func OpenLog(path string) (*Log, error) {
 	l := &Log{path: path}
-	return l, l.open()
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 func (l *Log) open() (err error) {

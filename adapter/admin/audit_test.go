@@ -37,8 +37,9 @@ func TestLog(t *testing.T) {
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it contains names and reasons")
-	_, err = admin.OpenLog(t.TempDir())
+	l, err = admin.OpenLog(t.TempDir())
 	require.Error(t, err)
+	require.Nil(t, l, "a caller would close it")
 }
 
 // The log grew without end.
