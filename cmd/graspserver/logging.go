@@ -79,7 +79,7 @@ const progressEvery = 10 * time.Second
 func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(min(every, progressEvery))
 	defer tick.Stop()
-	summary, summarized := "", time.Now()
+	summary, progress, summarized := "", "", time.Now()
 	for {
 		select {
 		case <-tick.C:
@@ -95,7 +95,11 @@ func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logge
 		}
 		_, words := explain.Headline(s)
 		if missing > 0 && connected {
-			log.Info("catching up", "percent", 100*(all-missing)/all, "state", words)
+			percent := 100 * (all - missing) / all
+			if text := fmt.Sprint(percent, words); text != progress {
+				progress = text
+				log.Info("catching up", "percent", percent, "state", words)
+			}
 		}
 		facts := []any{"state", words, "repositories", s.Git.All(), "relays", len(s.Relays), "stored", s.Events.Stored}
 		if text := fmt.Sprint(facts...); now.Sub(summarized) >= every && text != summary {
