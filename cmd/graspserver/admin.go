@@ -114,19 +114,15 @@ func untilDone(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func serveAdmin(ctx context.Context, a http.Handler, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
-	address, chosen := adminAddress(opt, own)
-	site, stop := guarded(a, namesOf(opt)), func() {}
+// listenAdmin returns nil if the pages have no listener of their own.
+func listenAdmin(opt options, public net.Addr, log *slog.Logger) (net.Listener, error) {
+	address, chosen := adminAddress(opt, public)
 	switch address {
 	case adminOff:
 		log.Info("status page disabled by -admin-listen")
-		return stop, nil
+		return nil, nil
 	case opt.Listen:
-		for _, path := range []string{"GET /metrics", "GET /status.json", "GET /status/"} {
-			everybody.Handle(path, site)
-		}
-		log.Info("serving the status page publicly", "path", "/status/")
-		return stop, nil
+		return nil, nil
 	}
 	listener, err := net.Listen("tcp", address)
 	switch {
@@ -134,7 +130,22 @@ func serveAdmin(ctx context.Context, a http.Handler, everybody *http.ServeMux, o
 		return nil, fmt.Errorf("-admin-listen: %w", err)
 	case err != nil:
 		log.Error("status page not served, set -admin-listen", "error", err)
-		return stop, nil
+		return nil, nil
+	}
+	return listener, nil
+}
+
+func serveAdmin(ctx context.Context, listener net.Listener, a http.Handler, everybody *http.ServeMux, opt options, log *slog.Logger) (stop func()) {
+	site := guarded(a, namesOf(opt))
+	switch {
+	case opt.AdminListen == opt.Listen:
+		for _, path := range []string{"GET /metrics", "GET /status.json", "GET /status/"} {
+			everybody.Handle(path, site)
+		}
+		log.Info("serving the status page publicly", "path", "/status/")
+		return func() {}
+	case listener == nil:
+		return func() {}
 	}
 	log.Info("serving the status page", "page", "http://"+listener.Addr().String()+"/")
 	ctx, end := context.WithCancel(ctx)
@@ -148,5 +159,5 @@ func serveAdmin(ctx context.Context, a http.Handler, everybody *http.ServeMux, o
 	return func() {
 		end()
 		<-done
-	}, nil
+	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -44,15 +45,20 @@ func answer(t *testing.T, url string) (code int, body string) {
 // reaches.
 func TestAdminListen(t *testing.T) {
 	addr, admin := freeAddr(t), freeAddr(t)
-	_, stop := server(t, options{Listen: addr, Domain: addr, AdminListen: admin})
+	pages, err := graspsync.ParseRelayURL("ws://" + admin)
+	require.NoError(t, err)
+	_, stop := server(t, options{Listen: addr, Domain: addr, AdminListen: admin, Bootstrap: []graspsync.RelayURL{pages}})
 	defer stop()
+	eventually(t, "it is never dialed", func() bool {
+		return strings.Contains(get(t, "http://"+admin+"/status.json?relay=ws://"+admin), "own listener")
+	})
 	require.Contains(t, get(t, "http://"+admin+"/metrics"), "ngit_sync_relays_connected_total")
 	require.Contains(t, get(t, "http://"+admin+"/metrics"), `ngit_build_info{go="`+runtime.Version())
 	require.Contains(t, get(t, "http://"+admin+"/metrics"), `ngit_gate_disconnects_total{reason="slow"} 0`)
 	require.Contains(t, get(t, "http://"+admin+"/status.json"), `"purgatory"`)
 	require.Contains(t, get(t, "http://"+admin+"/"), "<h1 class=\"visually-hidden\">Overview", "it leads to the page")
 	require.Contains(t, get(t, "http://"+admin+"/status/relays"), "<h1>Relays")
-	err := command(t.Context(), []string{"-url", "http://" + admin, "rules"}, relaytest.NewKey("x").Secret(), io.Discard)
+	err = command(t.Context(), []string{"-url", "http://" + admin, "rules"}, relaytest.NewKey("x").Secret(), io.Discard)
 	require.ErrorContains(t, err, "set -url to its -listen address")
 	code, body := answer(t, "http://"+admin+"/status.json?event=zzz")
 	require.Equal(t, http.StatusBadRequest, code)
@@ -160,13 +166,12 @@ func TestAdminAddress(t *testing.T) {
 	defer taken.Close()
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
-	_, err = serveAdmin(t.Context(), nil, nil, options{AdminListen: taken.Addr().String()}, taken.Addr(), log)
+	_, err = listenAdmin(options{AdminListen: taken.Addr().String()}, taken.Addr(), log)
 	require.ErrorContains(t, err, "-admin-listen")
 	before := *taken.Addr().(*net.TCPAddr)
 	before.Port--
-	stop, err := serveAdmin(t.Context(), nil, nil, options{}, &before, log)
+	_, err = listenAdmin(options{}, &before, log)
 	require.NoError(t, err)
-	stop()
 	require.Contains(t, said.String(), "status page not served, set -admin-listen")
 }
 

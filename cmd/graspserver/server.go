@@ -63,6 +63,13 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 		log.Warn("-domain is not set, only this machine can use the server", "domain", opt.Domain)
 	}
 
+	private, err := listenAdmin(opt, listener.Addr(), log)
+	if err != nil {
+		return err
+	}
+	if private != nil {
+		defer private.Close()
+	}
 	op, err := openOperator(ctx, opt, log)
 	if err != nil {
 		return err
@@ -72,7 +79,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	if err != nil {
 		return err
 	}
-	server, err := newServer(ctx, db, identity, records, op, opt, listener.Addr(), log)
+	server, err := newServer(ctx, db, identity, records, op, opt, ownAddresses(listener, private), log)
 	if err != nil {
 		return err
 	}
@@ -91,11 +98,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	if err != nil {
 		return err
 	}
-	stop, err := serveAdmin(ctx, admin, site, opt, listener.Addr(), log)
-	if err != nil {
-		return err
-	}
-	defer stop()
+	defer serveAdmin(ctx, private, admin, site, opt, log)()
 	go op.reloads(ctx, server, opt.reload)
 	go report(ctx, server.Sync().Manager(), log, opt.SummaryEvery)
 	go notify(ctx, server.Sync().Manager())
@@ -104,6 +107,15 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 		started(listener.Addr())
 	}
 	return gate.Serve(ctx, listener, server.Git(withDeadline(site)), server.Run)
+}
+
+func ownAddresses(listeners ...net.Listener) (own []netip.AddrPort) {
+	for _, l := range listeners {
+		if l != nil {
+			own = append(own, l.Addr().(*net.TCPAddr).AddrPort())
+		}
+	}
+	return own
 }
 
 // databaseRoom is in free bytes. Badger ends the process if the disk has no block for its sparse file.
@@ -129,11 +141,7 @@ func openDatabase(opt options) (eventstore.Store, error) {
 	return db, nil
 }
 
-func newServer(ctx context.Context, db eventstore.Store, identity nip34.Identity, records state.Store, op *operator, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
-	own, err := netip.ParseAddrPort(addr.String())
-	if err != nil {
-		return nil, fmt.Errorf("own address: %w", err)
-	}
+func newServer(ctx context.Context, db eventstore.Store, identity nip34.Identity, records state.Store, op *operator, opt options, own []netip.AddrPort, log *slog.Logger) (*grasp.Server, error) {
 	limits := purgatory.Limits{
 		DomainLimit: purgatory.Limit{Concurrent: opt.DomainConcurrent, PerMinute: opt.DomainRate}, DomainLimits: make(map[graspsync.HostPort]purgatory.Limit),
 	}
@@ -157,7 +165,7 @@ func newServer(ctx context.Context, db eventstore.Store, identity nip34.Identity
 	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(opt.Data, "git"), State: records, Logger: log, Curation: opt.Curation, GRASPLists: opt.GraspLists,
 		Membership: nip34.Membership{OneSided: opt.OneSided}, Rules: op.book, Audit: op.record,
-		Egress: egress.Config{Allow: opt.AllowNet, Own: []netip.AddrPort{own}},
+		Egress: egress.Config{Allow: opt.AllowNet, Own: own},
 		Sync: relaysync.Config{
 			Bootstrap:      opt.Bootstrap,
 			AllowPlaintext: opt.AllowPlaintext,
