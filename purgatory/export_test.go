@@ -81,7 +81,7 @@ func (p *Purgatory) Left() (out []string) {
 	p.table.mu.Unlock()
 	p.pending.mu.Unlock()
 	p.fetches.mu.Lock()
-	wrong(len(p.fetches.all)+len(p.fetches.taken) > 0, "a fetch is under way, or a repository is taken")
+	wrong(len(p.fetches.all)+len(p.fetches.blocked) > 0, "a fetch is under way, or a repository is taken")
 	p.fetches.mu.Unlock()
 	return out
 }

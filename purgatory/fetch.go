@@ -58,7 +58,7 @@ func (p *Purgatory) stepQueue(ctx context.Context, now time.Time, in syncqueue.I
 	for _, x := range p.queue.Step(now, in) {
 		switch x := x.(type) {
 		case syncqueue.Fetch:
-			p.servers.Started(x)
+			p.servers.AddRequest(x)
 			p.startFetch(ctx, x)
 		case syncqueue.Stop:
 			p.fetches.stop(errGaveWay, func(o *request) bool { return o.ID == x.ID })
@@ -119,7 +119,7 @@ func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
 		p.stepQueue(ctx, time.Now(), x.fetched)
 		server := x.URL.HostPort()
 		p.mu.Lock()
-		p.servers.Broke(server, p.queue.Broken(server))
+		p.servers.SavePause(server, p.queue.Broken(server))
 		p.mu.Unlock()
 		ring(p.wake)
 	})
@@ -139,7 +139,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
 		p.report.addSkipped(x.Repo, x.URL, refused)
 		return
 	}
-	dir, into, err := p.prepare(ctx, ask)
+	dir, into, err := p.openQuarantine(ctx, ask)
 	if err != nil {
 		p.report.addSkipped(x.Repo, x.URL, graspsync.Printable(err.Error()))
 		if !errors.Is(err, ErrFull) {
@@ -155,7 +155,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
 		}
 	}()
 	x.fetched.Outcome = syncqueue.Failed
-	written, err := p.servers.Begin(ctx, ask, x.Wait)
+	written, err := p.servers.SaveRequest(ctx, ask, x.Wait)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.report.drop("unsaved")
@@ -168,8 +168,8 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
 	p.send(ctx, asking, x, ask, FetchRequest{From: x.URL, Want: ask.IDs, Dir: dir, Received: &x.received}, into)
 }
 
-// prepare creates a quarantine. The error wraps ErrFull if there is no room.
-func (p *Purgatory) prepare(ctx context.Context, q servers.Request) (dir string, into gitops.Quarantine, err error) {
+// openQuarantine creates a quarantine. The error wraps ErrFull if there is no room.
+func (p *Purgatory) openQuarantine(ctx context.Context, q servers.Request) (dir string, into gitops.Quarantine, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	if err := p.repos.Reserve(ctx, q.Repo, q.Pulls, 0); err != nil {
@@ -186,7 +186,7 @@ func (p *Purgatory) prepare(ctx context.Context, q servers.Request) (dir string,
 
 func (p *Purgatory) send(ctx, asking context.Context, x *request, ask servers.Request, r FetchRequest, into gitops.Quarantine) {
 	seen := FetchEnded{Repo: x.Repo, URL: x.URL, Wanted: len(ask.IDs), Missing: len(ask.IDs)}
-	told := p.report.request(x.URL.HostPort().String())
+	ended := p.report.request(x.URL.HostPort().String())
 	p.fetches.began(x, time.Now())
 	outcome, err := p.fetchAndRelease(ctx, asking, x, ask, r, into, &seen)
 	p.fetches.began(x, time.Time{})
@@ -202,7 +202,7 @@ func (p *Purgatory) send(ctx, asking context.Context, x *request, ask servers.Re
 		seen.Err, seen.Local = nil, err
 		x.fault = p.failedHere(ctx, x, err)
 	}
-	p.reportFetch(ctx, seen, told)
+	p.reportFetch(ctx, seen, ended)
 	if errors.Is(err, errGaveWay) {
 		p.report.drop("yielded")
 	}
@@ -295,7 +295,7 @@ func (p *Purgatory) promote(ctx context.Context, q servers.Request, into gitops.
 	}
 	defer unlock()
 	if q.Pulls {
-		if err := p.mayCome(q.Repo, seen.Bytes); err != nil {
+		if err := p.checkPullRoom(q.Repo, seen.Bytes); err != nil {
 			return err
 		}
 	}
@@ -305,7 +305,7 @@ func (p *Purgatory) promote(ctx context.Context, q servers.Request, into gitops.
 	p.step("promoted")
 	p.maintenance.brought(q.Repo)
 	if q.Pulls {
-		p.pullsCame(q.Repo, seen.Bytes)
+		p.addPullBytes(q.Repo, seen.Bytes)
 	}
 	return nil
 }
@@ -339,14 +339,14 @@ func outcomeOf(err error) syncqueue.Outcome {
 // failingLong is the time without a reply after which failures are logged as warnings.
 const failingLong = time.Hour
 
-func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(error) time.Duration) {
+func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, ended func(error) time.Duration) {
 	p.report.fetched(seen)
 	p.report.observe(seen)
 	failed := seen.Err
 	if errors.Is(failed, errNotNeeded) || errors.Is(failed, errGaveWay) { // not a failure of the server
 		failed = nil
 	}
-	failing := told(failed)
+	failing := ended(failed)
 	if errors.Is(seen.Err, errNotNeeded) || ctx.Err() != nil {
 		return
 	}
@@ -380,16 +380,16 @@ var (
 type fetches struct {
 	mu sync.Mutex
 	// guarded by mu
-	all   []*request
-	taken map[graspsync.RepoRef]struct{} // repositories without fetches
+	all     []*request
+	blocked map[graspsync.RepoRef]struct{} // repositories without fetches
 }
 
-func newFetches() *fetches { return &fetches{taken: make(map[graspsync.RepoRef]struct{})} }
+func newFetches() *fetches { return &fetches{blocked: make(map[graspsync.RepoRef]struct{})} }
 
 func (f *fetches) enter(x *request) (leave func(), ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, taken := f.taken[x.Repo]; taken {
+	if _, blocked := f.blocked[x.Repo]; blocked {
 		return nil, false
 	}
 	f.all = append(f.all, x)
@@ -400,18 +400,18 @@ func (f *fetches) enter(x *request) (leave func(), ok bool) {
 	}, true
 }
 
-// take prevents fetches for a repository until leave is called, unless one is under way.
-func (f *fetches) take(ref graspsync.RepoRef) (leave func(), free bool) {
+// block prevents fetches for a repository until leave is called, unless one is under way.
+func (f *fetches) block(ref graspsync.RepoRef) (leave func(), free bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, taken := f.taken[ref]; taken || slices.ContainsFunc(f.all, func(x *request) bool { return x.Repo == ref }) {
+	if _, blocked := f.blocked[ref]; blocked || slices.ContainsFunc(f.all, func(x *request) bool { return x.Repo == ref }) {
 		return nil, false
 	}
-	f.taken[ref] = struct{}{}
+	f.blocked[ref] = struct{}{}
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		delete(f.taken, ref)
+		delete(f.blocked, ref)
 	}, true
 }
 

@@ -26,7 +26,7 @@ func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsyn
 	}
 	e, err := entryOf(ev, src.Kind == graspsync.Direct)
 	e.From = src.Relay.HostPort().Host
-	answer, err := p.take(ctx, e, err)
+	answer, err := p.decide(ctx, e, err)
 	if err == nil && (answer.Decision == Refused || answer.Decision == Full) {
 		e.ID = ev.ID // a malformed event has no id yet
 		p.report.refused(e, answer.Reason)
@@ -107,7 +107,7 @@ func isText(ev *nostr.Event) bool {
 	return utf8.ValidString(ev.Content)
 }
 
-func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answer, error) {
+func (p *Purgatory) decide(ctx context.Context, e refplan.Entry, err error) (Answer, error) {
 	switch {
 	case errors.Is(err, errNotOurs):
 		return Answer{Decision: Pass}, nil

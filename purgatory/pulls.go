@@ -54,8 +54,8 @@ func (s *prRefs) bytes() (sum int64) {
 	return sum
 }
 
-// asks reports whether a pull request needs a new ref that counts.
-func asks(r *repository, pr *nip34.PullRequest) bool {
+// needsRef reports whether a pull request needs a new ref that counts.
+func needsRef(r *repository, pr *nip34.PullRequest) bool {
 	_, has := r.Refs.At[nip34.EventRef(pr.ID)]
 	return !has && !r.IsMember(pr.Author)
 }
@@ -216,14 +216,14 @@ func (p *Purgatory) weighObjects(ctx context.Context, r *repository, ids, but []
 	return bytes, err
 }
 
-// ration decides about the refs of held pull requests. A merged commit needs no ref.
-func (p *Purgatory) ration(ctx context.Context, g *refplan.Group, r *repository) error {
+// planHeldPulls decides about the refs of held pull requests. A merged commit needs no ref.
+func (p *Purgatory) planHeldPulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	r.Merged = make(map[graspsync.EventID]struct{})
 	sizes := make(map[graspsync.EventID]int64)
 	var pulls []*nip34.PullRequest
 	var err error
 	for _, h := range g.Pulls {
-		if err != nil || !slices.Contains(h.Repos, r.Ref) || !r.Has(h.Pull.Tip) || !asks(r, h.Pull) {
+		if err != nil || !slices.Contains(h.Repos, r.Ref) || !r.Has(h.Pull.Tip) || !needsRef(r, h.Pull) {
 			continue
 		}
 		if sizes[h.ID], err = p.weighObjects(ctx, r, []nip34.ObjectID{h.Pull.Tip}, r.Refs.State()); sizes[h.ID] == 0 && err == nil {
@@ -265,9 +265,9 @@ func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, di
 	if r.Refs, err = p.git.Refs(ctx, dir); err != nil {
 		return nil, err
 	}
-	pulls = slices.DeleteFunc(slices.Clone(pulls), func(pr *nip34.PullRequest) bool { return !asks(r, pr) })
+	pulls = slices.DeleteFunc(slices.Clone(pulls), func(pr *nip34.PullRequest) bool { return !needsRef(r, pr) })
 	refused := make(map[graspsync.EventID]string)
-	if len(pulls) > 0 && p.mayCome(ref, bytes) != nil {
+	if len(pulls) > 0 && p.checkPullRoom(ref, bytes) != nil {
 		for _, pr := range pulls {
 			refused[pr.ID] = reasonPulls
 		}
@@ -285,7 +285,7 @@ func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, di
 		}
 	}
 	if len(r.Refused) < len(pulls) {
-		p.pullsCame(ref, bytes)
+		p.addPullBytes(ref, bytes)
 	}
 	for id := range r.Refused {
 		refused[id] = reasonPulls
@@ -296,9 +296,9 @@ func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, di
 // errNoRoom means that more data for pull requests must wait for a prune.
 var errNoRoom = errors.New("no room for a pull request")
 
-// mayCome returns an error that wraps errNoRoom if there is no room, and ErrLimit if a prune cannot
+// checkPullRoom returns an error that wraps errNoRoom if there is no room, and ErrLimit if a prune cannot
 // make room.
-func (p *Purgatory) mayCome(ref graspsync.RepoRef, bytes int64) error {
+func (p *Purgatory) checkPullRoom(ref graspsync.RepoRef, bytes int64) error {
 	most := p.mostPullBytes(ref)
 	switch {
 	case bytes > most:
@@ -313,9 +313,9 @@ func (p *Purgatory) mayCome(ref graspsync.RepoRef, bytes int64) error {
 	return nil
 }
 
-// pullsCame records that bytes came for pull requests. Without maintenance nothing is pruned, and so
+// addPullBytes records that bytes came for pull requests. Without maintenance nothing is pruned, and so
 // nothing is counted.
-func (p *Purgatory) pullsCame(ref graspsync.RepoRef, bytes int64) {
+func (p *Purgatory) addPullBytes(ref graspsync.RepoRef, bytes int64) {
 	if bytes > 0 && !p.cfg.NoMaintenance {
 		p.table.change(ref, func(s *repoState) { s.pulls.came += bytes })
 		p.makePruneDue(ref)
@@ -396,15 +396,15 @@ func (p *Purgatory) findPulls(ctx context.Context, g *refplan.Group, r *reposito
 	if err := p.findObjects(ctx, r, sets); err != nil {
 		return err
 	}
-	p.takeStaged(ctx, g, r)
+	p.importStaged(ctx, g, r)
 	if err := p.share(ctx, g, r, sets); err != nil {
 		return err
 	}
-	return p.ration(ctx, g, r)
+	return p.planHeldPulls(ctx, g, r)
 }
 
-// takeStaged imports the data that was pushed for pull requests before their events.
-func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *repository) {
+// importStaged imports the data that was pushed for pull requests before their events.
+func (p *Purgatory) importStaged(ctx context.Context, g *refplan.Group, r *repository) {
 	for _, h := range g.Pulls {
 		if !slices.Contains(h.Repos, r.Ref) {
 			continue
@@ -413,7 +413,7 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 		if len(uploads) == 0 {
 			continue
 		}
-		err := p.takeOne(ctx, r, h.Pull, uploads)
+		err := p.importUpload(ctx, r, h.Pull, uploads)
 		if errors.Is(err, errNoRoom) {
 			continue
 		}
@@ -429,8 +429,8 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 	}
 }
 
-// takeOne imports the tip of a pull request from the first complete upload.
-func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
+// importUpload imports the tip of a pull request from the first complete upload.
+func (p *Purgatory) importUpload(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
 	tip := pr.Tip
 	for _, u := range uploads {
 		if !r.Lacks(tip) || tip.Format() != r.Refs.Format {
@@ -440,7 +440,7 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 			continue
 		}
 		if !r.IsMember(pr.Author) {
-			if err := p.mayCome(r.Ref, u.Bytes); err != nil {
+			if err := p.checkPullRoom(r.Ref, u.Bytes); err != nil {
 				return err
 			}
 		}
@@ -453,7 +453,7 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 		switch {
 		case err == nil:
 			p.step("taken")
-			p.pullsCame(r.Ref, u.Bytes)
+			p.addPullBytes(r.Ref, u.Bytes)
 			delete(r.Missing, tip)
 			r.Found[tip] = struct{}{}
 			r.gained = true
@@ -466,8 +466,8 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 	return nil
 }
 
-// touchPulled releases the other repositories that lack a tip which this one received.
-func (p *Purgatory) touchPulled(g *refplan.Group, r *repository) {
+// queueForTips releases the other repositories that lack a tip which this one received.
+func (p *Purgatory) queueForTips(g *refplan.Group, r *repository) {
 	lacking := p.table.lackingUnder
 	for _, h := range g.Pulls {
 		for _, ref := range h.Repos {
@@ -592,7 +592,7 @@ func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repositor
 		return nil, 0, err
 	}
 	if err == nil {
-		err = p.mayCome(r.Ref, bytes)
+		err = p.checkPullRoom(r.Ref, bytes)
 	}
 	if err != nil { // too slow, incomplete or no room, which blocks nothing else
 		p.cfg.Logger.Debug("copying objects of pull requests postponed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))

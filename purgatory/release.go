@@ -187,11 +187,11 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 		return f, err
 	case r == nil:
 		unlock()
-		return released{whole: p.table.gone(ref)}, p.leaves(ctx, g, ref)
+		return released{whole: p.table.gone(ref)}, p.retireUnannounced(ctx, g, ref)
 	case absent || !r.HasFormat(g):
 		unlock()
 		format, _ := g.FormatOf(r.Repository)
-		if err := p.makeFor(ctx, ref, format, absent); err != nil {
+		if err := p.createFor(ctx, ref, format, absent); err != nil {
 			return f, err
 		}
 		return f, errMade
@@ -205,6 +205,7 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 	return f, err
 }
 
+// releaseLocked moves refs before it stores events.
 func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository) (released, error) {
 	var errs []error
 	if r.failed = p.findAndMove(ctx, g, r); r.failed == nil {
@@ -213,12 +214,12 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 		r.failed = p.movePulls(ctx, g, r)
 	}
 	if r.gained = r.gained || g.Why.Gained[r.Ref] || slices.ContainsFunc(p.table.get(r.Ref).need.IDs, r.Has); r.gained {
-		p.touchPulled(g, r)
+		p.queueForTips(g, r)
 	}
 	var n refplan.Need
 	if r.failed == nil {
 		errs = append(errs, p.releasePulls(ctx, g, r))
-		if n = p.lacking(g, r); len(n.IDs) == 0 && r.trouble == nil {
+		if n = p.needOf(g, r); len(n.IDs) == 0 && r.trouble == nil {
 			r.failed = p.git.Cleanup(ctx, r.dir)
 		}
 	}
@@ -261,10 +262,10 @@ type repository struct {
 	trouble error // failure of a part of the release, which is repeated
 }
 
-// makeFor creates a repository, or recreates an empty one unless a fetch for it is under way.
-func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
+// createFor creates a repository, or recreates an empty one unless a fetch for it is under way.
+func (p *Purgatory) createFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
 	if !absent {
-		leave, free := p.fetches.take(ref)
+		leave, free := p.fetches.block(ref)
 		if !free {
 			return fmt.Errorf("creating repository: %w", ErrInUse)
 		}
@@ -279,9 +280,9 @@ func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format n
 	return nil
 }
 
-// leaves retires a repository that has lost its announcement, and then ends the hold of a deleted
+// retireUnannounced retires a repository that has lost its announcement, and then ends the hold of a deleted
 // announcement. In the other order, a crash could leave a repository that no event names.
-func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
+func (p *Purgatory) retireUnannounced(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
 	over := slices.DeleteFunc(slices.Clone(g.Over), func(o refplan.Ended) bool { return !g.EndsRepository(o) || o.Entry.Repos[0] != ref })
 	if p.departures.keeps(ref) || len(over) == 0 && !g.Why.Left[ref] {
 		return nil
@@ -582,7 +583,7 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 		return false, err
 	}
 	p.step("shared")
-	p.pullsCame(r.Ref, bytes)
+	p.addPullBytes(r.Ref, bytes)
 	return true, nil
 }
 
@@ -629,7 +630,7 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 		}
 		if err == nil {
 			g.Stored = append(g.Stored, h.State)
-			p.touchOthers(g, r, h)
+			p.queueOthers(g, r, h)
 		}
 		errs = append(errs, err)
 		return err == nil
@@ -680,7 +681,7 @@ func (p *Purgatory) takeBack(ctx context.Context, g *refplan.Group, r *repositor
 		return fmt.Errorf("taking back refs of a state that was refused: %w", err)
 	}
 	for _, h := range refused {
-		p.touchOthers(g, r, h)
+		p.queueOthers(g, r, h)
 		errs = append(errs, p.pending.forget(ctx, h, NotStored))
 	}
 	return errors.Join(errs...)
@@ -717,7 +718,7 @@ func (p *Purgatory) takeBackRefs(ctx context.Context, g *refplan.Group, r *repos
 	return err
 }
 
-func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
+func (p *Purgatory) queueOthers(g *refplan.Group, r *repository, h refplan.Entry) {
 	for ref := range g.Ours() {
 		if ref != r.Ref && g.Repository(ref).IsMember(h.Author) {
 			p.jobs.AddRelease(ref, refplan.Reasons{})
@@ -725,7 +726,7 @@ func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry
 	}
 }
 
-func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
+func (p *Purgatory) needOf(g *refplan.Group, r *repository) refplan.Need {
 	n := g.Need(r.Repository, refplan.Clones{Most: p.cfg.fixed.MaxClones, IsOurs: p.cfg.Identity.IsClone, Now: time.Now()})
 	if len(n.IDs) > 0 { // without those of the last release
 		p.report.dropSome("clones_turns", n.Left-p.table.get(r.Ref).need.Left)

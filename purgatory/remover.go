@@ -22,7 +22,7 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 		return err
 	}
 	defer done()
-	leave, free := p.fetches.take(ref)
+	leave, free := p.fetches.block(ref)
 	if !free {
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
 	}
@@ -37,7 +37,7 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 
 // removeRepository retires a repository. The error wraps ErrInUse if a fetch is under way.
 func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef) error {
-	leave, free := p.fetches.take(ref)
+	leave, free := p.fetches.block(ref)
 	if !free {
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
 	}

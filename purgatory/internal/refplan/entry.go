@@ -76,3 +76,23 @@ func (e Entry) Signed() graspsync.Event {
 // IsAnnouncement reports whether an entry is an Announcement or a Relative. At most one is held per
 // repository.
 func (e *Entry) IsAnnouncement() bool { return e.Class == Announcement || e.Class == Relative }
+
+// EventCode is the state of an event, or the reason why its hold ended.
+type EventCode string
+
+// The reasons why a hold ends.
+const (
+	Released  EventCode = "released"
+	Expired   EventCode = "expired"
+	Replaced  EventCode = "replaced"
+	Deleted   EventCode = "deleted"
+	NotStored EventCode = "refused" // by the relay
+	Displaced EventCode = "displaced"
+	Unwanted  EventCode = "unwanted" // no held announcement lists the author of a Relative
+)
+
+// Ended is an entry whose hold ends.
+type Ended struct {
+	Entry  Entry
+	Reason EventCode
+}

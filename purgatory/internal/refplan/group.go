@@ -27,26 +27,6 @@ type Group struct {
 	Why        Reasons // why the events were read
 }
 
-// EventCode is the state of an event, or the reason why its hold ended.
-type EventCode string
-
-// The reasons why a hold ends.
-const (
-	Released  EventCode = "released"
-	Expired   EventCode = "expired"
-	Replaced  EventCode = "replaced"
-	Deleted   EventCode = "deleted"
-	NotStored EventCode = "refused" // by the relay
-	Displaced EventCode = "displaced"
-	Unwanted  EventCode = "unwanted" // no held announcement lists the author of a Relative
-)
-
-// Ended is an entry whose hold ends.
-type Ended struct {
-	Entry  Entry
-	Reason EventCode
-}
-
 // Ours returns the repositories whose announcements are accepted or held.
 func (g *Group) Ours() map[graspsync.RepoRef]struct{} {
 	refs := make(map[graspsync.RepoRef]struct{}, len(g.Accepted)+len(g.Held))
@@ -199,17 +179,6 @@ func (g *Group) answered(ref graspsync.RepoRef) bool {
 	return false
 }
 
-// Older compares versions, the oldest first.
-func Older(a, b graspsync.EventKey) int {
-	switch {
-	case b.Newer(a):
-		return -1
-	case a.Newer(b):
-		return 1
-	}
-	return 0
-}
-
 // FormatOf returns the object format of the newest state with refs, if any.
 func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) {
 	hasRefs := func(s *nip34.State) bool { return len(s.Refs) > 0 }
@@ -219,6 +188,71 @@ func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) 
 		}
 	}
 	return nip34.SHA1, false
+}
+
+// StateObjects returns the objects of the states of r: the newest stored one, then the held ones of members
+// from new to old.
+func (g *Group) StateObjects(r *Repository) (sets []Objects) {
+	add := func(s *nip34.State) {
+		if ids, fits := ObjectsOf(s, r.Refs.Format); fits {
+			sets = append(sets, Objects{IDs: ids, State: s})
+		}
+	}
+	if s := g.NewestStored(r); s != nil {
+		add(s)
+	}
+	for _, h := range slices.Backward(g.States) {
+		if r.IsMember(h.Author) {
+			add(h.State)
+		}
+	}
+	return sets
+}
+
+// PullObjects returns the objects of pull requests.
+func (g *Group) PullObjects(r *Repository) (sets []Objects) {
+	for _, h := range g.Pulls {
+		if slices.Contains(h.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format {
+			sets = append(sets, Objects{IDs: []nip34.ObjectID{h.Pull.Tip}})
+		}
+	}
+	return sets
+}
+
+// Objects are objects that are useful only together.
+type Objects struct {
+	IDs   []nip34.ObjectID
+	State *nip34.State // nil for a pull request
+}
+
+// ObjectsOf returns the distinct ids that a state names, sorted. fits reports whether all have the
+// format.
+func ObjectsOf(s *nip34.State, format nip34.ObjectFormat) (ids []nip34.ObjectID, fits bool) {
+	fits = true
+	for _, id := range s.Refs {
+		fits = fits && id.Format() == format
+		ids = append(ids, id)
+	}
+	return distinct(ids), fits
+}
+
+// IDsOf returns the distinct ids of objects, sorted.
+func IDsOf(sets []Objects) (ids []nip34.ObjectID) {
+	for _, set := range sets {
+		ids = append(ids, set.IDs...)
+	}
+	return distinct(ids)
+}
+
+// Older compares versions, the oldest first.
+func Older(a, b graspsync.EventKey) int {
+	switch {
+	case b.Newer(a):
+		return -1
+	case a.Newer(b):
+		return 1
+	}
+	return 0
 }
 
 // Sources returns at most most repositories that may have missing objects of r, those of members
@@ -363,60 +397,6 @@ func (g *Group) PushedAhead(r *Repository, name nip34.RefName) bool {
 // EndsRepository reports whether o is the announcement of a repository without another announcement.
 func (g *Group) EndsRepository(o Ended) bool {
 	return o.Entry.Class == Announcement && o.Reason != Replaced && !g.IsOurs(o.Entry.Repos[0])
-}
-
-// StateObjects returns the objects of the states of r: the newest stored one, then the held ones of members
-// from new to old.
-func (g *Group) StateObjects(r *Repository) (sets []Objects) {
-	add := func(s *nip34.State) {
-		if ids, fits := ObjectsOf(s, r.Refs.Format); fits {
-			sets = append(sets, Objects{IDs: ids, State: s})
-		}
-	}
-	if s := g.NewestStored(r); s != nil {
-		add(s)
-	}
-	for _, h := range slices.Backward(g.States) {
-		if r.IsMember(h.Author) {
-			add(h.State)
-		}
-	}
-	return sets
-}
-
-// PullObjects returns the objects of pull requests.
-func (g *Group) PullObjects(r *Repository) (sets []Objects) {
-	for _, h := range g.Pulls {
-		if slices.Contains(h.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format {
-			sets = append(sets, Objects{IDs: []nip34.ObjectID{h.Pull.Tip}})
-		}
-	}
-	return sets
-}
-
-// Objects are objects that are useful only together.
-type Objects struct {
-	IDs   []nip34.ObjectID
-	State *nip34.State // nil for a pull request
-}
-
-// ObjectsOf returns the distinct ids that a state names, sorted. fits reports whether all have the
-// format.
-func ObjectsOf(s *nip34.State, format nip34.ObjectFormat) (ids []nip34.ObjectID, fits bool) {
-	fits = true
-	for _, id := range s.Refs {
-		fits = fits && id.Format() == format
-		ids = append(ids, id)
-	}
-	return distinct(ids), fits
-}
-
-// IDsOf returns the distinct ids of objects, sorted.
-func IDsOf(sets []Objects) (ids []nip34.ObjectID) {
-	for _, set := range sets {
-		ids = append(ids, set.IDs...)
-	}
-	return distinct(ids)
 }
 
 // Need lists missing objects, and the URLs that may have them.

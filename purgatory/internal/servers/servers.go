@@ -285,8 +285,8 @@ func (sv *Records) rest(r *record) {
 	sv.save(r)
 }
 
-// Started records a request in memory. Begin writes it.
-func (sv *Records) Started(x syncqueue.Fetch) {
+// AddRequest records a request in memory. SaveRequest writes it.
+func (sv *Records) AddRequest(x syncqueue.Fetch) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
@@ -295,8 +295,8 @@ func (sv *Records) Started(x syncqueue.Fetch) {
 	sv.repository(x.Repo).Pause = backoff.Streak{Times: x.Attempt, Until: now.Add(x.Wait)}
 }
 
-// Broke records the pause of a broken server.
-func (sv *Records) Broke(a graspsync.HostPort, pause backoff.Streak) {
+// SavePause records the pause of a broken server.
+func (sv *Records) SavePause(a graspsync.HostPort, pause backoff.Streak) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	if r := sv.server(a); r.Pause != pause {
@@ -305,8 +305,8 @@ func (sv *Records) Broke(a graspsync.HostPort, pause backoff.Streak) {
 	}
 }
 
-// Begin writes a request to the disk before it is sent. end must be called after the request.
-func (sv *Records) Begin(ctx context.Context, q Request, wait time.Duration) (end func(), err error) {
+// SaveRequest writes a request to the disk before it is sent. end must be called after the request.
+func (sv *Records) SaveRequest(ctx context.Context, q Request, wait time.Duration) (end func(), err error) {
 	sv.mu.Lock()
 	server, r := sv.server(q.From.HostPort()), sv.repository(q.Repo)
 	server.Bytes.requests++

@@ -252,7 +252,7 @@ func (q *SyncQueue) Step(now time.Time, in Input) []Effect {
 			}
 		}
 	}
-	q.work(now)
+	q.startAll(now)
 	out := q.effects
 	q.effects = nil
 	return out
@@ -399,15 +399,15 @@ func (q *SyncQueue) fetched(now time.Time, in Fetched) {
 	}
 }
 
-// work starts all requests that may start, and stops slow ones while others wait.
-func (q *SyncQueue) work(now time.Time) {
+// startAll starts all requests that may start, and stops slow ones while others wait.
+func (q *SyncQueue) startAll(now time.Time) {
 	q.wake = time.Time{}
 	for _, r := range q.requests {
 		r.reserved = false
 	}
 	for el := q.ring.Front(); el != nil; {
 		next := el.Next()
-		if q.serve(now, el.Value.(*owner)) {
+		if q.startNext(now, el.Value.(*owner)) {
 			q.ring.MoveToBack(el)
 			if next == nil {
 				next = el
@@ -421,10 +421,10 @@ func (q *SyncQueue) work(now time.Time) {
 	q.throttle.forget(now, q.cfg.MaxDomains)
 }
 
-func (q *SyncQueue) serve(now time.Time, o *owner) bool {
+func (q *SyncQueue) startNext(now time.Time, o *owner) bool {
 	for el := o.entries.Front(); el != nil; el = el.Next() {
 		e := el.Value.(*entry)
-		u, found := q.choose(now, e)
+		u, found := q.nextURL(now, e)
 		if !found {
 			continue
 		}
@@ -438,8 +438,8 @@ func (q *SyncQueue) serve(now time.Time, o *owner) bool {
 	return false
 }
 
-// choose returns a URL that may be asked now, apart from the slots of the owner.
-func (q *SyncQueue) choose(now time.Time, e *entry) (u graspsync.CloneURL, found bool) {
+// nextURL returns a URL that may be asked now, apart from the slots of the owner.
+func (q *SyncQueue) nextURL(now time.Time, e *entry) (u graspsync.CloneURL, found bool) {
 	switch {
 	case !e.active && now.Before(e.due):
 		q.wakeAt(e.due)
