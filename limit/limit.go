@@ -2,8 +2,8 @@
 //
 // A stranger is a relay host, a client address, or a repository owner. Each bounded resource gives
 // a stranger at most a fixed part, serves waiting strangers round-robin, and evicts the oldest
-// entry of the stranger who has most. Nothing depends on keys or merit, because keys are free and
-// merit can be faked.
+// entry of the stranger who has most. Nothing depends on the key or past behavior of an author,
+// because keys are free and good behavior can be faked.
 //
 //   - [Table] is for stored things: records, connections, pending events.
 //   - [Slots] is for things in temporary use: processes, memory, slots.
@@ -41,7 +41,7 @@ func Client(addr netip.Addr) Stranger {
 	}
 }
 
-func (s Stranger) turn() string {
+func (s Stranger) queueName() string {
 	if s.Group != "" {
 		return s.Group
 	}

@@ -208,11 +208,11 @@ func TestSlotsServeStrangersInTurn(t *testing.T) {
 		}
 		go call("few")
 		synctest.Wait()
-		assert.True(t, held.Wanted())
+		assert.True(t, held.HasWaiter())
 		held.Release()
 		synctest.Wait()
 		assert.Equal(t, []string{"many", "few", "many", "many"}, order)
-		assert.False(t, held.Wanted())
+		assert.False(t, held.HasWaiter())
 	})
 }
 
@@ -229,7 +229,7 @@ func TestSlotsReserveForALargeCaller(t *testing.T) {
 		}()
 		synctest.Wait()
 		assert.Nil(t, slots.TryAcquire(host("c"), 1), "the free units are reserved")
-		assert.True(t, small.Wanted())
+		assert.True(t, small.HasWaiter())
 		gone := errors.New("client is gone")
 		cancel(gone)
 		require.ErrorIs(t, <-done, gone)

@@ -27,7 +27,7 @@ func NewRate(perSecond float64, burst, maxStrangers int) *Rate {
 // Allow takes n units if a stranger has them now. The zero Stranger has unlimited units.
 func (r *Rate) Allow(who Stranger, n int) bool {
 	now := time.Now()
-	buckets, ok := r.of(who, now)
+	buckets, ok := r.bucketsOf(who, now)
 	if !ok {
 		return false
 	}
@@ -43,7 +43,7 @@ func (r *Rate) Allow(who Stranger, n int) bool {
 	return true
 }
 
-func (r *Rate) of(who Stranger, now time.Time) (buckets []*rate.Limiter, ok bool) {
+func (r *Rate) bucketsOf(who Stranger, now time.Time) (buckets []*rate.Limiter, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k, parts := range who.keys() {
@@ -51,7 +51,7 @@ func (r *Rate) of(who Stranger, now time.Time) (buckets []*rate.Limiter, ok bool
 		if !found {
 			b = rate.NewLimiter(r.perSecond*rate.Limit(parts), r.burst*int(parts))
 			r.makeRoom(now)
-			if _, ok := r.buckets.Put(k, Stranger{ID: who.turn()}, 0, b); !ok {
+			if _, ok := r.buckets.Put(k, Stranger{ID: who.queueName()}, 0, b); !ok {
 				return nil, false
 			}
 		}

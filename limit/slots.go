@@ -21,14 +21,14 @@ type Slots struct {
 	used    int64
 	holders map[ownerKey]int64 // units in use, by stranger and by group
 	ring    list.List          // of *queue, next to be served first
-	queues  map[string]*queue  // by turn name
+	queues  map[string]*queue  // by queueName
 }
 
 // queue contains the waiting callers of one stranger or group in order of arrival.
 type queue struct {
-	name    string
-	waiting list.List // of *Slot
-	place   *list.Element
+	name        string
+	waiting     list.List // of *Slot
+	ringElement *list.Element
 }
 
 // Slot is a number of units in use or requested.
@@ -38,8 +38,8 @@ type Slot struct {
 	granted func(*Slot) // called when the units are granted
 
 	// guarded by slots.mu
-	units int64
-	place *list.Element // in its queue
+	units        int64
+	queueElement *list.Element // in its queue
 }
 
 // NewSlots returns total units, of which one stranger may use part at a time.
@@ -53,11 +53,11 @@ func NewSlots(total, part int64) *Slots {
 // Acquire waits for units. It returns [ErrTooLarge] if units exceeds the part (the total for the
 // zero Stranger), or the cause of ctx. The caller must call Release.
 func (s *Slots) Acquire(ctx context.Context, who Stranger, units int64) (*Slot, error) {
-	most := s.part
+	maxUnits := s.part
 	if who == (Stranger{}) {
-		most = s.total
+		maxUnits = s.total
 	}
-	if units > most {
+	if units > maxUnits {
 		return nil, ErrTooLarge
 	}
 	ready := make(chan struct{})
@@ -112,15 +112,15 @@ func (l *Slot) Shrink(left int64) {
 	l.slots.mu.Lock()
 	defer l.slots.mu.Unlock()
 	if left < l.units {
-		l.slots.take(l, left-l.units)
+		l.slots.addUse(l, left-l.units)
 		l.units = left
 		l.slots.serve()
 	}
 }
 
-// Wanted reports whether a caller within its own part waits. A slow holder should then release its
+// HasWaiter reports whether a caller within its own part waits. A slow holder should then release its
 // slot.
-func (l *Slot) Wanted() bool {
+func (l *Slot) HasWaiter() bool {
 	s := l.slots
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,21 +145,21 @@ func (s *Slots) Stats() (used int64, waiting int) {
 // The caller of the methods below holds mu.
 
 func (s *Slots) enqueue(slot *Slot) {
-	name := slot.who.turn()
+	name := slot.who.queueName()
 	q := s.queues[name]
 	if q == nil {
 		q = &queue{name: name}
-		q.place = s.ring.PushBack(q)
+		q.ringElement = s.ring.PushBack(q)
 		s.queues[name] = q
 	}
-	slot.place = q.waiting.PushBack(slot)
+	slot.queueElement = q.waiting.PushBack(slot)
 }
 
 func (s *Slots) dequeue(slot *Slot) {
-	q := s.queues[slot.who.turn()]
-	q.waiting.Remove(slot.place)
+	q := s.queues[slot.who.queueName()]
+	q.waiting.Remove(slot.queueElement)
 	if q.waiting.Len() == 0 {
-		s.ring.Remove(q.place)
+		s.ring.Remove(q.ringElement)
 		delete(s.queues, q.name)
 	}
 }
@@ -177,7 +177,7 @@ func (s *Slots) serve() {
 		if slot.units > s.total-s.used {
 			return
 		}
-		s.take(slot, slot.units)
+		s.addUse(slot, slot.units)
 		s.ring.MoveToBack(e)
 		s.dequeue(slot)
 		slot.granted(slot)
@@ -188,15 +188,15 @@ func (s *Slots) serve() {
 // next returns the first caller of a queue that is within its part, or nil.
 func (s *Slots) next(q *queue) *Slot {
 	for e := q.waiting.Front(); e != nil; e = e.Next() {
-		if slot := e.Value.(*Slot); s.within(slot) {
+		if slot := e.Value.(*Slot); s.fits(slot) {
 			return slot
 		}
 	}
 	return nil
 }
 
-// within reports whether a request keeps the parts of its stranger and group.
-func (s *Slots) within(slot *Slot) bool {
+// fits reports whether a request keeps the parts of its stranger and group.
+func (s *Slots) fits(slot *Slot) bool {
 	for k, parts := range slot.who.keys() {
 		if s.holders[k]+slot.units > parts*s.part {
 			return false
@@ -205,7 +205,7 @@ func (s *Slots) within(slot *Slot) bool {
 	return true
 }
 
-func (s *Slots) take(slot *Slot, units int64) {
+func (s *Slots) addUse(slot *Slot, units int64) {
 	s.used += units
 	for k := range slot.who.keys() {
 		if s.holders[k] += units; s.holders[k] == 0 {

@@ -90,7 +90,7 @@ func (t *Table[K, V]) PutKeeping(key K, who Stranger, bytes int64, value V, keep
 		}
 		o.bytes += bytes
 		e.owners = append(e.owners, membership{o, o.entries.PushBack(e)})
-		t.weigh(o)
+		t.updateShare(o)
 	}
 	for len(t.entries) > t.maxEntries || t.maxBytes > 0 && t.bytes > t.maxBytes {
 		gone := t.victim(e, keep)
@@ -126,14 +126,14 @@ const maxKept = 1024
 // victim returns the oldest entry of the largest owner. Among equal owners the owner of the new
 // entry comes first.
 func (t *Table[K, V]) victim(added *entry[K, V], keep func(K) bool) *entry[K, V] {
-	most := t.largest[0]
+	largest := t.largest[0]
 	for _, m := range added.owners {
-		if m.owner.share >= most.share {
-			most = m.owner
+		if m.owner.share >= largest.share {
+			largest = m.owner
 		}
 	}
-	for range min(most.entries.Len(), maxKept) {
-		e := most.entries.Front().Value.(*entry[K, V])
+	for range min(largest.entries.Len(), maxKept) {
+		e := largest.entries.Front().Value.(*entry[K, V])
 		if e == added || !keep(e.key) {
 			return e
 		}
@@ -184,11 +184,11 @@ func (t *Table[K, V]) remove(e *entry[K, V]) {
 			delete(t.owners, m.owner.key)
 			continue
 		}
-		t.weigh(m.owner)
+		t.updateShare(m.owner)
 	}
 }
 
-func (t *Table[K, V]) weigh(o *owner) {
+func (t *Table[K, V]) updateShare(o *owner) {
 	o.share = float64(o.entries.Len()) / float64(t.maxEntries)
 	if t.maxBytes > 0 {
 		o.share = max(o.share, float64(o.bytes)/float64(t.maxBytes))

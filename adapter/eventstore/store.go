@@ -83,7 +83,7 @@ func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *
 					sent = true
 					read += bytesOf(e)
 				case <-tick.C:
-					if read < slowBytes && slot.Wanted() {
+					if read < slowBytes && slot.HasWaiter() {
 						asker.Disconnect(ctx)
 					}
 					read = 0

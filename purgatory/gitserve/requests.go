@@ -120,7 +120,7 @@ func (t *transfer) check() {
 	slow := t.queued || t.limit != nil && time.Since(t.began) >= t.left
 	slow, held := slow && t.err == nil, slices.Clone(t.held)
 	t.mu.Unlock()
-	if slow && slices.ContainsFunc(held, (*limit.Slot).Wanted) && t.of.yielding.CompareAndSwap(nil, t) {
+	if slow && slices.ContainsFunc(held, (*limit.Slot).HasWaiter) && t.of.yielding.CompareAndSwap(nil, t) {
 		t.of.yielded.Add(1)
 		t.fail(fmt.Errorf("%w: slow client", errBusy))
 	}

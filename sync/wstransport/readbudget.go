@@ -71,7 +71,7 @@ func (p *progress) read(n int) error {
 	}
 	held := time.Since(p.began)
 	slow := held > leastGrace && float64(p.got) < leastRate*(held-leastGrace).Seconds()
-	if held >= mostHeld || slow && p.c.slot.Wanted() {
+	if held >= mostHeld || slow && p.c.slot.HasWaiter() {
 		return errStalled
 	}
 	return nil
