@@ -26,8 +26,8 @@ type Config struct {
 }
 
 const (
-	heldFor        = time.Minute     // time after which a connection counts as a success
-	redialWithin   = time.Second     // maximum random wait before a held connection is redialed
+	successAfter   = time.Minute     // time after which a connection counts as a success
+	maxRedialWait  = time.Second     // maximum random wait before a held connection is redialed
 	degradedFor    = 5 * time.Minute // time for which a recovered relay counts as degraded
 	hostileBackoff = time.Hour       // minimum wait after a relay sent forged data
 	refusedPause   = time.Minute     // wait after our own settings forbade a dial, doubled up to backoff.Max

@@ -68,7 +68,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 // settle marks a connection that has held long enough as a success. Each event and each read calls
 // it first.
 func (r Record) settle(now time.Time) Record {
-	held := r.ConnectedAt.Add(heldFor)
+	held := r.ConnectedAt.Add(successAfter)
 	if !r.connected() || r.Held || now.Before(held) {
 		return r
 	}
@@ -128,11 +128,11 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 		r = c.begin(r, now)
 	}
 	r = c.end(r, e.text, now, jitter)
-	r.NextAttempt = backoff.Later(r.NextAttempt, c.requested(e, now, jitter))
+	r.NextAttempt = backoff.Later(r.NextAttempt, c.requestedTime(e, now, jitter))
 	return r
 }
 
-func (c Config) requested(e event, now time.Time, jitter float64) time.Time {
+func (c Config) requestedTime(e event, now time.Time, jitter float64) time.Time {
 	return now.Add(backoff.Lengthen(min(e.wait, backoff.Max), jitter))
 }
 
@@ -140,7 +140,7 @@ func (c Config) end(r Record, text string, now time.Time, jitter float64) Record
 	switch {
 	case r.connected() && r.Held:
 		r = r.disconnect()
-		r.NextAttempt = now.Add(time.Duration(jitter * float64(redialWithin)))
+		r.NextAttempt = now.Add(time.Duration(jitter * float64(maxRedialWait)))
 		return r
 	case r.inUse():
 		return c.fail(r.disconnect(), text, now, jitter)
@@ -168,7 +168,7 @@ func (c Config) fail(r Record, text string, now time.Time, jitter float64) Recor
 	return r
 }
 
-func (r Record) remember(now time.Time) bool {
+func (r Record) inBackoff(now time.Time) bool {
 	return r.Failures > 0 || now.Before(r.NextAttempt)
 }
 
@@ -210,20 +210,20 @@ func (c Config) state(r Record, now time.Time) State {
 	return Degraded
 }
 
-// diedWith is the error of an attempt or connection during which our process ended.
-const diedWith = "our process ended before it was known whether the connection holds"
+// unknownOutcome is the error of an attempt or connection during which our process ended.
+const unknownOutcome = "our process ended before it was known whether the connection holds"
 
 // restore converts a record of an earlier process, which may be damaged or have the times of a
 // wrong clock.
 func (c Config) restore(r Record, now time.Time, jitter float64) Record {
-	r = c.sanitise(r, now)
+	r = c.sanitize(r, now)
 	if !r.Held && r.inUse() {
 		// A relay that makes this process crash must not be dialed faster because of that.
 		at := backoff.Later(r.LastAttempt, r.ConnectedAt)
 		if at.IsZero() {
 			at = now
 		}
-		r = c.fail(r, diedWith, at, jitter)
+		r = c.fail(r, unknownOutcome, at, jitter)
 	}
 	r.Dialing, r.Held, r.ConnectedAt = false, false, time.Time{}
 	r, clean := c.restart(r, now)
@@ -266,7 +266,7 @@ func (c Config) longestWait(r Record) time.Duration {
 	return max(rules.LongestWait(r.Record), backoff.Lengthen(hostileBackoff, 1))
 }
 
-func (c Config) sanitise(r Record, now time.Time) Record {
+func (c Config) sanitize(r Record, now time.Time) Record {
 	r.Record = r.Believed(now)
 	if r.Failures == 0 {
 		r.FailingSince = time.Time{}
@@ -284,7 +284,7 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 	return r
 }
 
-func (r Record) saved() Record {
+func (r Record) forSaving() Record {
 	if r.refused > 0 { // another process may have other settings
 		r.NextAttempt = time.Time{}
 	}
@@ -295,11 +295,11 @@ func (r Record) saved() Record {
 func (c Config) status(r Record, now time.Time) Status {
 	r = r.settle(now).countTo(now)
 	s := Status{Record: r, State: c.state(r, now), Connected: r.connected()}
-	s.NextAttempt = r.next()
+	s.NextAttempt = r.nextAttempt()
 	return s
 }
 
-func (r Record) next() time.Time {
+func (r Record) nextAttempt() time.Time {
 	if r.connected() {
 		return time.Time{}
 	}

@@ -41,7 +41,7 @@ func (t *RelayHealthTracker) applyToHost(u graspsync.RelayURL, before Record, e 
 	case !before.inUse() || h.Failures == 0:
 		return
 	case e.kind == failed:
-		h.NextAttempt = backoff.Later(h.NextAttempt, t.config.requested(e, now, jitter))
+		h.NextAttempt = backoff.Later(h.NextAttempt, t.config.requestedTime(e, now, jitter))
 	case e.kind == hostile:
 		h.NextAttempt = backoff.Later(h.NextAttempt, now.Add(backoff.Lengthen(hostileBackoff, jitter)))
 	case e.kind == closed, e.kind == stopped, e.kind == refused: // no failure
@@ -58,7 +58,7 @@ func (t *RelayHealthTracker) applyToHost(u graspsync.RelayURL, before Record, e 
 	t.hosts.Put(name, limit.Stranger{}, 0, h)
 }
 
-func (k kind) endsOnly() bool {
+func (k kind) createsNoRecord() bool {
 	return k == lost || k == hung || k == closed || k == stopped || k == forgiven
 }
 
@@ -86,8 +86,8 @@ func (t *RelayHealthTracker) restoreHost(name string, r Record) {
 	t.hosts.Put(name, limit.Stranger{}, 0, r)
 }
 
-// secondTurn is the additional wait of a host's other URLs.
-const secondTurn = 2 * time.Second
+// otherURLWait is the additional wait for a URL after an attempt at another URL of its host.
+const otherURLWait = 2 * time.Second
 
 // nextOfHost returns the earliest time at which the host's record allows an attempt at u. r is the
 // record of u.
@@ -98,7 +98,7 @@ func (t *RelayHealthTracker) nextOfHost(u graspsync.RelayURL, r Record) time.Tim
 	}
 	// Invented paths must not take all attempts of the root path, which most relays use.
 	if others := h.Failures - r.Failures; others > 0 && (u.Path() != "" || others < r.Failures) {
-		return h.NextAttempt.Add(secondTurn)
+		return h.NextAttempt.Add(otherURLWait)
 	}
 	return h.NextAttempt
 }

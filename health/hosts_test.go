@@ -75,7 +75,7 @@ func TestHostIsProvenByOneRelay(t *testing.T) {
 		assert.True(t, tr.NextAttempt(a).IsZero())
 		assert.False(t, tr.HostProven("host.example"))
 		time.Sleep(time.Minute)
-		assert.True(t, tr.KnownGood(a))
+		assert.True(t, tr.IsProven(a))
 		assert.True(t, tr.NextAttempt(b).IsZero())
 		assert.True(t, tr.HostProven("host.example"))
 		assert.True(t, tr.HostNext("host.example").IsZero())

@@ -40,26 +40,26 @@ func FuzzImport(f *testing.F) {
 		now := start
 		stopped := !r.StoppedAt.IsZero()
 		r = c.restore(r, now, jitter)
-		require.False(t, r.next().After(now.Add(c.longestWait(r))))
+		require.False(t, r.nextAttempt().After(now.Add(c.longestWait(r))))
 		require.False(t, r.inUse())
 		require.LessOrEqual(t, len(r.LastError), graspsync.MaxText)
 		s := c.status(r, now)
 		require.True(t, s.UptimeShare() >= 0 && s.UptimeShare() <= 1)
-		_, err := json.Marshal(r.saved())
+		_, err := json.Marshal(r.forSaving())
 		require.NoError(t, err)
-		again := c.restore(r.saved(), now, jitter)
+		again := c.restore(r.forSaving(), now, jitter)
 		if stopped { // a clean stop, except the second time
-			require.False(t, again.next().Before(r.next()))
+			require.False(t, again.nextAttempt().Before(r.nextAttempt()))
 		} else {
-			require.Equal(t, r.saved(), again.saved(), "restoring twice changes nothing")
+			require.Equal(t, r.forSaving(), again.forSaving(), "restoring twice changes nothing")
 		}
 
 		// The record remains usable.
-		now = backoff.Later(now, r.next())
+		now = backoff.Later(now, r.nextAttempt())
 		r = c.step(r, event{kind: attempt}, now, jitter)
 		r = c.step(r, event{kind: failed}, now, jitter)
-		require.True(t, r.next().After(now))
-		require.False(t, r.next().After(now.Add(c.longestWait(r))))
+		require.True(t, r.nextAttempt().After(now))
+		require.False(t, r.nextAttempt().After(now.Add(c.longestWait(r))))
 		r = c.step(r, event{kind: attempt}, now, jitter)
 		r = c.step(r, event{kind: connected}, now, jitter)
 		require.Zero(t, c.status(r, now.Add(time.Minute)).Failures)

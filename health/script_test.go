@@ -73,7 +73,7 @@ func (p *player) command(words []string) ([]string, error) {
 		attempts, now = p.failUntil(now, start.Add(until))
 		prefix = fmt.Sprintf("attempts=%d ", attempts)
 	case verb == "lose":
-		p.saved, err = json.Marshal(p.record.settle(now).countTo(now).saved())
+		p.saved, err = json.Marshal(p.record.settle(now).countTo(now).forSaving())
 		return nil, err
 	case verb == "restart":
 		if err := p.restart(now); err != nil {
@@ -87,7 +87,7 @@ func (p *player) command(words []string) ([]string, error) {
 
 func (p *player) failUntil(now, end time.Time) (int, time.Time) {
 	for n := 0; ; n++ {
-		if due := p.record.settle(now).next(); due.After(now) {
+		if due := p.record.settle(now).nextAttempt(); due.After(now) {
 			now = due
 		}
 		if !now.Before(end) {
@@ -101,7 +101,7 @@ func (p *player) failUntil(now, end time.Time) (int, time.Time) {
 func (p *player) restart(now time.Time) (err error) {
 	saved := p.saved
 	if saved == nil {
-		if saved, err = json.Marshal(p.record.settle(now).countTo(now).saved()); err != nil {
+		if saved, err = json.Marshal(p.record.settle(now).countTo(now).forSaving()); err != nil {
 			return err
 		}
 	}

@@ -47,7 +47,7 @@ func (t *RelayHealthTracker) Connected(u graspsync.RelayURL) { t.apply(u, event{
 // Failed records a failed dial. If an error in the chain of err has a method RetryAfter()
 // time.Duration, the wait is at least its result, up to 1 h.
 func (t *RelayHealthTracker) Failed(u graspsync.RelayURL, err error) {
-	e := event{kind: failed, text: text(err)}
+	e := event{kind: failed, text: errorText(err)}
 	var asked interface{ RetryAfter() time.Duration }
 	if errors.As(err, &asked) {
 		e.wait = asked.RetryAfter()
@@ -58,18 +58,18 @@ func (t *RelayHealthTracker) Failed(u graspsync.RelayURL, err error) {
 // Refused records a dial that our own settings forbid. It is no failure of the relay. The next
 // attempt is due after 1 min, doubling to 1 h, and immediately after Import.
 func (t *RelayHealthTracker) Refused(u graspsync.RelayURL, err error) {
-	t.apply(u, event{kind: refused, text: text(err)})
+	t.apply(u, event{kind: refused, text: errorText(err)})
 }
 
 // Lost records that a connection ended because of the relay or the network, a failure within its
 // first minute.
 func (t *RelayHealthTracker) Lost(u graspsync.RelayURL, err error) {
-	t.apply(u, event{kind: lost, text: text(err)})
+	t.apply(u, event{kind: lost, text: errorText(err)})
 }
 
 // Hung records that we ended a connection without answers, which is a failure.
 func (t *RelayHealthTracker) Hung(u graspsync.RelayURL, err error) {
-	t.apply(u, event{kind: hung, text: text(err)})
+	t.apply(u, event{kind: hung, text: errorText(err)})
 }
 
 // Closed records that we ended a connection or dial. A relay in backoff keeps its place.
@@ -99,7 +99,7 @@ func (t *RelayHealthTracker) Forget(u graspsync.RelayURL) {
 	}
 	t.applyToHost(u, r, event{kind: closed}, now, 0)
 	r = t.config.step(r, event{kind: closed}, now, 0)
-	if r.remember(now) {
+	if r.inBackoff(now) {
 		r.CountedTo = time.Time{} // neither up nor down while unwanted
 		// Callers that sum the counters have added them already.
 		r.Attempts, r.Connections, r.FailedAttempts, r.Disconnects, r.Reconnects = 0, 0, 0, 0, 0
@@ -126,8 +126,8 @@ func (t *RelayHealthTracker) nextAttempt(u graspsync.RelayURL, now time.Time) ti
 	return backoff.Later(r.NextAttempt, t.nextOfHost(u, r))
 }
 
-// KnownGood reports whether the relay has ever held a connection for a minute.
-func (t *RelayHealthTracker) KnownGood(u graspsync.RelayURL) bool {
+// IsProven reports whether the relay has ever held a connection for a minute.
+func (t *RelayHealthTracker) IsProven(u graspsync.RelayURL) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, _ := t.current(u, time.Now())
@@ -159,7 +159,7 @@ func (t *RelayHealthTracker) Export(u graspsync.RelayURL) (Record, bool) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	r, ok := t.current(u, now)
-	return r.countTo(now).saved(), ok
+	return r.countTo(now).forSaving(), ok
 }
 
 // Import restores a record of an earlier process before the first attempt. A connection of that
@@ -185,7 +185,7 @@ func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
 	defer t.mu.Unlock()
 	now, jitter := time.Now(), t.random()
 	r, ok := t.current(u, now)
-	if !ok && e.kind.endsOnly() {
+	if !ok && e.kind.createsNoRecord() {
 		return // the record was dropped, and these events create none
 	}
 	t.applyToHost(u, r, e, now, jitter)
@@ -204,7 +204,7 @@ func (t *RelayHealthTracker) random() float64 {
 	return min(max(t.config.random(), 0), 1-1e-9)
 }
 
-func text(err error) string {
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}

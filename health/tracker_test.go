@@ -208,7 +208,7 @@ func TestTrackerConcurrentUse(t *testing.T) {
 					tr.Import(u, r)
 				case 11:
 					_ = tr.Status(u)
-					_ = tr.KnownGood(u)
+					_ = tr.IsProven(u)
 				}
 				assert.LessOrEqual(t, tr.Len(), 8)
 			}

@@ -178,7 +178,7 @@ func (r *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) erro
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.constants.StoreTimeout)
 	defer cancel()
 	err := r.memory.SaveHealth(ctx, r.records(u)...)
-	if err != nil && !r.tracker.KnownGood(u) {
+	if err != nil && !r.tracker.IsProven(u) {
 		return fmt.Errorf("%w: %w", errUnsaved, err)
 	}
 	return nil
