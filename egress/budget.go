@@ -230,7 +230,7 @@ func (b *Budget) remove(r *reservation) bool {
 }
 
 func (b *Budget) delayNextAttempt(a *addressEntry, from time.Time) {
-	a.Record = backoffRules(a).PutOff(a.Record, a.Failures, from, b.cfg.fixed.Rand())
+	a.Record = backoffRules(a).DelayNext(a.Record, a.Failures, from, b.cfg.fixed.Rand())
 }
 
 // releaseWithoutFailure ends a reservation, and takes back the failure that reserve counted.

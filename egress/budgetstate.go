@@ -55,7 +55,7 @@ func (b *Budget) Import(s BudgetState) {
 
 func (b *Budget) restored(saved AddressRecord, now time.Time) *addressEntry {
 	a := &addressEntry{AddressRecord: saved}
-	a.Record = saved.Believed(now)
+	a.Record = saved.Sanitize(now)
 	if a.Failures > 0 {
 		b.delayNextAttempt(a, a.LastFailure)
 	}

@@ -49,8 +49,8 @@ func (c Config) validate() error {
 	if c.BaseBackoff <= 0 || c.BaseBackoff > backoff.Max {
 		errs = append(errs, fmt.Errorf("BaseBackoff: %v is not between 0 and %v, where doubling ends", c.BaseBackoff, backoff.Max))
 	}
-	if c.RestartPause <= 0 || c.RestartPause > backoff.Longest {
-		errs = append(errs, fmt.Errorf("RestartPause: %v is not between 0 and %v", c.RestartPause, backoff.Longest))
+	if c.RestartPause <= 0 || c.RestartPause > backoff.MaxDuration {
+		errs = append(errs, fmt.Errorf("RestartPause: %v is not between 0 and %v", c.RestartPause, backoff.MaxDuration))
 	}
 	if c.MaxRecords < 1 {
 		errs = append(errs, fmt.Errorf("MaxRecords: %d is negative", c.MaxRecords))

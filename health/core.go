@@ -44,7 +44,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 	case refused:
 		r.Dialing, r.LastError = false, e.text
 		r.refused++
-		r.NextAttempt = now.Add(backoff.Lengthen(backoff.Doubled(refusedPause, backoff.Max, r.refused), jitter))
+		r.NextAttempt = now.Add(backoff.AddJitter(backoff.Doubled(refusedPause, backoff.Max, r.refused), jitter))
 	case lost:
 		return c.end(r, e.text, now, jitter)
 	case hung:
@@ -60,7 +60,7 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 		r.NextAttempt = time.Time{}
 	case hostile:
 		r = c.fail(r.disconnect(), e.text, now, jitter)
-		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(backoff.Lengthen(hostileBackoff, jitter)))
+		r.NextAttempt = backoff.Later(r.NextAttempt, now.Add(backoff.AddJitter(hostileBackoff, jitter)))
 	}
 	return r
 }
@@ -86,7 +86,7 @@ func (r Record) settle(now time.Time) Record {
 func (c Config) attempt(r Record, now time.Time, jitter float64) Record {
 	r = c.end(r, "", now, jitter)
 	r = c.begin(r, now)
-	r.Record = c.rules().PutOff(r.Record, r.Failures+1, now, jitter)
+	r.Record = c.rules().DelayNext(r.Record, r.Failures+1, now, jitter)
 	return r
 }
 
@@ -133,7 +133,7 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 }
 
 func (c Config) requestedTime(e event, now time.Time, jitter float64) time.Time {
-	return now.Add(backoff.Lengthen(min(e.wait, backoff.Max), jitter))
+	return now.Add(backoff.AddJitter(min(e.wait, backoff.Max), jitter))
 }
 
 func (c Config) end(r Record, text string, now time.Time, jitter float64) Record {
@@ -263,23 +263,23 @@ func (c Config) restart(r Record, now time.Time) (Record, bool) {
 
 func (c Config) longestWait(r Record) time.Duration {
 	rules := c.rules()
-	return max(rules.LongestWait(r.Record), backoff.Lengthen(hostileBackoff, 1))
+	return max(rules.LongestWait(r.Record), backoff.AddJitter(hostileBackoff, 1))
 }
 
 func (c Config) sanitize(r Record, now time.Time) Record {
-	r.Record = r.Believed(now)
+	r.Record = r.Sanitize(now)
 	if r.Failures == 0 {
 		r.FailingSince = time.Time{}
 	}
 	for _, t := range []*time.Time{
 		&r.LastSuccess, &r.RecoveredAt, &r.ConnectedAt, &r.CountedTo, &r.StoppedAt, &r.RestartsSince,
 	} {
-		*t = backoff.Past(*t, now)
+		*t = backoff.ClampPast(*t, now)
 	}
-	r.Restarts = backoff.Count(r.Restarts)
+	r.Restarts = backoff.ClampCount(r.Restarts)
 	r.Held = r.Held && r.connected()
-	r.Up = min(max(r.Up, 0), backoff.Longest)
-	r.Down = min(max(r.Down, 0), backoff.Longest)
+	r.Up = min(max(r.Up, 0), backoff.MaxDuration)
+	r.Down = min(max(r.Down, 0), backoff.MaxDuration)
 	r.LastError = graspsync.Printable(r.LastError)
 	return r
 }

@@ -43,7 +43,7 @@ func (t *RelayHealthTracker) applyToHost(u graspsync.RelayURL, before Record, e 
 	case e.kind == failed:
 		h.NextAttempt = backoff.Later(h.NextAttempt, t.config.requestedTime(e, now, jitter))
 	case e.kind == hostile:
-		h.NextAttempt = backoff.Later(h.NextAttempt, now.Add(backoff.Lengthen(hostileBackoff, jitter)))
+		h.NextAttempt = backoff.Later(h.NextAttempt, now.Add(backoff.AddJitter(hostileBackoff, jitter)))
 	case e.kind == closed, e.kind == stopped, e.kind == refused: // no failure
 		if h.Failures--; h.Failures == 0 {
 			h.FailingSince = time.Time{}

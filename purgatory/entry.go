@@ -23,7 +23,7 @@ const (
 )
 
 func encode(e refplan.Entry) ([]byte, error) {
-	e.Seen, e.Deadline = backoff.Saved(e.Seen), backoff.Saved(e.Deadline)
+	e.Seen, e.Deadline = backoff.WallTime(e.Seen), backoff.WallTime(e.Deadline)
 	data, err := json.Marshal(e)
 	if err != nil {
 		return nil, fmt.Errorf("encoding an entry: %w", err)

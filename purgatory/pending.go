@@ -442,7 +442,7 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 			p.report.unreadable.Add(1)
 			return p.keep.Delete(ctx, keyExpired+key) // losing the record costs little
 		}
-		r.Since, r.At = backoff.Past(r.Since, now), backoff.Past(r.At, now)
+		r.Since, r.At = backoff.ClampPast(r.Since, now), backoff.ClampPast(r.At, now)
 		return p.forgetExpired(ctx, p.rememberExpired(now, id, r)...)
 	})
 }
@@ -488,8 +488,8 @@ func (p *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.Even
 func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, why EventCode) error {
 	now := time.Now()
 	r := endingOf(e, why, "")
-	r.Deadline = backoff.Saved(now.Add(remember))
-	r.Since, r.At, r.Repos = backoff.Saved(r.Since), backoff.Saved(r.At), r.Repos[:min(len(r.Repos), mostExpiredRepos)]
+	r.Deadline = backoff.WallTime(now.Add(remember))
+	r.Since, r.At, r.Repos = backoff.WallTime(r.Since), backoff.WallTime(r.At), r.Repos[:min(len(r.Repos), mostExpiredRepos)]
 	data, err := json.Marshal(r)
 	if err == nil {
 		err = p.keep.Put(ctx, state.Record{Key: keyExpired + e.ID.String(), Value: data})
@@ -551,7 +551,7 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h, held := p.events.Get(id); held {
-		h.retry.Again(now, expiryPause, expiryMost)
+		h.retry.Fail(now, expiryPause, expiryMost)
 	}
 }
 

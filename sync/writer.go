@@ -112,7 +112,7 @@ func (w *writer) judgeAgain(ctx context.Context) {
 		w.misses = 0
 		w.process(ctx, jobs)
 		if w.failures != failures && w.works == works {
-			w.pause.Again(now, retryFirst, retryMost)
+			w.pause.Fail(now, retryFirst, retryMost)
 			w.savesNothing.Store(true)
 		}
 	}

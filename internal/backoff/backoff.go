@@ -16,11 +16,11 @@ const (
 	Jitter       = 0.1             // spreads the retries of many servers
 )
 
-// Longest is the maximum of all durations. It prevents overflows.
-const Longest = 10 * 365 * 24 * time.Hour
+// MaxDuration is the maximum of all durations. It prevents overflows.
+const MaxDuration = 10 * 365 * 24 * time.Hour
 
-// mostTimes is the maximum accepted count of a saved record.
-const mostTimes = 1 << 30
+// maxCount is the maximum accepted count of a saved record.
+const maxCount = 1 << 30
 
 // Rules are the waits after failures.
 type Rules struct {
@@ -60,14 +60,14 @@ func (c Rules) Fail(r Record, now time.Time, jitter float64) Record {
 	}
 	r.LastFailure = now
 	r.Failures++
-	return c.PutOff(r, r.Failures, now, jitter)
+	return c.DelayNext(r, r.Failures, now, jitter)
 }
 
-// PutOff delays the next attempt after n failures, never to an earlier time.
-func (c Rules) PutOff(r Record, n int, now time.Time, jitter float64) Record {
+// DelayNext delays the next attempt after n failures. It never moves it to an earlier time.
+func (c Rules) DelayNext(r Record, n int, now time.Time, jitter float64) Record {
 	wait := c.Wait(n, jitter)
 	if c.Dead(r) {
-		wait = Lengthen(DeadInterval, jitter)
+		wait = AddJitter(DeadInterval, jitter)
 	}
 	r.NextAttempt = Later(r.NextAttempt, now.Add(wait))
 	return r
@@ -80,11 +80,11 @@ func (c Rules) Dead(r Record) bool {
 
 // Wait returns the wait after n consecutive failures, n >= 1.
 func (c Rules) Wait(n int, jitter float64) time.Duration {
-	return Lengthen(Doubled(c.Base, c.Max, n), jitter)
+	return AddJitter(Doubled(c.Base, c.Max, n), jitter)
 }
 
-// Lengthen extends a wait randomly, by at most the fraction Jitter.
-func Lengthen(d time.Duration, jitter float64) time.Duration {
+// AddJitter extends a wait randomly, by at most the fraction Jitter.
+func AddJitter(d time.Duration, jitter float64) time.Duration {
 	return d + time.Duration(jitter*Jitter*float64(d))
 }
 
@@ -94,15 +94,15 @@ func (c Rules) LongestWait(r Record) time.Duration {
 	if c.Dead(r) {
 		d = max(d, DeadInterval)
 	}
-	return Lengthen(d, 1)
+	return AddJitter(d, 1)
 }
 
-// Believed corrects invalid values of a saved record. Its wait may still be too long, see
+// Sanitize corrects invalid values of a saved record. Its wait may still be too long, see
 // [Rules.LongestWait].
-func (r Record) Believed(now time.Time) Record {
-	r.Failures = Count(r.Failures)
+func (r Record) Sanitize(now time.Time) Record {
+	r.Failures = ClampCount(r.Failures)
 	for _, t := range []*time.Time{&r.FailingSince, &r.LastFailure, &r.LastAttempt} {
-		*t = Past(*t, now)
+		*t = ClampPast(*t, now)
 	}
 	r.NextAttempt = Plausible(r.NextAttempt)
 	return r
@@ -111,7 +111,7 @@ func (r Record) Believed(now time.Time) Record {
 // Restart delays a record after an unclean stop, which may have hidden an attempt.
 func (c Rules) Restart(r Record, jitter float64) Record {
 	if !r.LastAttempt.IsZero() {
-		r.NextAttempt = Later(r.NextAttempt, r.LastAttempt.Add(Lengthen(c.RestartPause, jitter)))
+		r.NextAttempt = Later(r.NextAttempt, r.LastAttempt.Add(AddJitter(c.RestartPause, jitter)))
 	}
 	return r
 }

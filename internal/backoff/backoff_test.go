@@ -20,7 +20,7 @@ func TestDoubled(t *testing.T) {
 		assert.Equal(t, want, Doubled(3, 20, n), "n=%d", n)
 	}
 	assert.EqualValues(t, 2, Doubled(3, 2, 1))
-	assert.Equal(t, Longest, Doubled(Longest-1, Longest, 1<<30), "no overflow")
+	assert.Equal(t, MaxDuration, Doubled(MaxDuration-1, MaxDuration, 1<<30), "no overflow")
 }
 
 // A target that fails for a day is tried once a day, unless DeadAfter is 0.
@@ -67,11 +67,11 @@ func TestPutOffNeverShortens(t *testing.T) {
 
 func TestBelieved(t *testing.T) {
 	wrong := Record{
-		Failures: -1, FailingSince: start.Add(1), LastFailure: time.Unix(-1, 0), LastAttempt: start.Add(Longest), NextAttempt: time.Unix(-9, 0),
+		Failures: -1, FailingSince: start.Add(1), LastFailure: time.Unix(-1, 0), LastAttempt: start.Add(MaxDuration), NextAttempt: time.Unix(-9, 0),
 	}
-	assert.Equal(t, Record{FailingSince: start, LastAttempt: start}, wrong.Believed(start))
+	assert.Equal(t, Record{FailingSince: start, LastAttempt: start}, wrong.Sanitize(start))
 	right := Record{Failures: 3, FailingSince: start.Add(-3), LastFailure: start.Add(-2), LastAttempt: start.Add(-1), NextAttempt: start.Add(1)}
-	assert.Equal(t, right, right.Believed(start))
+	assert.Equal(t, right, right.Sanitize(start))
 
 	rules := standard()
 	assert.Equal(t, right.LastAttempt.Add(RestartPause), rules.Restart(right, 0).NextAttempt)
@@ -82,7 +82,7 @@ func TestStreak(t *testing.T) {
 	var s Streak
 	require.False(t, s.Waits(start))
 	for i, want := range []time.Duration{1, 2, 4, 5, 5} {
-		s.Again(start, 1, 5)
+		s.Fail(start, 1, 5)
 		require.Equal(t, Streak{i + 1, start.Add(want)}, s)
 	}
 	assert.True(t, s.Waits(start.Add(4)))

@@ -8,8 +8,8 @@ type Streak struct {
 	Until time.Time
 }
 
-// Again records a failure. The wait is first, doubled up to most.
-func (s *Streak) Again(now time.Time, first, most time.Duration) {
+// Fail records a failure. The wait is first, doubled up to most.
+func (s *Streak) Fail(now time.Time, first, most time.Duration) {
 	s.Times++
 	s.Until = now.Add(Doubled(first, most, s.Times))
 }
@@ -19,5 +19,5 @@ func (s Streak) Waits(now time.Time) bool { return now.Before(s.Until) }
 
 // Restored returns a saved streak whose wait ends within most from now.
 func (s Streak) Restored(now time.Time, most time.Duration) Streak {
-	return Streak{Times: Count(s.Times), Until: Within(s.Until, now, most)}
+	return Streak{Times: ClampCount(s.Times), Until: ClampFuture(s.Until, now, most)}
 }

@@ -108,9 +108,9 @@ func decode(now time.Time, key string, value []byte) (*record, error) {
 	if key != keyOf(r.Name) {
 		return nil, fmt.Errorf("%w: name %s", errRecord, graspsync.Printable(r.Name))
 	}
-	r.Last, r.Pause = backoff.Within(r.Last, now, 0), r.Pause.Restored(now, day)
+	r.Last, r.Pause = backoff.ClampFuture(r.Last, now, 0), r.Pause.Restored(now, day)
 	for _, u := range []*usage{&r.Bytes, &r.Strangers} {
-		u.Day = limit.Day{Since: backoff.Within(u.Since, now, 0), Units: max(0, u.Units)}
+		u.Day = limit.Day{Since: backoff.ClampFuture(u.Since, now, 0), Units: max(0, u.Units)}
 	}
 	saved := r.Lacks
 	r.Lacks = make(map[string]lack)

@@ -229,12 +229,12 @@ func (r *record) learn(now time.Time, wait time.Duration, q Request, outcome syn
 	case outcome == syncqueue.Full: // other objects may have room
 		l = lack{IDs: q.hash, Streak: tomorrow, halved: l.halved, from: q.next}
 	case outcome == syncqueue.Slow:
-		l.Again(now, wait, lackMost)
+		l.Fail(now, wait, lackMost)
 	case tooMuch:
 		l = lack{Streak: tomorrow}
 	case outcome == syncqueue.Nothing:
 		l.from = q.next
-		l.Again(now, wait, lackMost)
+		l.Fail(now, wait, lackMost)
 	default:
 		return
 	}

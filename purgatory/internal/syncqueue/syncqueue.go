@@ -389,7 +389,7 @@ func (q *SyncQueue) fetched(now time.Time, in Fetched) {
 	case in.Outcome == Complete || in.Outcome == Partial:
 		t.stopped = backoff.Streak{}
 	case r.stopped:
-		t.stopped.Again(now, stopMin, stopMax)
+		t.stopped.Fail(now, stopMin, stopMax)
 	}
 	if in.More && t.further < maxFurther {
 		t.further++
@@ -797,7 +797,7 @@ func (d *domain) end(now, began time.Time, in Fetched, cfg Config) {
 		return
 	case Broken:
 		if !d.broken.Waits(now) { // else a concurrent request has counted
-			d.broken.Again(now, cfg.BrokenMin, cfg.BrokenMax)
+			d.broken.Fail(now, cfg.BrokenMin, cfg.BrokenMax)
 		}
 	default:
 		d.broken.Times = 0
