@@ -8,7 +8,7 @@ import (
 // Dependency is an event, or an act of the operator, after which another event is judged again. The
 // functions On... make it. Comparable.
 type Dependency struct {
-	Await  DependencyKind
+	Kind   DependencyKind
 	ID     EventID // of AwaitEvent and AwaitMention
 	Author PubKey  // the author, the maintainer, or the owner of the repository
 	// Text is the identifier of a repository, an address, or the subject of a rule.
@@ -40,7 +40,7 @@ const (
 
 func (d Dependency) String() string {
 	repo := RepoRef{Owner: d.Author, Identifier: d.Text}.String()
-	switch d.Await {
+	switch d.Kind {
 	case AwaitEvent:
 		return "event " + d.ID.String()
 	case AwaitMention:
@@ -64,64 +64,64 @@ func (d Dependency) String() string {
 	case AwaitVersionMention:
 		return "something that refers to " + d.Text
 	}
-	return fmt.Sprintf("dependency(%d)", d.Await)
+	return fmt.Sprintf("dependency(%d)", d.Kind)
 }
 
 // LogValue implements [slog.LogValuer], so that the text is built only if it is logged.
 func (d Dependency) LogValue() slog.Value { return slog.StringValue(Printable(d.String())) }
 
 // OnEvent is fulfilled by the event with this id.
-func OnEvent(id EventID) Dependency { return Dependency{Await: AwaitEvent, ID: id} }
+func OnEvent(id EventID) Dependency { return Dependency{Kind: AwaitEvent, ID: id} }
 
 // OnMention is fulfilled by an event that tags this id (e, E or q).
-func OnMention(id EventID) Dependency { return Dependency{Await: AwaitMention, ID: id} }
+func OnMention(id EventID) Dependency { return Dependency{Kind: AwaitMention, ID: id} }
 
 // OnRepo is fulfilled by an announcement of this repository.
 func OnRepo(ref RepoRef) Dependency {
-	return Dependency{Await: AwaitRepo, Author: ref.Owner, Text: ref.Identifier}
+	return Dependency{Kind: AwaitRepo, Author: ref.Owner, Text: ref.Identifier}
 }
 
 // OnMaintainer is fulfilled by an announcement with this identifier that is by the author or lists
 // them as maintainer.
 func OnMaintainer(identifier string, author PubKey) Dependency {
-	return Dependency{Await: AwaitMaintainer, Author: author, Text: identifier}
+	return Dependency{Kind: AwaitMaintainer, Author: author, Text: identifier}
 }
 
 // OnBecomesMaintainer is fulfilled by an announcement with this identifier because of which, as the
 // Policy decides, states of the author may count, or if it cannot decide, like [OnMaintainer].
 func OnBecomesMaintainer(identifier string, author PubKey) Dependency {
-	return Dependency{Await: AwaitBecomesMaintainer, Author: author, Text: identifier}
+	return Dependency{Kind: AwaitBecomesMaintainer, Author: author, Text: identifier}
 }
 
 // OnBecomesListed is like [OnBecomesMaintainer], for announcements of the author instead of states.
 func OnBecomesListed(identifier string, author PubKey) Dependency {
-	return Dependency{Await: AwaitBecomesListed, Author: author, Text: identifier}
+	return Dependency{Kind: AwaitBecomesListed, Author: author, Text: identifier}
 }
 
 // OnAuthor is fulfilled by any event of this author.
 func OnAuthor(author PubKey) Dependency {
-	return Dependency{Await: AwaitAuthor, Author: author}
+	return Dependency{Kind: AwaitAuthor, Author: author}
 }
 
 // OnVersion is fulfilled by any version of a replaceable or addressable event.
-func OnVersion(c Address) Dependency { return Dependency{Await: AwaitVersion, Text: c.String()} }
+func OnVersion(c Address) Dependency { return Dependency{Kind: AwaitVersion, Text: c.String()} }
 
 // OnVersionMention is fulfilled by an event that tags the address (a, A or q) of an event other
 // than an announcement or a state.
 func OnVersionMention(c Address) Dependency {
-	return Dependency{Await: AwaitVersionMention, Text: c.String()}
+	return Dependency{Kind: AwaitVersionMention, Text: c.String()}
 }
 
 // OnRuleRemoved is fulfilled when the operator removes the rule about a subject. No event fulfills it.
 func OnRuleRemoved(subject string) Dependency {
-	return Dependency{Await: AwaitRuleRemoved, Text: subject}
+	return Dependency{Kind: AwaitRuleRemoved, Text: subject}
 }
 
 // OnOperatorRequest is fulfilled when the operator orders that this event be requested again. No
 // event fulfills it.
-func OnOperatorRequest(id EventID) Dependency { return Dependency{Await: AwaitOperatorRequest, ID: id} }
+func OnOperatorRequest(id EventID) Dependency { return Dependency{Kind: AwaitOperatorRequest, ID: id} }
 
 // OnHeldBy is fulfilled by any event of this author that the Policy holds.
 func OnHeldBy(author PubKey) Dependency {
-	return Dependency{Await: AwaitHeldBy, Author: author}
+	return Dependency{Kind: AwaitHeldBy, Author: author}
 }

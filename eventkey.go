@@ -13,9 +13,9 @@ type EventKey struct {
 
 // Newer reports whether version s of an event replaces version other (NIP-01): the later version
 // wins, and in the same second the version with the lower id.
-func (s EventKey) Newer(other EventKey) bool {
-	if s.CreatedAt != other.CreatedAt {
-		return s.CreatedAt > other.CreatedAt
+func (k EventKey) Newer(other EventKey) bool {
+	if k.CreatedAt != other.CreatedAt {
+		return k.CreatedAt > other.CreatedAt
 	}
-	return s.ID.Compare(other.ID) < 0
+	return k.ID.Compare(other.ID) < 0
 }

@@ -62,7 +62,7 @@ func parsePort(s string) (uint16, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil {
-		return 0, fmt.Errorf("%w: port %s", ErrURL, Clip(s, mostQuoted))
+		return 0, fmt.Errorf("%w: port %s", ErrURL, Clip(s, maxQuoted))
 	}
 	if !DialablePort(uint16(n)) {
 		return 0, fmt.Errorf("%w: port %d is never dialed: below 1024 only 80 and 443 are", ErrURL, n)
@@ -78,30 +78,30 @@ func canonicalHost(h string, bracketed bool) (string, error) {
 	if bracketed {
 		a, err := netip.ParseAddr(h)
 		if err != nil || !a.Is6() || a.Zone() != "" {
-			return "", fmt.Errorf("%w: address %q", ErrURL, Clip(h, mostQuoted))
+			return "", fmt.Errorf("%w: address %q", ErrURL, Clip(h, maxQuoted))
 		}
 		return a.Unmap().String(), nil
 	}
 	ascii, err := idna.Lookup.ToASCII(h)
 	if err != nil || !utf8.ValidString(h) { // ToASCII replaces invalid UTF-8 by U+FFFD
-		return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, mostQuoted))
+		return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, maxQuoted))
 	}
 	ascii = strings.TrimSuffix(strings.ToLower(ascii), ".")
-	if !wellFormed(ascii) {
-		return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, mostQuoted))
+	if !isDNSName(ascii) {
+		return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, maxQuoted))
 	}
-	if numeric(ascii[strings.LastIndexByte(ascii, '.')+1:]) {
+	if isNumeric(ascii[strings.LastIndexByte(ascii, '.')+1:]) {
 		// Some resolvers read a name that ends in a number as an IPv4 address in historic
 		// spellings.
 		if _, err := netip.ParseAddr(ascii); err != nil {
-			return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, mostQuoted))
+			return "", fmt.Errorf("%w: host %q", ErrURL, Clip(h, maxQuoted))
 		}
 	}
 	return ascii, nil
 }
 
 // wellFormed checks the sizes and bytes of a DNS name, which the IDNA lookup profile does not.
-func wellFormed(host string) bool {
+func isDNSName(host string) bool {
 	if len(host) > 253 {
 		return false
 	}
@@ -114,7 +114,7 @@ func wellFormed(host string) bool {
 	return true
 }
 
-func numeric(label string) bool {
+func isNumeric(label string) bool {
 	if rest, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(rest, "0123456789abcdef") == ""
 	}

@@ -15,7 +15,7 @@ import (
 const MaxURLLength = 2048
 
 // mostQuoted is the maximum length of a quoted part of a URL in an error, in bytes.
-const mostQuoted = 100
+const maxQuoted = 100
 
 // ErrURL is wrapped by all errors of [ParseURL].
 var ErrURL = errors.New("unusable URL")
@@ -42,7 +42,7 @@ func (u URL) String() string { return u.text("") }
 
 // Written returns the spelling to dial, with the trailing slash as written, because some servers
 // accept only one of the two spellings.
-func (u URL) Written() string {
+func (u URL) AsWritten() string {
 	if math.Signbit(u.slash) {
 		return u.text("/")
 	}
@@ -50,7 +50,7 @@ func (u URL) Written() string {
 }
 
 // OtherSlash returns u with the trailing slash of [URL.Written] added or removed.
-func (u URL) OtherSlash() URL {
+func (u URL) ToggleSlash() URL {
 	u.slash = -u.slash
 	return u
 }
@@ -108,7 +108,7 @@ func ParseURL(s string, schemes []string) (URL, error) {
 	case err != nil: // the cause may be in a password that contains a slash
 		return URL{}, fmt.Errorf("%w: malformed scheme, host, port or percent-encoding", ErrURL)
 	case !slices.Contains(schemes, parsed.Scheme):
-		return URL{}, fmt.Errorf("%w: scheme %q, want %s", ErrURL, Clip(parsed.Scheme, mostQuoted), strings.Join(schemes, " or "))
+		return URL{}, fmt.Errorf("%w: scheme %q, want %s", ErrURL, Clip(parsed.Scheme, maxQuoted), strings.Join(schemes, " or "))
 	case parsed.User != nil:
 		return URL{}, fmt.Errorf("%w: user-info", ErrURL)
 	}
@@ -135,9 +135,9 @@ func ParseURL(s string, schemes []string) (URL, error) {
 	}
 	// Percent-encoding can triple the length, and ParseURL must accept its own output.
 	if u.Path != "" && strings.HasSuffix(path, "/") {
-		u = u.OtherSlash()
+		u = u.ToggleSlash()
 	}
-	if n := len(u.Written()); n > MaxURLLength {
+	if n := len(u.AsWritten()); n > MaxURLLength {
 		return URL{}, fmt.Errorf("%w: %d bytes once encoded, more than %d", ErrURL, n, MaxURLLength)
 	}
 	return u, nil
@@ -153,17 +153,17 @@ func canonicalPath(p string) (string, error) {
 	if p == "" {
 		return "", nil
 	}
-	var kept []string
+	var segments []string
 	for segment := range strings.SplitSeq(p[1:], "/") {
 		switch segment {
 		case ".":
 		case "..":
-			kept = kept[:max(0, len(kept)-1)]
+			segments = segments[:max(0, len(segments)-1)]
 		default:
-			kept = append(kept, "/"+segment)
+			segments = append(segments, "/"+segment)
 		}
 	}
-	return strings.TrimRight(strings.Join(kept, ""), "/"), nil
+	return strings.TrimRight(strings.Join(segments, ""), "/"), nil
 }
 
 // canonicalEscapes percent-encodes exactly the bytes that require it. It rejects percent-encoded
@@ -182,7 +182,7 @@ func canonicalEscapes(s string) (string, error) {
 			}
 			i += 2
 		}
-		if unreserved(c) || !encoded && strings.IndexByte("!$&'()*+,;=:@/?", c) >= 0 {
+		if isUnreserved(c) || !encoded && strings.IndexByte("!$&'()*+,;=:@/?", c) >= 0 {
 			out = append(out, c)
 		} else {
 			out = append(out, '%', upperHex[c>>4], upperHex[c&15])
@@ -191,7 +191,7 @@ func canonicalEscapes(s string) (string, error) {
 	return string(out), nil
 }
 
-func unreserved(c byte) bool {
+func isUnreserved(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
 		c == '-' || c == '.' || c == '_' || c == '~'
 }

@@ -214,7 +214,7 @@ func TestGRASPPolicy(t *testing.T) {
 			assert.Equal(t, c.want, verdict.Decision)
 			var on []graspsync.Dependency
 			for _, d := range verdict.DependsOn {
-				if d.Await != graspsync.AwaitMention && verdict.Decision == graspsync.Depend {
+				if d.Kind != graspsync.AwaitMention && verdict.Decision == graspsync.Depend {
 					on = append(on, d)
 				}
 			}

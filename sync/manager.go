@@ -315,7 +315,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 // wanted describes the dependencies of an event for its author.
 func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
 	for _, d := range deps {
-		if d.Await == graspsync.AwaitRepo {
+		if d.Kind == graspsync.AwaitRepo {
 			ref := graspsync.RepoRef{Owner: d.Author, Identifier: d.Text}
 			return "an announcement of " + graspsync.Printable(nip34.NPub(ref.Owner)+"/"+ref.Identifier) + " that lists " + m.identity.RelayURL() + " and " + m.identity.CloneURL(ref)
 		}

@@ -199,7 +199,7 @@ func waitedFor(deps []graspsync.Dependency) string {
 	var texts []string
 	for _, d := range deps[:min(len(deps), maxNamed)] {
 		text := d.String()
-		if d.Await == graspsync.AwaitBecomesMaintainer {
+		if d.Kind == graspsync.AwaitBecomesMaintainer {
 			text = "an announcement of " + d.Text + " by " + nip34.NPub(d.Author) + ", or one that lists them as a maintainer"
 		}
 		texts = append(texts, graspsync.Printable(text))

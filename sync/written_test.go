@@ -26,7 +26,7 @@ type dials struct {
 }
 
 func (d *dials) Dial(_ context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
-	d.written <- relay.URL().Written()
+	d.written <- relay.URL().AsWritten()
 	return nil, errors.New("nothing here")
 }
 

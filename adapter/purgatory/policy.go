@@ -254,7 +254,7 @@ const mostEarly = 16
 func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
 	for _, d := range deps[:min(len(deps), mostEarly)] {
 		what := ""
-		switch d.Await { // other dependencies are never held
+		switch d.Kind { // other dependencies are never held
 		case graspsync.AwaitRepo:
 			ref := graspsync.RepoRef{Owner: d.Author, Identifier: d.Text}
 			if has(v.Waiting(ref.Identifier), ref) {

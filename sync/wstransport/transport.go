@@ -63,14 +63,14 @@ func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysy
 		ctx, cancel = context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
 	}
-	u, err := graspsync.ParseURL(relay.URL().Written(), graspsync.RelaySchemes)
+	u, err := graspsync.ParseURL(relay.URL().AsWritten(), graspsync.RelaySchemes)
 	if err != nil {
 		return nil, fmt.Errorf("dialing relay: %w", err)
 	}
 	conn, err := t.dial(ctx, u)
 	var status *StatusError
 	if u.Path != "" && (errors.Is(err, egress.ErrRedirect) || errors.As(err, &status) && status.Status == http.StatusNotFound) {
-		conn, err = t.dial(ctx, u.OtherSlash()) // the announcement may have the wrong spelling
+		conn, err = t.dial(ctx, u.ToggleSlash()) // the announcement may have the wrong spelling
 	}
 	if err != nil {
 		if errors.Is(err, egress.ErrAddress) || errors.Is(err, egress.ErrPlaintext) {
@@ -106,7 +106,7 @@ func (t *Transport) dial(ctx context.Context, u graspsync.URL) (*conn, error) {
 			remote = at.Addr()
 		}
 	}})
-	ws, resp, err := websocket.Dial(ctx, u.Written(), t.dialOptions(client, s)) //nolint:bodyclose // the library closes it
+	ws, resp, err := websocket.Dial(ctx, u.AsWritten(), t.dialOptions(client, s)) //nolint:bodyclose // the library closes it
 	if err != nil {
 		var request *url.Error
 		switch {
@@ -206,7 +206,7 @@ func (t *Transport) getInfo(ctx context.Context, u graspsync.URL) (wire.Info, er
 	} else {
 		u.Scheme = "https"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.Written(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.AsWritten(), nil)
 	if err != nil {
 		return wire.Info{}, fmt.Errorf("asking for a NIP-11 document: %w", err)
 	}

@@ -15,7 +15,7 @@ type Key uint64
 // KeyOf returns the key of a dependency.
 func KeyOf(d graspsync.Dependency) Key {
 	buf := make([]byte, 0, 128)
-	buf = append(buf, byte(d.Await))
+	buf = append(buf, byte(d.Kind))
 	buf = append(buf, d.ID[:]...)
 	buf = append(buf, d.Author[:]...)
 	sum := sha256.Sum256(append(buf, d.Text...))
