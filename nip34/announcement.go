@@ -39,7 +39,7 @@ type Announcement struct {
 	Clones      []graspsync.CloneURL
 	Maintainers []graspsync.PubKey
 	Leads       []graspsync.PubKey // keys of active M tags, at most two
-	own         ownRole            // see ClaimsRole
+	ownRole     ownRole            // see ClaimsRole
 	// Dropped values exceeded the list. Unusable values preceded them.
 	DroppedRelays, DroppedClones, DroppedMaintainers    int
 	UnusableRelays, UnusableClones, UnusableMaintainers int
@@ -72,8 +72,8 @@ func ParseAnnouncement(ev graspsync.Event) (*Announcement, error) {
 	}
 	a := &Announcement{Event: ev.Event, ID: ev.ID, Ref: ref, CreatedAt: ev.CreatedAt}
 	a.Name, _ = firstValue(ev.Event, "name")
-	a.Relays, a.UnusableRelays, a.DroppedRelays = listed(ev.Event, "relays", MaxListed, graspsync.ParseRelayURL)
-	a.Clones, a.UnusableClones, a.DroppedClones = listed(ev.Event, "clone", MaxListed, graspsync.ParseCloneURL)
+	a.Relays, a.UnusableRelays, a.DroppedRelays = tagValues(ev.Event, "relays", MaxListed, graspsync.ParseRelayURL)
+	a.Clones, a.UnusableClones, a.DroppedClones = tagValues(ev.Event, "clone", MaxListed, graspsync.ParseCloneURL)
 	a.readRoles(ev.Event)
 	return a, nil
 }
@@ -107,8 +107,8 @@ func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error
 	return graspsync.RepoRef{Owner: ev.PubKey, Identifier: identifier}, nil
 }
 
-// listed returns the first most distinct values of all tags with a name. Others are not parsed.
-func listed[T comparable](ev *nostr.Event, name string, most int, parse func(string) (T, error)) (list []T, unusable, dropped int) {
+// tagValues returns the first most distinct values of all tags with a name. Others are not parsed.
+func tagValues[T comparable](ev *nostr.Event, name string, most int, parse func(string) (T, error)) (list []T, unusable, dropped int) {
 	for _, tag := range ev.Tags {
 		if len(tag) == 0 || tag[0] != name {
 			continue

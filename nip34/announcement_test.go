@@ -130,7 +130,7 @@ func TestRealEvents(t *testing.T) {
 	for _, s := range states {
 		a := announced[s.Ref]
 		require.NotNil(t, a)
-		assert.True(t, Membership{}.Family(a.Ref.Identifier, []*Announcement{a}).Authority(a.Ref).Has(s.Ref.Owner))
+		assert.True(t, Membership{}.AnnouncementSet(a.Ref.Identifier, []*Announcement{a}).Authority(a.Ref).Has(s.Ref.Owner))
 		assert.Equal(t, "refs/heads/main", s.HEAD.String())
 		assert.Len(t, s.Refs, 1)
 	}

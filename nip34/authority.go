@@ -16,50 +16,51 @@ type Membership struct {
 // AnnouncementSet contains the newest announcement of each author under one identifier, which
 // decide the members of each view. It is immutable and safe for concurrent use.
 type AnnouncementSet struct {
-	rule Membership
-	all  map[graspsync.PubKey]*relation // all authors and listed keys
+	rule  Membership
+	nodes map[graspsync.PubKey]*node // all authors and listed keys
 }
 
-type relation struct {
-	key      graspsync.PubKey
-	at       int           // number of the key, from 0
-	own      *Announcement // nil if the key has no announcement
-	lists    []*relation   // in the order of the announcement
-	listedBy []*relation   // in the order of their keys
+// node is a key in the graph of listings.
+type node struct {
+	key          graspsync.PubKey
+	index        int           // number of the key, from 0
+	announcement *Announcement // nil if the key has no announcement
+	lists        []*node       // in the order of the announcement
+	listedBy     []*node       // in the order of their keys
 }
 
-// Family returns the AnnouncementSet of an identifier. It ignores other announcements.
-func (rule Membership) Family(identifier string, same []*Announcement) *AnnouncementSet {
-	f := &AnnouncementSet{rule: rule, all: make(map[graspsync.PubKey]*relation, len(same))}
-	var authors []*relation
+// AnnouncementSet returns the set of an identifier. It ignores announcements of other identifiers.
+func (rule Membership) AnnouncementSet(identifier string, same []*Announcement) *AnnouncementSet {
+	f := &AnnouncementSet{rule: rule, nodes: make(map[graspsync.PubKey]*node, len(same))}
+	var authors []*node
 	for _, a := range same {
 		if a.Ref.Identifier != identifier {
 			continue
 		}
-		switch r := f.relation(a.Ref.Owner); {
-		case r.own == nil:
+		switch r := f.node(a.Ref.Owner); {
+		case r.announcement == nil:
 			authors = append(authors, r)
-			r.own = a
-		case a.Key().Newer(r.own.Key()):
-			r.own = a
+			r.announcement = a
+		case a.Key().Newer(r.announcement.Key()):
+			r.announcement = a
 		}
 	}
-	slices.SortFunc(authors, func(a, b *relation) int { return a.key.Compare(b.key) })
+	slices.SortFunc(authors, func(a, b *node) int { return a.key.Compare(b.key) })
 	for _, r := range authors {
-		r.lists = make([]*relation, len(r.own.Maintainers))
-		for i, m := range r.own.Maintainers {
-			r.lists[i] = f.relation(m)
+		r.lists = make([]*node, len(r.announcement.Maintainers))
+		for i, m := range r.announcement.Maintainers {
+			r.lists[i] = f.node(m)
 			r.lists[i].listedBy = append(r.lists[i].listedBy, r)
 		}
 	}
 	return f
 }
 
-func (f *AnnouncementSet) relation(key graspsync.PubKey) *relation {
-	r := f.all[key]
+func (f *AnnouncementSet) node(key graspsync.PubKey) *node {
+	r := f.nodes[key]
 	if r == nil {
-		r = &relation{key: key, at: len(f.all)}
-		f.all[key] = r
+		r = &node{key: key, index: len(f.nodes)}
+		f.nodes[key] = r
 	}
 	return r
 }
@@ -100,8 +101,8 @@ type Person struct {
 
 // Authority contains the members of one view.
 type Authority struct {
-	View graspsync.RepoRef
-	Walk LeadSearch
+	View       graspsync.RepoRef
+	LeadSearch LeadSearch
 	// People contains at most 1 + MaxMaintainers members, and then at most MaxMaintainers invited
 	// keys, each as they were found.
 	People []Person
@@ -121,53 +122,53 @@ func (a *Authority) Has(key graspsync.PubKey) bool {
 // Authority returns the members and invited keys of a view.
 func (f *AnnouncementSet) Authority(view graspsync.RepoRef) *Authority {
 	a := &Authority{View: view}
-	way, end := f.walk(view.Owner)
-	if a.Walk = end; end == Found {
-		f.confirm(a, way[len(way)-1])
+	path, end := f.findRoot(view.Owner)
+	if a.LeadSearch = end; end == Found {
+		f.addMembers(a, path[len(path)-1])
 	}
 	return a
 }
 
-// walk searches the root of a view along the one lead that each announcement names. Only the owner
-// need not name one, and a key may name itself. way contains the followed keys.
-func (f *AnnouncementSet) walk(owner graspsync.PubKey) (way []*relation, end LeadSearch) {
+// findRoot follows the one lead that each announcement names to the root of a view, which names
+// itself. The owner is the root if its announcement names no lead. path contains the followed keys.
+func (f *AnnouncementSet) findRoot(owner graspsync.PubKey) (path []*node, end LeadSearch) {
 	for at := owner; ; {
-		r := f.all[at]
+		r := f.nodes[at]
 		switch {
-		case slices.Contains(way, r) || len(way) > MaxMaintainers:
-			return way, Circular
+		case slices.Contains(path, r) || len(path) > MaxMaintainers:
+			return path, Circular
 		case r == nil:
-			return way, Unannounced
+			return path, Unannounced
 		}
-		way = append(way, r)
-		switch a := r.own; {
+		path = append(path, r)
+		switch a := r.announcement; {
 		case a == nil:
-			return way, Unannounced
+			return path, Unannounced
 		case len(a.Leads) > 1:
-			return way, Ambiguous
+			return path, Ambiguous
 		case len(a.Leads) == 1 && a.Leads[0] == at:
-			return way, Found
+			return path, Found
 		case len(a.Leads) == 1:
 			at = a.Leads[0]
 		case at != owner:
-			return way, Leadless
+			return path, Leadless
 		case !a.ClaimsRole():
-			return way, NoRole
+			return path, NoRole
 		default:
-			return way, Found
+			return path, Found
 		}
 	}
 }
 
-// confirm adds the members and invited keys of a view to a. A new member may fulfill either condition
-// of membership for other keys.
-func (f *AnnouncementSet) confirm(a *Authority, root *relation) {
+// addMembers adds the members and invited keys of a view to a. A new member may fulfill either
+// condition of membership for other keys.
+func (f *AnnouncementSet) addMembers(a *Authority, root *node) {
 	a.members = map[graspsync.PubKey]struct{}{root.key: {}}
 	a.People = []Person{{Key: root.key, Kind: Root}}
-	listedBy := make(map[*relation]*relation) // a member that lists the key
-	var listed []*relation                    // keys of listedBy
-	queue := []*relation{root}
-	join := func(r, lists *relation) {
+	listedBy := make(map[*node]*node) // a member that lists the key
+	var listed []*node                // keys of listedBy
+	queue := []*node{root}
+	join := func(r, lists *node) {
 		if a.Has(r.key) || len(a.members) > MaxMaintainers {
 			return
 		}
@@ -191,7 +192,7 @@ func (f *AnnouncementSet) confirm(a *Authority, root *relation) {
 			}
 		}
 		for _, r := range by.listedBy {
-			if listedBy[r] != nil && r.own.ClaimsRole() {
+			if listedBy[r] != nil && r.announcement.ClaimsRole() {
 				join(r, by)
 			}
 		}
@@ -204,13 +205,13 @@ func (f *AnnouncementSet) confirm(a *Authority, root *relation) {
 	}
 }
 
-func (f *AnnouncementSet) kindOf(a *Authority, r *relation) (kind MemberKind, lists *relation) {
+func (f *AnnouncementSet) kindOf(a *Authority, r *node) (kind MemberKind, lists *node) {
 	switch {
-	case r.own != nil && !r.own.ClaimsRole():
+	case r.announcement != nil && !r.announcement.ClaimsRole():
 		return Resigned, nil
 	case f.rule.OneSided:
 		return Member, nil
-	case r.own == nil:
+	case r.announcement == nil:
 		return Silent, nil
 	}
 	for _, m := range r.lists {
@@ -221,68 +222,69 @@ func (f *AnnouncementSet) kindOf(a *Authority, r *relation) (kind MemberKind, li
 	return Unanswered, nil
 }
 
-// rootsAtOnce is the number of views that are searched together: one per bit of a word.
-const rootsAtOnce = 64
+// viewsPerPass is the number of views that are searched together, one per bit of a word.
+const viewsPerPass = 64
 
-// Speakers returns the members of the views of the owners, also members beyond [MaxMaintainers].
-func (f *AnnouncementSet) Speakers(owners []graspsync.PubKey) map[graspsync.PubKey]struct{} {
-	say := make(map[graspsync.PubKey]struct{})
-	voices := make([]marks, len(f.all))
-	var roots []*relation
+// AllMembers returns the members of the views of the owners, also members beyond [MaxMaintainers].
+func (f *AnnouncementSet) AllMembers(owners []graspsync.PubKey) map[graspsync.PubKey]struct{} {
+	members := make(map[graspsync.PubKey]struct{})
+	bits := make([]viewBits, len(f.nodes))
+	var roots []*node
 	for i, owner := range owners {
-		if way, end := f.walk(owner); end == Found {
+		if path, end := f.findRoot(owner); end == Found {
 			// A root that is a member of an earlier view adds no members.
-			root := way[len(way)-1]
-			if _, has := say[root.key]; !has && !slices.Contains(roots, root) {
+			root := path[len(path)-1]
+			if _, has := members[root.key]; !has && !slices.Contains(roots, root) {
 				roots = append(roots, root)
 			}
 		}
-		if len(roots) == rootsAtOnce || i == len(owners)-1 {
-			f.confirmAll(roots, voices, say)
-			clear(voices)
+		if len(roots) == viewsPerPass || i == len(owners)-1 {
+			f.addMembersOfViews(roots, bits, members)
+			clear(bits)
 			roots = roots[:0]
 		}
 	}
-	return say
+	return members
 }
 
-// marks of a key have one bit per view: the key is a member, a member lists it, it lists a member.
-type marks struct{ member, listed, lists, news uint64 }
+// viewBits of a key have one bit per view: the key is a member, a member lists it, it lists a
+// member, and it became a member since the search last visited it.
+type viewBits struct{ member, listed, lists, added uint64 }
 
-func (f *AnnouncementSet) confirmAll(roots []*relation, voices []marks, say map[graspsync.PubKey]struct{}) {
-	var queue []*relation
-	join := func(r *relation, in uint64) {
-		v := &voices[r.at]
-		if v.news == 0 {
+func (f *AnnouncementSet) addMembersOfViews(roots []*node, bits []viewBits, members map[graspsync.PubKey]struct{}) {
+	var queue []*node
+	join := func(r *node, in uint64) {
+		v := &bits[r.index]
+		if v.added == 0 {
 			queue = append(queue, r)
 		}
-		say[r.key] = struct{}{}
+		members[r.key] = struct{}{}
 		v.member |= in
-		v.news |= in
+		v.added |= in
 	}
 	for i, root := range roots {
 		join(root, 1<<i)
 	}
-	consider := func(r *relation) {
-		v := &voices[r.at]
+	consider := func(r *node) {
+		v := &bits[r.index]
 		in := v.listed &^ v.member
 		if !f.rule.OneSided {
 			in &= v.lists
 		}
-		if in != 0 && (r.own == nil || r.own.ClaimsRole()) {
+		if in != 0 && (r.announcement == nil || r.announcement.ClaimsRole()) {
 			join(r, in)
 		}
 	}
 	for ; len(queue) > 0; queue = queue[1:] {
 		by := queue[0]
-		news := voices[by.at].news
-		voices[by.at].news = 0
+		added := bits[by.index].added
+		bits[by.index].added = 0
 		for _, r := range by.lists {
-			voices[r.at].listed |= news
+			bits[r.index].listed |= added
 			consider(r)
 		}
 		for _, r := range by.listedBy {
-			voices[r.at].lists |= news
+			bits[r.index].lists |= added
 			consider(r)
 		}
 	}
@@ -290,14 +292,14 @@ func (f *AnnouncementSet) confirmAll(roots []*relation, voices []marks, say map[
 
 // Announcement returns the newest announcement of a key, or nil.
 func (f *AnnouncementSet) Announcement(who graspsync.PubKey) *Announcement {
-	if r := f.all[who]; r != nil {
-		return r.own
+	if r := f.nodes[who]; r != nil {
+		return r.announcement
 	}
 	return nil
 }
 
 // Knows reports whether a key has an announcement in the set or is listed in one.
-func (f *AnnouncementSet) Knows(who graspsync.PubKey) bool { return f.all[who] != nil }
+func (f *AnnouncementSet) Knows(who graspsync.PubKey) bool { return f.nodes[who] != nil }
 
 // Owners returns the authors of the announcements.
 func Owners(all []*Announcement) []graspsync.PubKey {

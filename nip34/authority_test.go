@@ -118,12 +118,12 @@ func (p *authorityPlayer) play(words []string) ([]string, error) {
 
 func (p *authorityPlayer) relays(owner graspsync.PubKey) string {
 	usable := func(graspsync.RelayURL) bool { return true }
-	targets, left := p.family(false).Targets(TargetBounds{People: MaxMaintainers, Each: MaxListed, Most: 4, Usable: usable})(owner)
+	targets, left := p.family(false).Targets(TargetBounds{MaxAuthors: MaxMaintainers, PerAuthor: MaxListed, MaxByOthers: 4, IsUsable: usable})(owner)
 	out, by := "relays:", owner
 	for _, s := range targets {
-		if s.By != by || s.By != owner {
-			out += ", of " + named(s.By.String()) + ":"
-			by = s.By
+		if s.ListedBy != by || s.ListedBy != owner {
+			out += ", of " + named(s.ListedBy.String()) + ":"
+			by = s.ListedBy
 		}
 		out += " " + strings.TrimSuffix(strings.TrimPrefix(s.Relay.String(), "wss://"), ".example")
 	}
@@ -134,7 +134,7 @@ func (p *authorityPlayer) relays(owner graspsync.PubKey) string {
 }
 
 func (p *authorityPlayer) family(oneSided bool) *AnnouncementSet {
-	return Membership{OneSided: oneSided}.Family("x", p.same)
+	return Membership{OneSided: oneSided}.AnnouncementSet("x", p.same)
 }
 
 // scriptTag reads m=bob:10:20.
@@ -401,9 +401,9 @@ func TestAuthorityAgainstNaiveTwin(t *testing.T) {
 		}
 		rnd.Shuffle(len(same), func(i, j int) { same[i], same[j] = same[j], same[i] })
 		for _, oneSided := range []bool{false, true} {
-			family := Membership{OneSided: oneSided}.Family("x", same)
+			family := Membership{OneSided: oneSided}.AnnouncementSet("x", same)
 			slices.Reverse(same)
-			other := Membership{OneSided: oneSided}.Family("x", same)
+			other := Membership{OneSided: oneSided}.AnnouncementSet("x", same)
 			somewhere := make(map[graspsync.PubKey]struct{})
 			for _, view := range everybody {
 				ref := graspsync.RepoRef{Owner: view, Identifier: "x"}
@@ -428,8 +428,8 @@ func TestAuthorityAgainstNaiveTwin(t *testing.T) {
 // textOf describes a view, one person per line.
 func textOf(a *Authority) string {
 	var out strings.Builder
-	if a.Walk != Found {
-		fmt.Fprintf(&out, "no members: %s\n", a.Walk)
+	if a.LeadSearch != Found {
+		fmt.Fprintf(&out, "no members: %s\n", a.LeadSearch)
 	}
 	for _, p := range a.People {
 		fmt.Fprintf(&out, "%s: %s", p.Key, p.Kind)
@@ -447,7 +447,7 @@ func textOf(a *Authority) string {
 // checkReasons checks that what is said of people is so.
 func checkReasons(t *testing.T, f *AnnouncementSet, a *Authority) {
 	t.Helper()
-	require.Equal(t, a.Walk == Found, len(a.Members()) > 0)
+	require.Equal(t, a.LeadSearch == Found, len(a.Members()) > 0)
 	wanted, _ := f.Wanted([]graspsync.PubKey{a.View.Owner}, ServedBounds())
 	for i, p := range a.People {
 		require.Equal(t, p.Kind == Root || p.Kind == Member, a.Has(p.Key))
@@ -490,17 +490,17 @@ func TestAuthorityIsBounded(t *testing.T) {
 		a.Leads = a.Maintainers
 		leads = append(leads, a)
 	}
-	a := Membership{}.Family("x", chain).Authority(chain[0].Ref)
+	a := Membership{}.AnnouncementSet("x", chain).Authority(chain[0].Ref)
 	assert.Len(t, a.Members(), MaxMaintainers+1)
 	assert.True(t, a.Has(key(MaxMaintainers)))
-	f := Membership{}.Family("x", crowd)
+	f := Membership{}.AnnouncementSet("x", crowd)
 	a = f.Authority(first.Ref)
 	assert.Len(t, a.Members(), MaxMaintainers+1)
 	assert.True(t, a.Has(key(MaxMaintainers)))
 	wanted, full := f.Wanted([]graspsync.PubKey{key(0)}, ServedBounds())
 	assert.Len(t, wanted, MaxMaintainers)
 	assert.True(t, full)
-	f = Membership{}.Family("x", []*Announcement{first})
+	f = Membership{}.AnnouncementSet("x", []*Announcement{first})
 	assert.Len(t, f.Authority(first.Ref).People, MaxMaintainers+1)
 	var silent []*Announcement // they have announcements and answer nobody, but for one
 	for i, a := range crowd {
@@ -512,18 +512,18 @@ func TestAuthorityIsBounded(t *testing.T) {
 	}
 	silent[900] = lists(900, 901)
 	silent[901] = lists(901, 0)
-	f = Membership{}.Family("x", silent)
+	f = Membership{}.AnnouncementSet("x", silent)
 	a = f.Authority(first.Ref)
 	assert.Len(t, a.People, MaxMaintainers+3, "no member is left out")
 	assert.Len(t, a.Members(), 3)
 	assert.Equal(t, Person{Key: key(900), Kind: Member, ListedBy: key(0), Lists: key(901)}, a.People[2])
 	for n, want := range map[int]int{MaxGenerations: MaxGenerations, MaxGenerations + 1: MaxGenerations} {
-		wanted, full := Membership{}.Family("x", chain[:n]).Wanted([]graspsync.PubKey{key(0)}, ServedBounds())
+		wanted, full := Membership{}.AnnouncementSet("x", chain[:n]).Wanted([]graspsync.PubKey{key(0)}, ServedBounds())
 		assert.Len(t, wanted, want, "nobody is wanted who is further off")
 		assert.False(t, full)
 	}
-	a = Membership{}.Family("x", leads).Authority(leads[0].Ref)
-	assert.Equal(t, Circular, a.Walk)
+	a = Membership{}.AnnouncementSet("x", leads).Authority(leads[0].Ref)
+	assert.Equal(t, Circular, a.LeadSearch)
 	assert.Empty(t, a.Members())
 }
 
@@ -549,8 +549,8 @@ func FuzzRoles(f *testing.F) {
 		for _, l := range a.Leads {
 			require.Contains(t, a.Maintainers, l)
 		}
-		view := Membership{}.Family("x", []*Announcement{a}).Authority(a.Ref)
-		require.Equal(t, naiveSay(map[graspsync.PubKey]naiveRoles{key(0): naive}, key(0), false, []graspsync.PubKey{key(0), key(1)}) != nil && view.Walk == Found, view.Has(key(0)))
+		view := Membership{}.AnnouncementSet("x", []*Announcement{a}).Authority(a.Ref)
+		require.Equal(t, naiveSay(map[graspsync.PubKey]naiveRoles{key(0): naive}, key(0), false, []graspsync.PubKey{key(0), key(1)}) != nil && view.LeadSearch == Found, view.Has(key(0)))
 	})
 }
 
@@ -595,21 +595,21 @@ func TestWhoHasASayIsNotPassedOver(t *testing.T) {
 			return a
 		}(), lists(1, 0)}, []int{1000, 1001, 1002, 1003, 1004}},
 	} {
-		f := Membership{}.Family("x", c.all)
+		f := Membership{}.AnnouncementSet("x", c.all)
 		want := make(map[graspsync.PubKey]graspsync.PubKey)
 		for _, who := range c.want {
 			want[key(who)] = key(0)
 		}
-		got, full := f.Wanted([]graspsync.PubKey{key(0)}, Bounds{Each: 5, All: 100})
+		got, full := f.Wanted([]graspsync.PubKey{key(0)}, WantedBounds{PerOwner: 5, Total: 100})
 		assert.Equal(t, want, got, name)
 		assert.True(t, full, name)
-		got, full = f.Wanted([]graspsync.PubKey{key(0)}, Bounds{Each: 100, All: 5})
+		got, full = f.Wanted([]graspsync.PubKey{key(0)}, WantedBounds{PerOwner: 100, Total: 5})
 		assert.Equal(t, want, got, name)
 		assert.True(t, full, name)
 	}
 }
 
 func maintains(f *AnnouncementSet, author graspsync.PubKey, owners []graspsync.PubKey) bool {
-	_, has := f.Speakers(owners)[author]
+	_, has := f.AllMembers(owners)[author]
 	return has
 }

@@ -54,7 +54,7 @@ func ExampleMembership() {
 	listed, agrees := announce(alice, bob), announce(bob, alice)
 	var rule nip34.Membership
 	for _, all := range [][]*nip34.Announcement{{listed}, {listed, agrees}} {
-		fmt.Println(rule.Family("repo", all).Authority(alice.Ref("repo")).Has(bob.PubKey()))
+		fmt.Println(rule.AnnouncementSet("repo", all).Authority(alice.Ref("repo")).Has(bob.PubKey()))
 	}
 	// Output:
 	// false

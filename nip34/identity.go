@@ -15,8 +15,8 @@ import (
 // ErrIdentity is wrapped by the errors of [ParseIdentity].
 var ErrIdentity = errors.New("unusable service address")
 
-// Identity contains the addresses of this service: host and port, each with the path of the relay,
-// with which clone URLs begin too. A service without a path owns its host. It is immutable.
+// Identity contains the addresses of this service: host, port and path of the relay. Clone URLs are
+// below the same path. A service without a path owns its host. Identity is immutable.
 type Identity struct {
 	bases []base
 }
@@ -65,7 +65,7 @@ func parseBases(spec string) ([]base, error) {
 		if len(bases) == 0 || bases[0].authority != b.authority {
 			bases = append(bases, b)
 		} else {
-			bases[0].plaintext = isLocal(u.HostPort.Host) // both schemes name this port
+			bases[0].plaintext = isLocalHost(u.HostPort.Host) // both schemes name this port
 		}
 	}
 	return bases, nil
@@ -143,26 +143,26 @@ func (id Identity) Lists(a *Announcement) bool {
 // ListedIn reports which lists of the announcement contain this service: its relay, with the same
 // path, and its clone URL "<base>/<npub of the owner>/<identifier>.git".
 func (id Identity) ListedIn(a *Announcement) (relays, clones bool) {
-	return slices.ContainsFunc(a.Relays, id.served),
-		slices.ContainsFunc(a.Clones, func(u graspsync.CloneURL) bool { return id.serves(u, a.Ref) })
+	return slices.ContainsFunc(a.Relays, id.isRelayURL),
+		slices.ContainsFunc(a.Clones, func(u graspsync.CloneURL) bool { return id.isCloneURL(u, a.Ref) })
 }
 
 // IsServedAt reports whether an address of this service has the host, port and path of u.
-func (id Identity) IsServedAt(u graspsync.URL) bool { return id.at(u.HostPort, u.Path) }
+func (id Identity) IsServedAt(u graspsync.URL) bool { return id.hasBase(u.HostPort, u.Path) }
 
-func (id Identity) served(u graspsync.RelayURL) bool { return id.IsServedAt(u.URL()) }
+func (id Identity) isRelayURL(u graspsync.RelayURL) bool { return id.IsServedAt(u.URL()) }
 
-func (id Identity) serves(u graspsync.CloneURL, ref graspsync.RepoRef) bool {
+func (id Identity) isCloneURL(u graspsync.CloneURL, ref graspsync.RepoRef) bool {
 	if !id.IsClone(u) { // cheaper than to encode the key
 		return false
 	}
 	dir, file := path.Split(u.Path())
 	at, owned := strings.CutSuffix(dir, "/"+NPub(ref.Owner)+"/")
 	name, err := url.PathUnescape(file)
-	return owned && err == nil && name == ref.Identifier+".git" && u.URL().Query == "" && id.at(u.HostPort(), at)
+	return owned && err == nil && name == ref.Identifier+".git" && u.URL().Query == "" && id.hasBase(u.HostPort(), at)
 }
 
-func (id Identity) at(a graspsync.HostPort, path string) bool {
+func (id Identity) hasBase(a graspsync.HostPort, path string) bool {
 	return slices.ContainsFunc(id.bases, func(b base) bool { return b.authority == a && b.path == path })
 }
 
@@ -198,7 +198,7 @@ func (b base) scheme(schemes []string) string {
 	return schemes[0]
 }
 
-func isLocal(host string) bool {
+func isLocalHost(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return err == nil || host == "localhost" || strings.HasSuffix(host, ".localhost") || !strings.Contains(host, ".")
 }

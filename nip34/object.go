@@ -45,7 +45,7 @@ func ParseObjectID(s string) (ObjectID, error) {
 	return ObjectID{s}, nil
 }
 
-func parseNamed(s string) (ObjectID, error) {
+func parseNonNullID(s string) (ObjectID, error) {
 	id, err := ParseObjectID(s)
 	if err == nil && strings.Trim(s, "0") == "" {
 		return ObjectID{}, errNullID
@@ -74,8 +74,8 @@ func (id ObjectID) Format() ObjectFormat {
 type RefName struct{ name string }
 
 const (
-	branches = "refs/heads/"
-	tags     = "refs/tags/"
+	branchPrefix = "refs/heads/"
+	tagPrefix    = "refs/tags/"
 )
 
 // Limits in bytes. Git stores a ref as a file whose path is the name, and adds ".lock" while it
@@ -96,7 +96,7 @@ func ParseRefName(name string) (RefName, error) {
 
 func refFault(name string) string {
 	switch {
-	case !strings.HasPrefix(name, branches) && !strings.HasPrefix(name, tags):
+	case !strings.HasPrefix(name, branchPrefix) && !strings.HasPrefix(name, tagPrefix):
 		return "only branches, tags and refs/nostr/<event id> are served"
 	case len(name) > maxRefName:
 		return fmt.Sprintf("ref name has %d bytes, more than %d", len(name), maxRefName)

@@ -26,13 +26,13 @@ type PullRequest struct {
 
 // Sizes in bytes, of a pull request and of a repository in it.
 const (
-	bytesPull = 256
-	bytesRepo = 64
+	bytesPullRequest = 256
+	bytesRepo        = 64
 )
 
 // Size returns the approximate memory of a pull request in bytes, without its event.
 func (p *PullRequest) Size() int {
-	return bytesPull + bytesRepo*len(p.Repos) + bytesAddress*len(p.Clones)
+	return bytesPullRequest + bytesRepo*len(p.Repos) + bytesAddress*len(p.Clones)
 }
 
 // ParsePullRequest reads a pull request or an update. The error wraps [ErrInvalid]: another kind,
@@ -56,9 +56,9 @@ func ParsePullRequest(ev graspsync.Event) (*PullRequest, error) {
 		return nil, fmt.Errorf("%w: the c tag is missing or has no value", ErrInvalid)
 	}
 	var err error
-	if p.Tip, err = parseNamed(tip); err != nil {
+	if p.Tip, err = parseNonNullID(tip); err != nil {
 		return nil, fmt.Errorf("%w: the c tag: %w", ErrInvalid, err)
 	}
-	p.Clones, p.UnusableClones, p.DroppedClones = listed(ev.Event, "clone", MaxListed, graspsync.ParseCloneURL)
+	p.Clones, p.UnusableClones, p.DroppedClones = tagValues(ev.Event, "clone", MaxListed, graspsync.ParseCloneURL)
 	return p, nil
 }

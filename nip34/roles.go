@@ -12,9 +12,9 @@ import (
 // The names of role tags. Leads and co-maintainers may sign states. A view begins with the lead
 // that its owner names. Moderators may not sign states or invite others.
 const (
-	lead         = "M"
-	coMaintainer = "m"
-	moderator    = "o"
+	leadTag         = "M"
+	coMaintainerTag = "m"
+	moderatorTag    = "o"
 )
 
 // ownRole is the combined meaning of the role tags of an announcement for its author.
@@ -22,9 +22,9 @@ type ownRole uint8
 
 // The values, the weakest first. Of several role tags the strongest counts.
 const (
-	unnamed  ownRole = iota // no role tag names the author
-	inactive                // the roles have ended, are invalid, or are those of a moderator
-	active
+	noRole       ownRole = iota // no role tag names the author
+	inactiveRole                // the roles have ended, are invalid, or are those of a moderator
+	activeRole
 )
 
 // parseRole reads a role tag: a letter, a key, and Unix times at which the role alternately started
@@ -47,7 +47,7 @@ func parseRole(tag nostr.Tag) (key graspsync.PubKey, isActive, ok bool) {
 }
 
 func isRole(tag nostr.Tag) bool {
-	return len(tag) > 0 && (tag[0] == lead || tag[0] == coMaintainer || tag[0] == moderator)
+	return len(tag) > 0 && (tag[0] == leadTag || tag[0] == coMaintainerTag || tag[0] == moderatorTag)
 }
 
 const maxLeads = 2
@@ -56,7 +56,7 @@ const maxLeads = 2
 // roles.
 func (a *Announcement) readRoles(ev *nostr.Event) {
 	if !slices.ContainsFunc(ev.Tags, isRole) {
-		a.Maintainers, a.UnusableMaintainers, a.DroppedMaintainers = listed(ev, "maintainers", MaxMaintainers, graspsync.ParsePubKey)
+		a.Maintainers, a.UnusableMaintainers, a.DroppedMaintainers = tagValues(ev, "maintainers", MaxMaintainers, graspsync.ParsePubKey)
 		return
 	}
 	maintains := make(map[graspsync.PubKey]struct{})
@@ -69,17 +69,17 @@ func (a *Announcement) readRoles(ev *nostr.Event) {
 			a.UnusableMaintainers++
 			continue
 		}
-		isActive = isActive && tag[0] != moderator
+		isActive = isActive && tag[0] != moderatorTag
 		if key == a.Ref.Owner {
-			a.own = max(a.own, inactive)
+			a.ownRole = max(a.ownRole, inactiveRole)
 			if isActive {
-				a.own = active
+				a.ownRole = activeRole
 			}
 		}
 		if !isActive {
 			continue
 		}
-		if tag[0] == lead && len(a.Leads) < maxLeads && !slices.Contains(a.Leads, key) {
+		if tag[0] == leadTag && len(a.Leads) < maxLeads && !slices.Contains(a.Leads, key) {
 			a.Leads = append(a.Leads, key)
 		}
 		if _, again := maintains[key]; again {
@@ -96,4 +96,4 @@ func (a *Announcement) readRoles(ev *nostr.Event) {
 
 // ClaimsRole reports whether the author claims to be a maintainer: no role tag names the author, or an
 // active one does.
-func (a *Announcement) ClaimsRole() bool { return a.own != inactive }
+func (a *Announcement) ClaimsRole() bool { return a.ownRole != inactiveRole }

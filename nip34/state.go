@@ -36,7 +36,7 @@ func (s *State) Size() int { return bytesState + bytesRef*len(s.Refs) }
 // Key returns the creation time and id, which order the states of one author and identifier.
 func (s *State) Key() graspsync.EventKey { return graspsync.EventKey{CreatedAt: s.CreatedAt, ID: s.ID} }
 
-const symbolic = "ref: "
+const symbolicPrefix = "ref: "
 
 const maxRefShown = 150
 
@@ -51,26 +51,26 @@ func ParseState(ev graspsync.Event) (*State, error) {
 	}
 	s := &State{Event: ev.Event, ID: ev.ID, Ref: ref, CreatedAt: ev.CreatedAt, Refs: make(map[RefName]ObjectID)}
 	head, _ := firstValue(ev.Event, "HEAD")
-	branch := strings.TrimPrefix(head, symbolic) // some clients write the name without prefix
-	if name, err := ParseRefName(branch); err == nil && strings.HasPrefix(branch, branches) {
+	branch := strings.TrimPrefix(head, symbolicPrefix) // some clients write the name without prefix
+	if name, err := ParseRefName(branch); err == nil && strings.HasPrefix(branch, branchPrefix) {
 		s.HEAD = name
 	}
 	for _, tag := range ev.Tags {
-		if len(tag) > 0 && (strings.HasPrefix(tag[0], branches) || strings.HasPrefix(tag[0], tags)) && !strings.HasSuffix(tag[0], "^{}") {
-			if err := s.add(tag); err != nil {
+		if len(tag) > 0 && (strings.HasPrefix(tag[0], branchPrefix) || strings.HasPrefix(tag[0], tagPrefix)) && !strings.HasSuffix(tag[0], "^{}") {
+			if err := s.addRef(tag); err != nil {
 				return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, graspsync.PrintableAtMost(tag[0], maxRefShown), err)
 			}
 		}
 	}
 	for name := range s.Refs {
-		if folder, taken := s.above(name); taken {
+		if folder, taken := s.enclosingRef(name); taken {
 			return nil, fmt.Errorf("%w: refs %s and %s exclude each other", ErrInvalid, folder, name)
 		}
 	}
 	return s, nil
 }
 
-func (s *State) above(ref RefName) (folder RefName, taken bool) {
+func (s *State) enclosingRef(ref RefName) (folder RefName, taken bool) {
 	for name := ref.name; ; {
 		i := strings.LastIndexByte(name, '/')
 		if i < 0 {
@@ -83,7 +83,7 @@ func (s *State) above(ref RefName) (folder RefName, taken bool) {
 	}
 }
 
-func (s *State) add(tag nostr.Tag) error {
+func (s *State) addRef(tag nostr.Tag) error {
 	name, err := ParseRefName(tag[0])
 	if err != nil {
 		return err
@@ -91,14 +91,14 @@ func (s *State) add(tag nostr.Tag) error {
 	if len(tag) < 2 {
 		return errNoObject
 	}
-	if _, again := s.Refs[name]; again || strings.HasPrefix(tag[1], symbolic) {
+	if _, again := s.Refs[name]; again || strings.HasPrefix(tag[1], symbolicPrefix) {
 		return nil
 	}
 	if isAbbreviated(tag[1]) {
 		s.Abbreviated = true
 		return nil
 	}
-	object, err := parseNamed(tag[1])
+	object, err := parseNonNullID(tag[1])
 	if err == nil {
 		s.Refs[name] = object
 	}

@@ -79,8 +79,8 @@ var (
 	errKey    = errors.New("want a public key: npub, nprofile or 64 hex digits")
 )
 
-// code matches the beginning of a NIP-19 text, and a key in hex.
-var code = regexp.MustCompile(`(?i)^(?:note1|nevent1|naddr1|npub1|nprofile1|nsec1|[0-9a-f]{64}$)`)
+// nip19OrKey matches the beginning of a NIP-19 text, and a key in hex.
+var nip19OrKey = regexp.MustCompile(`(?i)^(?:note1|nevent1|naddr1|npub1|nprofile1|nsec1|[0-9a-f]{64}$)`)
 
 func parseSubject(s string) (Subject, error) {
 	if len(s) > graspsync.MaxURLLength {
@@ -89,37 +89,37 @@ func parseSubject(s string) (Subject, error) {
 	_, rest, _ := strings.Cut(s, ":")
 	switch strings.ToLower(s[:len(s)-len(rest)]) {
 	case "ws:", "wss:":
-		return relaySubject(s)
+		return parseRelaySubject(s)
 	case "http:", "https:":
 		u, err := graspsync.ParseURL(s, graspsync.HTTPSchemes)
 		if err != nil {
 			return Subject{}, err
 		}
-		return pathSubject(u.Path, false)
+		return parsePathSubject(u.Path, false)
 	case "nostr:":
-		return pathSubject(rest, true)
+		return parsePathSubject(rest, true)
 	}
-	if a, err := graspsync.ParseAddress(strings.ToLower(s[:min(len(s), addressHead)]) + s[min(len(s), addressHead):]); err == nil {
-		return addressSubject(a)
+	if a, err := graspsync.ParseAddress(strings.ToLower(s[:min(len(s), addressPrefix)]) + s[min(len(s), addressPrefix):]); err == nil {
+		return subjectOfAddress(a)
 	}
 	if id, err := graspsync.ParseEventID(strings.ToLower(s)); err == nil {
 		return Subject{Kind: SubjectEvent, Event: id}, nil
 	}
-	sub, err := pathSubject(s, false)
-	if host, _, _ := strings.Cut(s, "/"); err == nil || code.MatchString(host) || !strings.ContainsAny(host, ".:") {
+	sub, err := parsePathSubject(s, false)
+	if host, _, _ := strings.Cut(s, "/"); err == nil || nip19OrKey.MatchString(host) || !strings.ContainsAny(host, ".:") {
 		return sub, err
 	}
-	return relaySubject(s)
+	return parseRelaySubject(s)
 }
 
-const addressHead = len("30617:") + 64
+const addressPrefix = len("30617:") + 64
 
-func relaySubject(s string) (Subject, error) {
+func parseRelaySubject(s string) (Subject, error) {
 	u, err := graspsync.ParseRelayURL(s)
 	return Subject{Kind: SubjectRelay, Relay: u}, err
 }
 
-func addressSubject(a graspsync.Address) (Subject, error) {
+func subjectOfAddress(a graspsync.Address) (Subject, error) {
 	ref, ok := a.Repo()
 	if !ok {
 		return Subject{}, fmt.Errorf("an address of kind %d, or without an identifier that a repository can have: want %d or %d",
@@ -128,38 +128,38 @@ func addressSubject(a graspsync.Address) (Subject, error) {
 	return Subject{Kind: SubjectRepo, Repo: ref}, nil
 }
 
-// pathSubject reads a path with a NIP-19 text, or a key followed by an identifier, with a relay
-// between them if hint is true.
-func pathSubject(path string, hint bool) (Subject, error) {
+// parsePathSubject reads a path with a NIP-19 text, or a key followed by an identifier, with a relay
+// between them if withRelay is true.
+func parsePathSubject(path string, withRelay bool) (Subject, error) {
 	path, _, _ = strings.Cut(path, "?")
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
-	at := slices.IndexFunc(parts, code.MatchString)
+	at := slices.IndexFunc(parts, nip19OrKey.MatchString)
 	if at < 0 {
 		return Subject{}, errWant
 	}
-	sub, err := codeSubject(parts[at])
+	sub, err := parseNIP19OrKey(parts[at])
 	rest := parts[at+1:]
 	switch {
 	case err != nil || sub.Kind != "":
 		return sub, err
 	case len(rest) == 0:
 		return Subject{}, errAuthor
-	case hint:
+	case withRelay:
 		rest = rest[len(rest)-1:]
 	}
 	identifier := rest[0]
 	if plain, err := url.PathUnescape(identifier); err == nil {
 		identifier = plain
 	}
-	if !hint && len(rest) > 1 && !strings.HasSuffix(identifier, ".git") && strings.ContainsAny(identifier, ".:") {
+	if !withRelay && len(rest) > 1 && !strings.HasSuffix(identifier, ".git") && strings.ContainsAny(identifier, ".:") {
 		return Subject{}, errHint
 	}
 	ref := graspsync.RepoRef{Owner: sub.Author, Identifier: strings.TrimSuffix(identifier, ".git")}
 	return Subject{Kind: SubjectRepo, Repo: ref}, graspsync.CheckIdentifier(ref.Identifier)
 }
 
-// codeSubject reads a NIP-19 text, or a key in hex. A key alone is an Author without a Kind.
-func codeSubject(s string) (sub Subject, err error) {
+// parseNIP19OrKey reads a NIP-19 text, or a key in hex. A key alone is an Author without a Kind.
+func parseNIP19OrKey(s string) (sub Subject, err error) {
 	lower := strings.ToLower(s)
 	if strings.HasPrefix(lower, "nsec1") {
 		return sub, errSecret
@@ -180,7 +180,7 @@ func codeSubject(s string) (sub Subject, err error) {
 		sub.Event, err = graspsync.ParseEventID(v.ID)
 	case nostr.EntityPointer:
 		author, _ := graspsync.ParsePubKey(v.PublicKey) // go-nostr encodes it
-		return addressSubject(graspsync.Address{Kind: v.Kind, Author: author, Identifier: v.Identifier})
+		return subjectOfAddress(graspsync.Address{Kind: v.Kind, Author: author, Identifier: v.Identifier})
 	case string:
 		if prefix == "note" {
 			sub.Kind = SubjectEvent
@@ -204,7 +204,7 @@ func decode(s string) (prefix string, value any, err error) {
 
 // ParsePubKey reads 64 hex digits, an npub or an nprofile.
 func ParsePubKey(s string) (graspsync.PubKey, error) {
-	sub, err := codeSubject(s)
+	sub, err := parseNIP19OrKey(s)
 	if err == nil && sub.Kind != "" {
 		err = errKey
 	}

@@ -52,7 +52,7 @@ func TestTrapD4_WholeIdentifiersAndAllTags(t *testing.T) {
 	assert.Equal(t, want, RepoRefs(ev))
 	assert.Equal(t, want, RootRefs(ev))
 	ev.Kind = graspsync.KindDeletion
-	_, addresses := Deletes(eventtest.Of(ev))
+	_, addresses := DeletionTargets(eventtest.Of(ev))
 	assert.Equal(t, "a:b:c", addresses[0].Identifier)
 }
 
@@ -79,11 +79,11 @@ func TestDeletes(t *testing.T) {
 		nostr.Tag{"E", eventID(2).String()}, nostr.Tag{"q", eventID(3).String()},
 		nostr.Tag{"a", repo(1, "x").String()}, nostr.Tag{"A", repo(1, "y").String()}, nostr.Tag{"a", repo(2, "z").Address(30618)},
 	)
-	ids, addresses := Deletes(eventtest.Of(ev))
+	ids, addresses := DeletionTargets(eventtest.Of(ev))
 	assert.Equal(t, []graspsync.EventID{eventID(1)}, ids)
 	assert.Equal(t, []graspsync.Address{{Kind: 30617, Author: key(1), Identifier: "x"}}, addresses, "that of another author stays")
 	ev.Kind = 1
-	ids, addresses = Deletes(eventtest.Of(ev))
+	ids, addresses = DeletionTargets(eventtest.Of(ev))
 	assert.Empty(t, ids)
 	assert.Empty(t, addresses)
 }

@@ -6,16 +6,16 @@ import (
 
 // Target is a relay of a repository, with the author whose announcement lists it.
 type Target struct {
-	Relay graspsync.RelayURL
-	By    graspsync.PubKey
+	Relay    graspsync.RelayURL
+	ListedBy graspsync.PubKey
 }
 
 // TargetBounds limits the relays of a repository.
 type TargetBounds struct {
-	People int // maximum number of other authors, of those that the owner lists recursively
-	Each   int // maximum number of relays per announcement; the first ones are used
-	Most   int // maximum number of relays that only other authors list
-	Usable func(graspsync.RelayURL) bool
+	MaxAuthors  int // maximum number of other authors, of those that the owner lists recursively
+	PerAuthor   int // maximum number of relays per announcement; the first ones are used
+	MaxByOthers int // maximum number of relays that only other authors list
+	IsUsable    func(graspsync.RelayURL) bool
 }
 
 // Targets returns a function, not for concurrent use, that returns the relays of an owner's
@@ -23,7 +23,7 @@ type TargetBounds struct {
 // recursively, one per author and turn. Members (and keys on the way to the root) and invited keys
 // alternate, the nearest first. left is the number of relays beyond the limit.
 func (f *AnnouncementSet) Targets(rule TargetBounds) func(owner graspsync.PubKey) (targets []Target, left int) {
-	r := f.newReach(rule.People)
+	r := f.newListSearch(rule.MaxAuthors)
 	return func(owner graspsync.PubKey) (targets []Target, left int) {
 		seen := make(map[graspsync.RelayURL]struct{})
 		isSeen := func(u graspsync.RelayURL) bool { _, is := seen[u]; return is }
@@ -32,47 +32,47 @@ func (f *AnnouncementSet) Targets(rule TargetBounds) func(owner graspsync.PubKey
 			targets = append(targets, Target{u, owner})
 		}
 		own := len(targets)
-		lists, leading, _ := r.of(owner)
-		lines := [2][]relaysOf{rule.line(lists[:leading], true), rule.line(lists[leading:], false)}
-		for i := 0; len(lines[0])+len(lines[1]) > 0; {
-			line := &lines[i%len(lines)]
-			if len(*line) == 0 {
+		lists, leading, _ := r.keys(owner)
+		queues := [2][]authorRelays{rule.withAnnouncement(lists[:leading], true), rule.withAnnouncement(lists[leading:], false)}
+		for i := 0; len(queues[0])+len(queues[1]) > 0; {
+			queue := &queues[i%len(queues)]
+			if len(*queue) == 0 {
 				i++
 				continue
 			}
-			t := (*line)[0]
-			*line = (*line)[1:]
-			t.rest = t.rest[skip(t.rest, isSeen):]
+			t := (*queue)[0]
+			*queue = (*queue)[1:]
+			t.rest = t.rest[prefixLen(t.rest, isSeen):]
 			if len(t.rest) == 0 {
 				continue
 			}
 			seen[t.rest[0]] = struct{}{}
-			if len(targets)-own < rule.Most {
-				targets = append(targets, Target{t.rest[0], t.by})
+			if len(targets)-own < rule.MaxByOthers {
+				targets = append(targets, Target{t.rest[0], t.author})
 			} else {
 				left++
 			}
-			*line = append(*line, relaysOf{t.by, t.rest[1:]})
+			*queue = append(*queue, authorRelays{t.author, t.rest[1:]})
 			i++
 		}
 		return targets, left
 	}
 }
 
-type relaysOf struct {
-	by   graspsync.PubKey
-	rest []graspsync.RelayURL
+type authorRelays struct {
+	author graspsync.PubKey
+	rest   []graspsync.RelayURL
 }
 
-// line returns the authors with announcements. Without ended, those who ended their own role are left
-// out.
-func (b TargetBounds) line(of []*relation, ended bool) (line []relaysOf) {
-	for _, r := range of {
-		if r.own != nil && (ended || r.own.ClaimsRole()) {
-			line = append(line, relaysOf{r.key, b.relays(r.own)})
+// withAnnouncement returns the relays of the authors with announcements. Without ended, authors who
+// ended their own role are left out.
+func (b TargetBounds) withAnnouncement(nodes []*node, ended bool) (authors []authorRelays) {
+	for _, r := range nodes {
+		if r.announcement != nil && (ended || r.announcement.ClaimsRole()) {
+			authors = append(authors, authorRelays{r.key, b.relays(r.announcement)})
 		}
 	}
-	return line
+	return authors
 }
 
 func (b TargetBounds) relays(a *Announcement) (relays []graspsync.RelayURL) {
@@ -84,10 +84,10 @@ func (b TargetBounds) relays(a *Announcement) (relays []graspsync.RelayURL) {
 		if !u.HostPort().Resolvable() {
 			continue
 		}
-		if each++; each > b.Each {
+		if each++; each > b.PerAuthor {
 			break
 		}
-		if b.Usable(u) {
+		if b.IsUsable(u) {
 			relays = append(relays, u)
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Deletes returns the ids of a deletion (kind 5), whose authors are unknown, and its addresses that
-// belong to its author.
-func Deletes(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Address) {
+// DeletionTargets returns the ids of a deletion (kind 5), whose authors are unknown, and its addresses
+// that belong to its author.
+func DeletionTargets(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Address) {
 	if ev.Kind != graspsync.KindDeletion {
 		return nil, nil
 	}
@@ -21,9 +21,9 @@ func Deletes(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Addres
 
 const allRelays = "ALL_RELAYS"
 
-// Vanishes reports whether an event is a request to vanish (NIP-62) that names a relay of this
+// IsVanishRequest reports whether an event is a request to vanish (NIP-62) that names a relay of this
 // service or all relays.
-func (id Identity) Vanishes(ev *nostr.Event) bool {
+func (id Identity) IsVanishRequest(ev *nostr.Event) bool {
 	if ev.Kind != graspsync.KindVanish {
 		return false
 	}
@@ -34,7 +34,7 @@ func (id Identity) Vanishes(ev *nostr.Event) bool {
 		if t[1] == allRelays {
 			return true
 		}
-		if u, err := graspsync.ParseRelayURL(t[1]); err == nil && id.served(u) {
+		if u, err := graspsync.ParseRelayURL(t[1]); err == nil && id.isRelayURL(u) {
 			return true
 		}
 	}
@@ -49,36 +49,36 @@ func (id Identity) Vanishes(ev *nostr.Event) bool {
 // because anyone could publish them again. A request to vanish covers its author's events up to its
 // own time, except requests to vanish.
 type Tombstones struct {
-	us       Identity
-	ids      map[grave]struct{}
-	at       map[graspsync.Address]nostr.Timestamp // versions up to this time
-	versions map[graspsync.Address][]graspsync.EventKey
-	vanished map[graspsync.PubKey]nostr.Timestamp // by author, events up to this time
+	identity  Identity
+	ids       map[deletedID]struct{}
+	addresses map[graspsync.Address]nostr.Timestamp // versions up to this time
+	versions  map[graspsync.Address][]graspsync.EventKey
+	vanished  map[graspsync.PubKey]nostr.Timestamp // by author, events up to this time
 }
 
-type grave struct {
+type deletedID struct {
 	id     graspsync.EventID
 	author graspsync.PubKey
 }
 
-// NewTombstones returns empty tombstones of the service us.
-func NewTombstones(us Identity) *Tombstones { return &Tombstones{us: us} }
+// NewTombstones returns empty tombstones of a service.
+func NewTombstones(us Identity) *Tombstones { return &Tombstones{identity: us} }
 
 // Add adds a deletion or a request to vanish. Other events are ignored.
 func (t *Tombstones) Add(ev graspsync.Event) {
-	if t.us.Vanishes(ev.Event) {
-		later(&t.vanished, ev.PubKey, ev.CreatedAt)
+	if t.identity.IsVanishRequest(ev.Event) {
+		setLatest(&t.vanished, ev.PubKey, ev.CreatedAt)
 		return
 	}
-	ids, at := Deletes(ev)
+	ids, at := DeletionTargets(ev)
 	for _, id := range ids {
 		if t.ids == nil {
-			t.ids = make(map[grave]struct{})
+			t.ids = make(map[deletedID]struct{})
 		}
-		t.ids[grave{id, ev.PubKey}] = struct{}{}
+		t.ids[deletedID{id, ev.PubKey}] = struct{}{}
 	}
 	for _, a := range at {
-		later(&t.at, a, ev.CreatedAt)
+		setLatest(&t.addresses, a, ev.CreatedAt)
 	}
 }
 
@@ -94,16 +94,16 @@ func (t *Tombstones) AddVersion(at graspsync.Address, version graspsync.EventKey
 	return true
 }
 
-// Lift removes all deletions and requests to vanish. The records of AddVersion stay.
-func (t *Tombstones) Lift() { t.ids, t.at, t.vanished = nil, nil, nil }
+// ClearDeletions removes all deletions and requests to vanish. The records of AddVersion stay.
+func (t *Tombstones) ClearDeletions() { t.ids, t.addresses, t.vanished = nil, nil, nil }
 
-// Names reports whether a deletion by the author of an event names its id.
-func (t *Tombstones) Names(ev graspsync.Event) bool {
-	_, ok := t.ids[grave{ev.ID, ev.PubKey}]
+// CoversID reports whether a deletion by the author of an event names its id.
+func (t *Tombstones) CoversID(ev graspsync.Event) bool {
+	_, ok := t.ids[deletedID{ev.ID, ev.PubKey}]
 	return ok
 }
 
-func later[K comparable](m *map[K]nostr.Timestamp, k K, at nostr.Timestamp) {
+func setLatest[K comparable](m *map[K]nostr.Timestamp, k K, at nostr.Timestamp) {
 	if *m == nil {
 		*m = make(map[K]nostr.Timestamp)
 	}
@@ -112,8 +112,8 @@ func later[K comparable](m *map[K]nostr.Timestamp, k K, at nostr.Timestamp) {
 	}
 }
 
-// Cover reports whether an event is covered.
-func (t *Tombstones) Cover(ev graspsync.Event) bool {
+// Covers reports whether an event is covered.
+func (t *Tombstones) Covers(ev graspsync.Event) bool {
 	if ev.Kind == graspsync.KindVanish {
 		return false
 	}
@@ -123,18 +123,18 @@ func (t *Tombstones) Cover(ev graspsync.Event) bool {
 	if ev.Kind == graspsync.KindDeletion {
 		return false
 	}
-	if t.Names(ev) {
+	if t.CoversID(ev) {
 		return true
 	}
 	a, ok := ev.Address()
 	if !ok {
 		return false
 	}
-	if until, ok := t.at[a]; ok && ev.CreatedAt <= until {
+	if until, ok := t.addresses[a]; ok && ev.CreatedAt <= until {
 		return true
 	}
 	return slices.ContainsFunc(t.versions[a], func(v graspsync.EventKey) bool {
-		_, named := t.ids[grave{v.ID, a.Author}]
+		_, named := t.ids[deletedID{v.ID, a.Author}]
 		return named && v.Newer(ev.Key())
 	})
 }

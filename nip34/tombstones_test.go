@@ -17,8 +17,8 @@ func FuzzTombstones(f *testing.F) {
 		stones := NewTombstones(Identity{})
 		ev := event(kind, key(1), fuzzTags(text)...)
 		stones.Add(eventtest.Of(ev))
-		stones.Cover(eventtest.Of(ev))
-		ids, coords := Deletes(eventtest.Of(ev))
+		stones.Covers(eventtest.Of(ev))
+		ids, coords := DeletionTargets(eventtest.Of(ev))
 		if kind != 5 && (len(ids) > 0 || len(coords) > 0) {
 			t.Fatal("deletes without being a deletion")
 		}
@@ -44,7 +44,7 @@ func FuzzDeletion(f *testing.F) {
 			t.Skip("no event has it")
 		}
 		deletion := &nostr.Event{Kind: 5, PubKey: author, CreatedAt: 10, Tags: nostr.Tags{{name, value}, {name}, {}}}
-		_, addresses := Deletes(eventtest.Of(deletion))
+		_, addresses := DeletionTargets(eventtest.Of(deletion))
 		stones := NewTombstones(Identity{})
 		stones.Add(eventtest.Of(deletion))
 		for _, a := range addresses {
@@ -52,11 +52,11 @@ func FuzzDeletion(f *testing.F) {
 				t.Errorf("%q is taken for %q", value, a)
 			}
 			e := &nostr.Event{Kind: a.Kind, PubKey: author, CreatedAt: 10, Tags: nostr.Tags{{"d", a.Identifier}}}
-			if got, ok := eventtest.Of(e).Address(); ok && got == a && !stones.Cover(eventtest.Of(e)) {
+			if got, ok := eventtest.Of(e).Address(); ok && got == a && !stones.Covers(eventtest.Of(e)) {
 				t.Errorf("%q does not cover its own event", value)
 			}
 			e.PubKey = key(9).String()
-			if stones.Cover(eventtest.Of(e)) {
+			if stones.Covers(eventtest.Of(e)) {
 				t.Errorf("%q covers an event of another author", value)
 			}
 		}

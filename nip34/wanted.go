@@ -9,30 +9,34 @@ import (
 // MaxGenerations is the maximum number of listings between an owner and a wanted announcement.
 const MaxGenerations = 16
 
-// Bounds limits the wanted announcements per owner, and for all owners. Each owner first gets Sure
-// of them, and the rest is shared in turns.
-type Bounds struct{ Each, Sure, All int }
+// WantedBounds limits the wanted announcements per owner, and for all owners. Each owner first gets
+// Guaranteed of them, and the rest is shared in turns.
+type WantedBounds struct{ PerOwner, Guaranteed, Total int }
 
 // ServedBounds are the bounds for owners whose repositories are served.
-func ServedBounds() Bounds { return Bounds{Each: MaxMaintainers, Sure: 4, All: 4 * MaxMaintainers} }
+func ServedBounds() WantedBounds {
+	return WantedBounds{PerOwner: MaxMaintainers, Guaranteed: 4, Total: 4 * MaxMaintainers}
+}
 
-// WaitingBounds are the bounds for owners whose repositories wait for git data. Anyone can be such
-// an owner.
-func WaitingBounds() Bounds { return Bounds{Each: 32, Sure: 1, All: MaxMaintainers} }
+// HeldBounds are the bounds for owners whose announcements are held until git data arrives. Anyone
+// can be such an owner.
+func HeldBounds() WantedBounds {
+	return WantedBounds{PerOwner: 32, Guaranteed: 1, Total: MaxMaintainers}
+}
 
 // Wanted returns the keys that the owners list, recursively, each with one such owner. The keys
 // between an owner and the root of its view, and the members, come first, then the nearest. Keys
 // listed by non-members count too, because membership is known only after the announcements are
 // stored. full means that some keys are left out.
-func (f *AnnouncementSet) Wanted(owners []graspsync.PubKey, most Bounds) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
+func (f *AnnouncementSet) Wanted(owners []graspsync.PubKey, most WantedBounds) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
 	type turn struct {
 		owner graspsync.PubKey
-		rest  []*relation
+		rest  []*node
 	}
 	var turns []turn
-	r := f.newReach(most.Each)
+	r := f.newListSearch(most.PerOwner)
 	for _, owner := range slices.Compact(slices.SortedFunc(slices.Values(owners), graspsync.PubKey.Compare)) {
-		lists, _, cut := r.of(owner)
+		lists, _, cut := r.keys(owner)
 		turns = append(turns, turn{owner, lists})
 		full = full || cut
 	}
@@ -40,11 +44,11 @@ func (f *AnnouncementSet) Wanted(owners []graspsync.PubKey, most Bounds) (wanted
 	for round := 0; len(turns) > 0; round++ {
 		still := turns[:0]
 		for _, t := range turns {
-			t.rest = t.rest[skip(t.rest, func(r *relation) bool { _, is := wanted[r.key]; return is }):]
+			t.rest = t.rest[prefixLen(t.rest, func(r *node) bool { _, is := wanted[r.key]; return is }):]
 			switch {
 			case len(t.rest) == 0:
 				continue
-			case round >= most.Sure && len(wanted) >= most.All:
+			case round >= most.Guaranteed && len(wanted) >= most.Total:
 				return wanted, true
 			}
 			wanted[t.rest[0].key] = t.owner
@@ -56,7 +60,8 @@ func (f *AnnouncementSet) Wanted(owners []graspsync.PubKey, most Bounds) (wanted
 	return wanted, full
 }
 
-func skip[T any](list []T, is func(T) bool) int {
+// prefixLen returns the number of elements before the first that is not.
+func prefixLen[T any](list []T, is func(T) bool) int {
 	for i, v := range list {
 		if !is(v) {
 			return i
@@ -65,58 +70,59 @@ func skip[T any](list []T, is func(T) bool) int {
 	return len(list)
 }
 
-type reach struct {
-	f       *AnnouncementSet
-	most    int
-	members map[*relation][]*relation // by the root of a view, which many owners may share
+// listSearch finds the keys that owners list, recursively.
+type listSearch struct {
+	set     *AnnouncementSet
+	maxKeys int
+	members map[*node][]*node // by the root of a view, which many owners may share
 	// taken and queued contain the number of the owner for which a key was last seen.
 	taken, queued []int
-	owners        int
+	owner         int // number of the current owner, from 1
 }
 
-func (f *AnnouncementSet) newReach(most int) *reach {
-	return &reach{
-		f: f, most: most, members: make(map[*relation][]*relation),
-		taken: make([]int, len(f.all)), queued: make([]int, len(f.all)),
+func (f *AnnouncementSet) newListSearch(most int) *listSearch {
+	return &listSearch{
+		set: f, maxKeys: most, members: make(map[*node][]*node),
+		taken: make([]int, len(f.nodes)), queued: make([]int, len(f.nodes)),
 	}
 }
 
-// of returns at most r.most keys that an owner lists, the leading ones first. cut means that there
-// are more.
-func (r *reach) of(owner graspsync.PubKey) (lists []*relation, leading int, cut bool) {
-	at := r.f.all[owner]
+// keys returns at most maxKeys keys that an owner lists, recursively. The first leading ones are on
+// the path to the root or members. cut means that there are more.
+func (r *listSearch) keys(owner graspsync.PubKey) (lists []*node, leading int, cut bool) {
+	at := r.set.nodes[owner]
 	if at == nil {
 		return nil, 0, false
 	}
-	r.owners++
-	r.taken[at.at], r.queued[at.at] = r.owners, r.owners
-	take := func(m *relation) bool {
-		if r.taken[m.at] == r.owners {
+	r.owner++
+	r.taken[at.index], r.queued[at.index] = r.owner, r.owner
+	take := func(m *node) bool {
+		if r.taken[m.index] == r.owner {
 			return true
 		}
-		if len(lists) == r.most {
+		if len(lists) == r.maxKeys {
 			return false
 		}
-		r.taken[m.at] = r.owners
+		r.taken[m.index] = r.owner
 		lists = append(lists, m)
 		return true
 	}
-	for _, m := range r.leading(owner) {
+	for _, m := range r.pathAndMembers(owner) {
 		if !take(m) {
 			return lists, len(lists), true
 		}
 	}
 	leading = len(lists)
-	level := []*relation{at}
+	level := []*node{at}
 	for generation := 0; len(level) > 0 && generation < MaxGenerations; generation++ {
-		var next []*relation
+		var next []*node
 		for _, by := range level {
 			for _, m := range by.lists {
 				if !take(m) {
 					return lists, leading, true
 				}
-				if r.queued[m.at] != r.owners {
-					r.queued[m.at] = r.owners
+				if r.queued[m.index] != r.owner {
+					r.queued[m.index] = r.owner
 					next = append(next, m)
 				}
 			}
@@ -126,20 +132,20 @@ func (r *reach) of(owner graspsync.PubKey) (lists []*relation, leading int, cut 
 	return lists, leading, false
 }
 
-func (r *reach) leading(owner graspsync.PubKey) []*relation {
-	way, end := r.f.walk(owner)
+func (r *listSearch) pathAndMembers(owner graspsync.PubKey) []*node {
+	path, end := r.set.findRoot(owner)
 	if end != Found {
-		return way
+		return path
 	}
-	root := way[len(way)-1]
+	root := path[len(path)-1]
 	members, known := r.members[root]
 	if !known {
 		var a Authority
-		r.f.confirm(&a, root)
+		r.set.addMembers(&a, root)
 		for _, p := range a.People[:len(a.members)] {
-			members = append(members, r.f.all[p.Key])
+			members = append(members, r.set.nodes[p.Key])
 		}
 		r.members[root] = members
 	}
-	return slices.Concat(way, members)
+	return slices.Concat(path, members)
 }

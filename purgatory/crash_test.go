@@ -245,7 +245,7 @@ func replaces(a, b *nostr.Event) bool {
 // checkRefs checks that the refs of a repository are those of the newest served state, or of a
 // newer state that is about to be served.
 func (c *crashes) checkRefs(when string, a *nip34.Announcement, all []*nip34.Announcement, stored []*nip34.State) {
-	members := c.rule.Family(a.Ref.Identifier, all).Authority(a.Ref).Members()
+	members := c.rule.AnnouncementSet(a.Ref.Identifier, all).Authority(a.Ref).Members()
 	var newest *nip34.State
 	for _, s := range stored {
 		if _, member := members[s.Ref.Owner]; member && (newest == nil || s.Key().Newer(newest.Key())) {

@@ -67,7 +67,7 @@ func (p *Purgatory) readGroup(ctx context.Context, identifier string, why refpla
 			all = append(all, e.Announces)
 		}
 	}
-	g.Family = p.cfg.Membership.Family(identifier, all)
+	g.Family = p.cfg.Membership.AnnouncementSet(identifier, all)
 	return g, nil
 }
 
@@ -152,9 +152,9 @@ func (p *Purgatory) listings(ctx context.Context, identifier string) (w listings
 			owners = append(owners, e.Author)
 		}
 	}
-	w.family = p.cfg.Membership.Family(identifier, all)
+	w.family = p.cfg.Membership.AnnouncementSet(identifier, all)
 	w.served, _ = w.family.Wanted(nip34.Owners(ours), nip34.ServedBounds())
-	w.held, _ = w.family.Wanted(owners, nip34.WaitingBounds())
+	w.held, _ = w.family.Wanted(owners, nip34.HeldBounds())
 	return w, nil
 }
 

@@ -174,7 +174,7 @@ func (r *relay) Deleted(_ context.Context, ev graspsync.Event) (bool, error) {
 		if d.Kind != nostr.KindDeletion {
 			continue
 		}
-		ids, _ := nip34.Deletes(eventtest.Of(d))
+		ids, _ := nip34.DeletionTargets(eventtest.Of(d))
 		for _, id := range ids {
 			if d.PubKey == ev.Event.PubKey && id == ev.ID {
 				return true, nil

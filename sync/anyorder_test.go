@@ -294,7 +294,7 @@ func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 			if err != nil {
 				return false
 			}
-			_, is := nip34.Membership{}.Family(state.Ref.Identifier, all).Speakers(nip34.Owners(same))[state.Ref.Owner]
+			_, is := nip34.Membership{}.AnnouncementSet(state.Ref.Identifier, all).AllMembers(nip34.Owners(same))[state.Ref.Owner]
 			return is
 		}
 		return mentioned[ev.ID] || mentioned[placeOf(ev)] ||

@@ -51,7 +51,7 @@ func (s *mapStore) save(ev graspsync.Event) graspsync.Outcome {
 		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("kind %d is ephemeral", ev.Kind)}
 	case !s.events[ev.ID].IsZero():
 		return graspsync.Outcome{Result: graspsync.Duplicate}
-	case s.tombs.Cover(ev):
+	case s.tombs.Covers(ev):
 		s.execute(ev)
 		return graspsync.Outcome{Result: graspsync.Deleted}
 	}
@@ -78,17 +78,17 @@ func (s *mapStore) save(ev graspsync.Event) graspsync.Outcome {
 // execute removes those of the events that are deleted, and older versions of these.
 func (s *mapStore) execute(events ...graspsync.Event) {
 	for _, ev := range events {
-		if at, ok := ev.Address(); ok && s.tombs.Cover(ev) {
+		if at, ok := ev.Address(); ok && s.tombs.Covers(ev) {
 			s.tombs.AddVersion(at, ev.Key())
 		}
 	}
-	maps.DeleteFunc(s.events, func(_ graspsync.EventID, old graspsync.Event) bool { return s.tombs.Cover(old) })
+	maps.DeleteFunc(s.events, func(_ graspsync.EventID, old graspsync.Event) bool { return s.tombs.Covers(old) })
 }
 
 // bury computes the tombstones from the stored events, because a request to vanish also removes the
 // deletions of its author. A durable Store must also persist the versions of AddVersion.
 func (s *mapStore) bury() {
-	s.tombs.Lift()
+	s.tombs.ClearDeletions()
 	for _, ev := range s.events {
 		s.tombs.Add(ev)
 	}
@@ -144,7 +144,7 @@ func find[T any](ctx context.Context, s *mapStore, filter nostr.Filter, of func(
 func (s *mapStore) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !ev.IsZero() && s.tombs.Cover(ev), ctx.Err()
+	return !ev.IsZero() && s.tombs.Covers(ev), ctx.Err()
 }
 
 // Remove implements [relaysync.Store].

@@ -50,8 +50,8 @@ func (k *keeper) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 		if err != nil {
 			return graspsync.Verdict{Decision: graspsync.Reject}, nil //nolint:nilerr // the verdict says it
 		}
-		family := nip34.Membership{}.Family(s.Ref.Identifier, k.held)
-		if _, is := family.Speakers(nip34.Owners(k.held))[s.Ref.Owner]; !is {
+		family := nip34.Membership{}.AnnouncementSet(s.Ref.Identifier, k.held)
+		if _, is := family.AllMembers(nip34.Owners(k.held))[s.Ref.Owner]; !is {
 			return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{
 				graspsync.OnMaintainer(s.Ref.Identifier, s.Ref.Owner)}}, nil
 		}

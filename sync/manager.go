@@ -425,8 +425,8 @@ func (m *SyncManager) RepoStatus(ctx context.Context, refs ...graspsync.RepoRef)
 		}
 		if a := m.ingest.authority(s.Ref); a != nil {
 			s.Maintainers = a.People
-			if a.Walk != nip34.Found {
-				s.Unled = a.Walk
+			if a.LeadSearch != nip34.Found {
+				s.Unled = a.LeadSearch
 			}
 		}
 	}

@@ -351,7 +351,7 @@ func (p *GRASPPolicy) RecognizedAuthors(identifier string, view View) map[grasps
 
 func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
 	author := ev.PubKey
-	if !p.identity.Vanishes(ev.Event) {
+	if !p.identity.IsVanishRequest(ev.Event) {
 		return reject(reasonVanish), nil
 	}
 	wrote, err := view.Wrote(ctx, author)
@@ -366,7 +366,7 @@ func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev graspsync.Event, view 
 
 func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
 	author := ev.PubKey
-	ids, at := nip34.Deletes(ev)
+	ids, at := nip34.DeletionTargets(ev)
 	var wait []graspsync.Dependency
 	for _, a := range at {
 		ref, ok := a.Repo()
@@ -594,14 +594,14 @@ type recognizedAuthors struct {
 func (k *recognizedAuthors) compute() *recognizedAuthors {
 	k.once.Do(func() {
 		k.wanted, k.full = k.family.Wanted(k.owners, nip34.ServedBounds())
-		others, full := k.family.Wanted(k.waiting, nip34.WaitingBounds())
+		others, full := k.family.Wanted(k.waiting, nip34.HeldBounds())
 		maps.Copy(k.wanted, others)
 		k.full = k.full || full
 		k.roles = make(map[graspsync.PubKey]bool)
 		for who := range k.wanted {
 			k.roles[who] = false
 		}
-		for who := range k.family.Speakers(slices.Concat(k.owners, k.waiting)) {
+		for who := range k.family.AllMembers(slices.Concat(k.owners, k.waiting)) {
 			k.roles[who] = true
 		}
 	})
@@ -631,7 +631,7 @@ func (p *GRASPPolicy) authors(identifier string, view View) *recognizedAuthors {
 	}
 	all, waiting := view.Family(identifier), nip34.Owners(view.Waiting(identifier))
 	k := &recognizedAuthors{
-		family: p.Membership.Family(identifier, all), waiting: waiting,
+		family: p.Membership.AnnouncementSet(identifier, all), waiting: waiting,
 		owners: ownersAmong(all, view.Announcements(identifier), waiting, p.Lists),
 	}
 	if key.revision != nil && len(all) > 0 {

@@ -233,8 +233,8 @@ func (f *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) 
 		if rule == nil {
 			all := append(f.m.index.Family(ref.Identifier), waiting[ref.Identifier]...)
 			most := f.m.cfg.MaxRelaysPerRepo
-			rule = nip34.Membership{}.Family(ref.Identifier, all).Targets(nip34.TargetBounds{
-				People: nip34.ServedBounds().Each, Each: most, Most: most, Usable: f.m.usable,
+			rule = nip34.Membership{}.AnnouncementSet(ref.Identifier, all).Targets(nip34.TargetBounds{
+				MaxAuthors: nip34.ServedBounds().PerOwner, PerAuthor: most, MaxByOthers: most, IsUsable: f.m.usable,
 			})
 			rules[ref.Identifier] = rule
 		}
@@ -263,7 +263,7 @@ func (f *selfSubscriber) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]g
 	by := make(map[graspsync.RelayURL]graspsync.PubKey)
 	relays, _ := f.relays(f.heldBesides(index.Change{}))(ref)
 	for _, r := range relays {
-		by[r.Relay] = r.By
+		by[r.Relay] = r.ListedBy
 	}
 	return by
 }

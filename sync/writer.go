@@ -250,7 +250,7 @@ func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool)
 		return v, false
 	}
 	recognized := g.policy.RecognizedAuthors(a.Ref.Identifier, g.view)
-	if _, is := recognized[a.Ref.Owner]; recognized == nil || is || len(recognized) >= nip34.WaitingBounds().Each {
+	if _, is := recognized[a.Ref.Owner]; recognized == nil || is || len(recognized) >= nip34.HeldBounds().PerOwner {
 		return v, false // with so many maintainers only Judge decides who has room
 	}
 	return unlisted(g.identity, a), true

@@ -58,7 +58,7 @@ func TestTargetsAtAddresses(t *testing.T) {
 					tags = append(tags, nostr.Tag{"a", strings.Replace(n, "::", ":"+alice+":", 1)})
 				}
 				deletion := event(alice, 5, start, tags...)
-				_, at := nip34.Deletes(eventtest.Of(deletion))
+				_, at := nip34.DeletionTargets(eventtest.Of(deletion))
 				if name != "of no events" { // two of those are no addresses
 					distinct := slices.Compact(slices.Sorted(slices.Values(named)))
 					require.Len(t, at, len(distinct))

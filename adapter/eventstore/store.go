@@ -181,7 +181,7 @@ func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error
 	if err != nil {
 		return false, fmt.Errorf("looking up deletions: %w", err)
 	}
-	return t.Cover(event), nil
+	return t.Covers(event), nil
 }
 
 // Save implements [relaysync.Store].
@@ -311,7 +311,7 @@ func (s *Store) prepare(ctx context.Context, events []graspsync.Event) (b *batch
 
 func (b *batch) save(ctx context.Context, e graspsync.Event) (graspsync.Result, error) {
 	switch addr, ok := e.Address(); {
-	case b.tombs.Cover(e):
+	case b.tombs.Covers(e):
 		if err := b.removeVersions(ctx, e); err != nil {
 			return 0, err
 		}
@@ -408,7 +408,7 @@ func (b *batch) replace(ctx context.Context, e graspsync.Event, addr graspsync.A
 }
 
 func (s *Store) removes(e graspsync.Event) bool {
-	return e.Kind == graspsync.KindDeletion || s.cfg.Identity.Vanishes(e.Event)
+	return e.Kind == graspsync.KindDeletion || s.cfg.Identity.IsVanishRequest(e.Event)
 }
 
 func (b *batch) removeCovered(ctx context.Context, e graspsync.Event) error {
@@ -417,7 +417,7 @@ func (b *batch) removeCovered(ctx context.Context, e graspsync.Event) error {
 		return fmt.Errorf("reading the events to remove: %w", err)
 	}
 	for _, e := range targets {
-		if !b.tombs.Cover(e) {
+		if !b.tombs.Covers(e) {
 			continue
 		}
 		if err := b.removeVersions(ctx, e); err != nil {
@@ -456,7 +456,7 @@ func versionOf(r graspsync.Event) (addr graspsync.Address, v graspsync.EventKey,
 // removeVersions records a version that a deletion names by id, and removes the older ones.
 func (b *batch) removeVersions(ctx context.Context, e graspsync.Event) error {
 	addr, ok := e.Address()
-	if !ok || !b.tombs.Names(e) || !b.tombs.AddVersion(addr, e.Key()) {
+	if !ok || !b.tombs.CoversID(e) || !b.tombs.AddVersion(addr, e.Key()) {
 		return nil
 	}
 	versions, err := b.versions(ctx, addr.Author, addr)
@@ -464,7 +464,7 @@ func (b *batch) removeVersions(ctx context.Context, e graspsync.Event) error {
 		return err
 	}
 	for _, v := range versions {
-		if v.ID != e.ID && b.tombs.Cover(v) {
+		if v.ID != e.ID && b.tombs.Covers(v) {
 			if err := b.remove(ctx, v); err != nil {
 				return err
 			}
@@ -478,7 +478,7 @@ func (s *Store) targets(ctx context.Context, e graspsync.Event) ([]graspsync.Eve
 	if e.Kind == graspsync.KindVanish {
 		return s.all(ctx, nostr.Filter{Authors: []string{e.Event.PubKey}, Until: &e.Event.CreatedAt}, true)
 	}
-	ids, at := nip34.Deletes(e)
+	ids, at := nip34.DeletionTargets(e)
 	named, _, err := s.stored(ctx, ids)
 	if err != nil {
 		return nil, err

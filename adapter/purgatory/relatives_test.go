@@ -71,8 +71,8 @@ func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 		}
 		after(5 * time.Minute)
 		require.Zero(t, r.store.Len(), "what a free key has stored")
-		require.Equal(t, nip34.WaitingBounds().Each, r.relatives())
-		require.GreaterOrEqual(t, r.crowded(), uint64(200-nip34.WaitingBounds().Each))
+		require.Equal(t, nip34.HeldBounds().PerOwner, r.relatives())
+		require.GreaterOrEqual(t, r.crowded(), uint64(200-nip34.HeldBounds().PerOwner))
 		require.Len(t, r.waits.AllAnnouncements(), 1)
 
 		// They count for the owner who lists them, in addition to the owner's held events.

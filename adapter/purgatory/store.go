@@ -46,7 +46,7 @@ func (s telling) Save(ctx context.Context, events []graspsync.Incoming) ([]grasp
 func (s telling) namedBy(ctx context.Context, deletion graspsync.Event) (named []graspsync.Event) {
 	var filters []nostr.Filter
 	author := []string{deletion.PubKey.String()}
-	ids, addresses := nip34.Deletes(deletion)
+	ids, addresses := nip34.DeletionTargets(deletion)
 	if deletion.Kind == graspsync.KindVanish {
 		filters = append(filters, nostr.Filter{Authors: author, Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}})
 	}

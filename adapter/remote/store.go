@@ -229,7 +229,7 @@ func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error
 			if err != nil {
 				return false, err
 			}
-			if t.Add(ev); t.Cover(event) {
+			if t.Add(ev); t.Covers(event) {
 				return true, nil
 			}
 		}

@@ -93,7 +93,7 @@ func (s *Store) save(event graspsync.Event) graspsync.Outcome {
 		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: kind %d", ErrEphemeral, event.Kind)}
 	case known:
 		return graspsync.Outcome{Result: graspsync.Duplicate}
-	case s.tombs.Cover(event):
+	case s.tombs.Covers(event):
 		s.removeVersions(event)
 		return graspsync.Outcome{Result: graspsync.Deleted}
 	}
@@ -114,18 +114,18 @@ func (s *Store) save(event graspsync.Event) graspsync.Outcome {
 // events. The caller holds mu.
 func (s *Store) execute(event graspsync.Event) {
 	s.tombs.Add(event)
-	if s.us.Vanishes(event.Event) {
+	if s.us.IsVanishRequest(event.Event) {
 		s.vanish(event.Event.PubKey)
 	}
-	ids, at := nip34.Deletes(event)
+	ids, at := nip34.DeletionTargets(event)
 	for _, id := range ids {
-		if e := s.events[id]; e != nil && s.tombs.Cover(e.event) {
+		if e := s.events[id]; e != nil && s.tombs.Covers(e.event) {
 			s.removeVersions(e.event)
 			s.remove(e)
 		}
 	}
 	for _, c := range at {
-		if e := s.addresses[c]; e != nil && s.tombs.Cover(e.event) {
+		if e := s.addresses[c]; e != nil && s.tombs.Covers(e.event) {
 			s.remove(e)
 		}
 	}
@@ -138,7 +138,7 @@ func (s *Store) removeVersions(deleted graspsync.Event) {
 		return
 	}
 	s.tombs.AddVersion(addr, deleted.Key())
-	if old := s.addresses[addr]; old != nil && s.tombs.Cover(old.event) {
+	if old := s.addresses[addr]; old != nil && s.tombs.Covers(old.event) {
 		s.remove(old)
 	}
 }
@@ -146,7 +146,7 @@ func (s *Store) removeVersions(deleted graspsync.Event) {
 // vanish removes the covered events of an author. The caller holds mu.
 func (s *Store) vanish(author string) {
 	for _, e := range slices.Clone(s.index[term{filters.ListAuthors, author}]) {
-		if s.tombs.Cover(e.event) {
+		if s.tombs.Covers(e.event) {
 			s.remove(e)
 		}
 	}
@@ -155,7 +155,7 @@ func (s *Store) vanish(author string) {
 
 // bury rebuilds the tombstones from the stored deletions. The caller holds mu.
 func (s *Store) bury() {
-	s.tombs.Lift()
+	s.tombs.ClearDeletions()
 	for _, kind := range []int{graspsync.KindDeletion, graspsync.KindVanish} {
 		for _, e := range s.index[kindTerm(kind)] {
 			s.tombs.Add(e.event)
@@ -226,7 +226,7 @@ func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.tombs.Cover(event), nil
+	return s.tombs.Covers(event), nil
 }
 
 // Keys implements [relaysync.Store].

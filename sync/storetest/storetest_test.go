@@ -209,7 +209,7 @@ func museum(release <-chan struct{}) map[string]broken {
 			},
 			deleted: func(s *memstore.Store, ctx context.Context, e graspsync.Event) (bool, error) {
 				is, err := s.Deleted(ctx, e)
-				return err == nil && (is || lifted.Cover(e)), err
+				return err == nil && (is || lifted.Covers(e)), err
 			},
 		},
 		"comments are not deleted": {save: each(func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome {

@@ -31,7 +31,7 @@ func (c *Core) askDeletable(ctx context.Context, deletion graspsync.Event) (msg 
 	removed.Add(deletion)
 	for _, target := range targets {
 		version := !nostr.IsRegularKind(target.Kind) && target.PubKey == deletion.PubKey // it can be newer than the deletion
-		if !removed.Cover(target) && (version || IsSynced(ctx)) {
+		if !removed.Covers(target) && (version || IsSynced(ctx)) {
 			continue
 		}
 		if msg, err = c.Hooks.MayDelete(ctx, target, deletion); msg != "" || err != nil {

@@ -111,7 +111,7 @@ func (u *Upkeep) Undo(ctx context.Context, e graspsync.Event) {
 
 func (u *Upkeep) finishDeletions(ctx context.Context) error {
 	return u.each(ctx, nostr.Filter{Kinds: []int{graspsync.KindDeletion, graspsync.KindVanish}}, func(e graspsync.Event) error {
-		if e.Kind == graspsync.KindDeletion || u.env.Us.Vanishes(e.Event) {
+		if e.Kind == graspsync.KindDeletion || u.env.Us.IsVanishRequest(e.Event) {
 			return u.env.Store.Execute(ctx, e)
 		}
 		return nil

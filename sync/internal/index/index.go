@@ -296,7 +296,7 @@ func (x *Index) storingTop(ev graspsync.Event) update {
 		return storingRoot(ev)
 	case ev.Kind == graspsync.KindDeletion:
 		return storingDeletion(ev)
-	case x.us.Vanishes(ev.Event):
+	case x.us.IsVanishRequest(ev.Event):
 		return storingVanish(ev)
 	}
 	return nil
@@ -349,7 +349,7 @@ func storingVanish(ev graspsync.Event) update {
 }
 
 func storingDeletion(ev graspsync.Event) update {
-	ids, addresses := nip34.Deletes(ev)
+	ids, addresses := nip34.DeletionTargets(ev)
 	author, until := ev.PubKey, ev.CreatedAt
 	return func(t *tables, c *Change) {
 		for _, id := range ids {

@@ -66,7 +66,7 @@ func (s *twinStore) covered(ev *nostr.Event) bool {
 		if d.PubKey != ev.PubKey || ev.Kind == graspsync.KindDeletion {
 			return false
 		}
-		ids, addresses := nip34.Deletes(eventtest.Of(d))
+		ids, addresses := nip34.DeletionTargets(eventtest.Of(d))
 		return slices.ContainsFunc(ids, func(id graspsync.EventID) bool { return id.String() == ev.ID }) ||
 			slices.ContainsFunc(addresses, func(a graspsync.Address) bool {
 				return a.Author.String() == ev.PubKey && a.Kind == ev.Kind && a.Identifier == ev.Tags.GetD() &&
