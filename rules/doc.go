@@ -14,7 +14,7 @@
 // that change rules and apply each change immediately. A program without adapter/control notifies
 // the SyncManager after each change, and removes stored events of blocked subjects:
 //
-//	err = manager.RulesChanged(ctx, rules.Lifted(subject))
+//	err = manager.RulesChanged(ctx, rules.OnRuleRemoved(subject))
 //
 // Each subject has at most one rule. A rule that was set while the server ran precedes one of the
 // file. A rule for an event precedes one for its repository, and both precede one for an author.

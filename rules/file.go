@@ -34,7 +34,7 @@ func ParseFile(r io.Reader) (File, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
 	for n := 1; lines.Scan(); n++ {
-		if err := f.line(lines.Text()); err != nil {
+		if err := f.addLine(lines.Text()); err != nil {
 			return File{}, fmt.Errorf("line %d: %w", n, err)
 		}
 		if len(f.Rules)+len(f.Bootstrap) > MaxRules {
@@ -47,8 +47,8 @@ func ParseFile(r io.Reader) (File, error) {
 	return f, nil
 }
 
-func (f *File) line(text string) error {
-	text, reason := comment(text)
+func (f *File) addLine(text string) error {
+	text, reason := cutComment(text)
 	words := strings.Fields(text)
 	switch {
 	case len(words) == 0:
@@ -73,7 +73,7 @@ func (f *File) line(text string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRule, err)
 	}
-	rule := Rule{Action: Action(words[0]), Subject: subject, Reason: clean(reason, MaxReason), By: byFile}
+	rule := Rule{Action: Action(words[0]), Subject: subject, Reason: cleanText(reason, MaxReason), By: byFile}
 	if err := rule.check(); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (f *File) line(text string) error {
 
 const byFile = "file"
 
-func comment(text string) (before, after string) {
+func cutComment(text string) (before, after string) {
 	if i := strings.Index(" "+text, " #"); i >= 0 {
 		return text[:max(0, i-1)], strings.TrimSpace(text[i+1:])
 	}

@@ -212,8 +212,8 @@ func (r Rule) check() error {
 	return nil
 }
 
-// clean returns s on one line, clipped to most bytes. Clients may have chosen s.
-func clean(s string, most int) string {
+// cleanText returns s on one line, clipped to most bytes. Clients may have chosen s.
+func cleanText(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == utf8.RuneError {
 			return ' '

@@ -168,7 +168,7 @@ func TestRuleSet(t *testing.T) {
 		require.True(t, b.Deny(graspsync.HostPort{Host: "spam.example", Port: 80}))
 		require.False(t, b.Deny(graspsync.HostPort{Host: "a.spam.example", Port: 80}))
 		require.Len(t, b.All(), 5)
-		r, ok := b.Repository(alice.Ref("x"))
+		r, ok := b.RepositoryBlock(alice.Ref("x"))
 		require.True(t, ok)
 		require.Equal(t, "why not", r.Reason)
 		require.Equal(t, "me", r.By)
@@ -238,11 +238,11 @@ func TestWhatIsBlocked(t *testing.T) {
 		}
 		require.True(t, strings.HasPrefix(reason, "blocked: "), reason)
 		require.Contains(t, reason, c.reason, c.ev)
-		require.Contains(t, until, rules.Lifted(rules.OfEvent(event(t, c.ev).ID)))
+		require.Contains(t, until, rules.OnRuleRemoved(rules.OfEvent(event(t, c.ev).ID)))
 	}
 	_, until := b.Blocks(event(t, announcement))
-	require.Contains(t, until, rules.Lifted(rules.OfAuthor(bob.PubKey())))
-	require.Contains(t, until, rules.Lifted(rules.OfRepository(bob.Ref("any"))))
+	require.Contains(t, until, rules.OnRuleRemoved(rules.OfAuthor(bob.PubKey())))
+	require.Contains(t, until, rules.OnRuleRemoved(rules.OfRepository(bob.Ref("any"))))
 	// A rule for a repository lifts the rule for its owner. One allowed repository of an event is
 	// sufficient.
 	several := event(t, carol.Event(2, 1621, "", nostr.Tag{"a", bob.Ref("any").String()}, nostr.Tag{"a", alice.Ref("bad").String()}))
@@ -250,7 +250,7 @@ func TestWhatIsBlocked(t *testing.T) {
 	for _, s := range []rules.Subject{
 		rules.OfRepository(bob.Ref("any")), rules.OfAuthor(bob.PubKey()), rules.OfRepository(alice.Ref("bad")), rules.OfAuthor(alice.PubKey()),
 	} {
-		require.Contains(t, until, rules.Lifted(s), s)
+		require.Contains(t, until, rules.OnRuleRemoved(s), s)
 	}
 	set(rules.Allow, rules.OfRepository(bob.Ref("any")))
 	reason, _ := b.Blocks(several)

@@ -31,16 +31,16 @@ const (
 // RuleSet is the set of rules of a server, made by [Open]. It is safe for concurrent use. Lookups
 // never block.
 type RuleSet struct {
-	store  state.Store // read-only
-	change sync.Mutex  // held during a change
-	now    atomic.Pointer[page]
+	store    state.Store // read-only
+	changing sync.Mutex  // held during a change
+	current  atomic.Pointer[snapshot]
 }
 
-// page is an immutable snapshot of all rules.
-type page struct {
-	rules    map[Subject]Rule // saved in the store
-	ofFile   map[Subject]Rule
-	followed []graspsync.RelayURL // Bootstrap of the file
+// snapshot contains all rules at a time. It is immutable.
+type snapshot struct {
+	savedRules map[Subject]Rule // saved in the store
+	fileRules  map[Subject]Rule
+	bootstrap  []graspsync.RelayURL // Bootstrap of the file
 }
 
 // Open reads the rules from a store, in which only the RuleSet may write keys that begin with
@@ -51,7 +51,7 @@ func Open(ctx context.Context, store state.Store, file File) (*RuleSet, error) {
 		return nil, errors.New("opening the rules: store is nil")
 	}
 	b := &RuleSet{store: store}
-	p := &page{rules: make(map[Subject]Rule)}
+	p := &snapshot{savedRules: make(map[Subject]Rule)}
 	for record, err := range store.Each(ctx, prefixRule) {
 		var r Rule
 		if err == nil {
@@ -63,32 +63,32 @@ func Open(ctx context.Context, store state.Store, file File) (*RuleSet, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the rules: %q: %w", record.Key, err)
 		}
-		p.rules[r.Subject] = r
+		p.savedRules[r.Subject] = r
 	}
-	b.now.Store(p.withFile(file))
+	b.current.Store(p.withFile(file))
 	return b, nil
 }
 
-func (p *page) withFile(f File) *page {
+func (p *snapshot) withFile(f File) *snapshot {
 	next := *p
-	next.followed, next.ofFile = f.Bootstrap, make(map[Subject]Rule, len(f.Rules))
+	next.bootstrap, next.fileRules = f.Bootstrap, make(map[Subject]Rule, len(f.Rules))
 	for _, r := range f.Rules {
-		next.ofFile[r.Subject] = r
+		next.fileRules[r.Subject] = r
 	}
 	return &next
 }
 
 // SetFile replaces the rules of the file.
 func (b *RuleSet) SetFile(f File) {
-	b.change.Lock()
-	defer b.change.Unlock()
-	b.now.Store(b.now.Load().withFile(f))
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	b.current.Store(b.current.Load().withFile(f))
 }
 
 // Set replaces the rule for a subject, durably. The error wraps [ErrRule] or [ErrFull], or is one
 // of the store.
 func (b *RuleSet) Set(ctx context.Context, r Rule) error {
-	r.Reason, r.By = clean(r.Reason, MaxReason), clean(r.By, MaxReason)
+	r.Reason, r.By = cleanText(r.Reason, MaxReason), cleanText(r.By, MaxReason)
 	if r.Since.IsZero() {
 		r.Since = time.Now()
 	}
@@ -96,13 +96,13 @@ func (b *RuleSet) Set(ctx context.Context, r Rule) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	return b.replace(func(p *page) (*page, error) {
-		if _, had := p.rules[r.Subject]; !had && len(p.rules) >= MaxRules {
+	return b.replace(func(p *snapshot) (*snapshot, error) {
+		if _, had := p.savedRules[r.Subject]; !had && len(p.savedRules) >= MaxRules {
 			return nil, fmt.Errorf("%w: %d", ErrFull, MaxRules)
 		}
 		next := *p
-		next.rules = maps.Clone(p.rules)
-		next.rules[r.Subject] = r
+		next.savedRules = maps.Clone(p.savedRules)
+		next.savedRules[r.Subject] = r
 		value, err := json.Marshal(r)
 		if err == nil {
 			err = b.store.Put(ctx, state.Record{Key: prefixRule + r.Subject.String(), Value: value})
@@ -116,16 +116,16 @@ func (b *RuleSet) Set(ctx context.Context, r Rule) error {
 
 // Unset removes a rule that Set stored. The error wraps [ErrNoRule] if there is none.
 func (b *RuleSet) Unset(ctx context.Context, s Subject) error {
-	return b.replace(func(p *page) (*page, error) {
-		if _, had := p.rules[s]; !had {
-			if _, is := p.ofFile[s]; is {
+	return b.replace(func(p *snapshot) (*snapshot, error) {
+		if _, had := p.savedRules[s]; !had {
+			if _, is := p.fileRules[s]; is {
 				return nil, fmt.Errorf("%w: it is in the file", ErrNoRule)
 			}
 			return nil, ErrNoRule
 		}
 		next := *p
-		next.rules = maps.Clone(p.rules)
-		delete(next.rules, s)
+		next.savedRules = maps.Clone(p.savedRules)
+		delete(next.savedRules, s)
 		if err := b.store.Delete(ctx, prefixRule+s.String()); err != nil {
 			return nil, fmt.Errorf("removing the rule for %s: %w", s, err)
 		}
@@ -133,32 +133,32 @@ func (b *RuleSet) Unset(ctx context.Context, s Subject) error {
 	})
 }
 
-func (b *RuleSet) replace(to func(*page) (*page, error)) error {
-	b.change.Lock()
-	defer b.change.Unlock()
-	next, err := to(b.now.Load())
+func (b *RuleSet) replace(to func(*snapshot) (*snapshot, error)) error {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	next, err := to(b.current.Load())
 	if err == nil {
-		b.now.Store(next)
+		b.current.Store(next)
 	}
 	return err
 }
 
 // Rule returns the rule for a subject, of Set before that of the file.
-func (b *RuleSet) Rule(s Subject) (Rule, bool) { return b.now.Load().rule(s) }
+func (b *RuleSet) Rule(s Subject) (Rule, bool) { return b.current.Load().rule(s) }
 
-func (p *page) rule(s Subject) (Rule, bool) {
-	if r, ok := p.rules[s]; ok {
+func (p *snapshot) rule(s Subject) (Rule, bool) {
+	if r, ok := p.savedRules[s]; ok {
 		return r, true
 	}
-	r, ok := p.ofFile[s]
+	r, ok := p.fileRules[s]
 	return r, ok
 }
 
 // All returns all effective rules, sorted by subject.
 func (b *RuleSet) All() []Rule {
-	p := b.now.Load()
-	all := maps.Clone(p.ofFile)
-	maps.Copy(all, p.rules)
+	p := b.current.Load()
+	all := maps.Clone(p.fileRules)
+	maps.Copy(all, p.savedRules)
 	return slices.SortedFunc(maps.Values(all), func(a, b Rule) int {
 		return cmp.Or(cmp.Compare(a.Subject.Kind, b.Subject.Kind), strings.Compare(a.Subject.Name, b.Subject.Name))
 	})
@@ -166,8 +166,8 @@ func (b *RuleSet) All() []Rule {
 
 // Bootstrap returns the relays that are always followed: the configured ones and those of the file.
 func (b *RuleSet) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.RelayURL) {
-	p := b.now.Load()
-	for _, u := range slices.Concat(configured, p.followed) {
+	p := b.current.Load()
+	for _, u := range slices.Concat(configured, p.bootstrap) {
 		if !slices.Contains(out, u) {
 			out = append(out, u)
 		}
@@ -175,22 +175,22 @@ func (b *RuleSet) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.Re
 	return out
 }
 
-// Event returns the rule that blocks an event. A rule for an author blocks no deletions and
+// EventBlock returns the rule that blocks an event. A rule for an author blocks no deletions and
 // requests to vanish, because their targets may be stored.
-func (b *RuleSet) Event(ev graspsync.Event) (Rule, bool) {
-	p := b.now.Load()
-	if len(p.rules)+len(p.ofFile) == 0 || ev.IsZero() {
+func (b *RuleSet) EventBlock(ev graspsync.Event) (Rule, bool) {
+	p := b.current.Load()
+	if len(p.savedRules)+len(p.fileRules) == 0 || ev.IsZero() {
 		return Rule{}, false
 	}
 	if r, ok := p.rule(OfEvent(ev.ID)); ok {
 		return r, r.Action == Block
 	}
-	if stays(ev) {
+	if isTombstone(ev) {
 		return Rule{}, false
 	}
-	own := isOwn(ev)
+	own := isRepositoryEvent(ev)
 	if own {
-		if r, ok := p.repository(graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()}); ok {
+		if r, ok := p.repositoryRule(graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()}); ok {
 			return r, r.Action == Block
 		}
 	}
@@ -200,20 +200,20 @@ func (b *RuleSet) Event(ev graspsync.Event) (Rule, bool) {
 	if own {
 		return Rule{}, false
 	}
-	return p.aboutBlocked(ev)
+	return p.namedRepositoriesBlock(ev)
 }
 
-// stays reports whether an event is a deletion or a request to vanish.
-func stays(ev graspsync.Event) bool {
+// isTombstone reports whether an event is a deletion or a request to vanish.
+func isTombstone(ev graspsync.Event) bool {
 	return ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish
 }
 
-// Hides returns the rule that forbids serving a deletion or request to vanish.
-func (b *RuleSet) Hides(ev graspsync.Event) (Rule, bool) {
-	if ev.IsZero() || !stays(ev) {
+// ServeBlock returns the rule that forbids serving a deletion or request to vanish.
+func (b *RuleSet) ServeBlock(ev graspsync.Event) (Rule, bool) {
+	if ev.IsZero() || !isTombstone(ev) {
 		return Rule{}, false
 	}
-	p := b.now.Load()
+	p := b.current.Load()
 	r, ok := p.rule(OfEvent(ev.ID))
 	if !ok {
 		r, ok = p.rule(OfAuthor(ev.PubKey))
@@ -221,18 +221,18 @@ func (b *RuleSet) Hides(ev graspsync.Event) (Rule, bool) {
 	return r, ok && r.Action == Block
 }
 
-func isOwn(ev graspsync.Event) bool {
+func isRepositoryEvent(ev graspsync.Event) bool {
 	return ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState
 }
 
-// aboutBlocked returns a blocking rule if all repositories that an event names are blocked.
-func (p *page) aboutBlocked(ev graspsync.Event) (found Rule, all bool) {
+// namedRepositoriesBlock returns a blocking rule if all repositories that an event names are blocked.
+func (p *snapshot) namedRepositoriesBlock(ev graspsync.Event) (found Rule, all bool) {
 	for _, a := range nip34.Addresses(ev.Event) {
 		ref, ok := a.Repo()
 		if !ok {
 			continue
 		}
-		r, ok := p.repository(ref)
+		r, ok := p.repositoryRule(ref)
 		if !ok || r.Action != Block {
 			return Rule{}, false // the event is about a repository that is not blocked
 		}
@@ -241,23 +241,23 @@ func (p *page) aboutBlocked(ev graspsync.Event) (found Rule, all bool) {
 	return found, all
 }
 
-// repository returns the rule for a repository, or the rule for its owner.
-func (p *page) repository(ref graspsync.RepoRef) (Rule, bool) {
+// repositoryRule returns the rule for a repository, or the rule for its owner.
+func (p *snapshot) repositoryRule(ref graspsync.RepoRef) (Rule, bool) {
 	if r, ok := p.rule(OfRepository(ref)); ok {
 		return r, true
 	}
 	return p.rule(OfAuthor(ref.Owner))
 }
 
-// Repository returns the rule that blocks a repository.
-func (b *RuleSet) Repository(ref graspsync.RepoRef) (Rule, bool) {
-	r, ok := b.now.Load().repository(ref)
+// RepositoryBlock returns the rule that blocks a repository.
+func (b *RuleSet) RepositoryBlock(ref graspsync.RepoRef) (Rule, bool) {
+	r, ok := b.current.Load().repositoryRule(ref)
 	return r, ok && r.Action == Block
 }
 
-// Host returns the rule that blocks the server at a host and port.
-func (b *RuleSet) Host(at graspsync.HostPort) (Rule, bool) {
-	p := b.now.Load()
+// HostBlock returns the rule that blocks the server at a host and port.
+func (b *RuleSet) HostBlock(at graspsync.HostPort) (Rule, bool) {
+	p := b.current.Load()
 	r, ok := p.rule(OfHost(at))
 	if !ok {
 		r, ok = p.rule(Subject{Relay, at.Host})
@@ -266,46 +266,46 @@ func (b *RuleSet) Host(at graspsync.HostPort) (Rule, bool) {
 }
 
 // Blocks implements sync.Rules. The dependencies are all rules that could allow the event.
-func (b *RuleSet) Blocks(ev graspsync.Event) (reason string, until []graspsync.Dependency) {
-	r, blocked := b.Event(ev)
+func (b *RuleSet) Blocks(ev graspsync.Event) (reason string, dependencies []graspsync.Dependency) {
+	r, blocked := b.EventBlock(ev)
 	if !blocked {
 		return "", nil
 	}
-	until = []graspsync.Dependency{Lifted(r.Subject), Lifted(OfEvent(ev.ID))}
-	if isOwn(ev) {
-		until = append(until, Lifted(OfRepository(graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()})))
+	dependencies = []graspsync.Dependency{OnRuleRemoved(r.Subject), OnRuleRemoved(OfEvent(ev.ID))}
+	if isRepositoryEvent(ev) {
+		dependencies = append(dependencies, OnRuleRemoved(OfRepository(graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()})))
 	}
 	for _, a := range nip34.Addresses(ev.Event) {
 		if ref, ok := a.Repo(); ok {
-			until = append(until, Lifted(OfRepository(ref)), Lifted(OfAuthor(ref.Owner)))
+			dependencies = append(dependencies, OnRuleRemoved(OfRepository(ref)), OnRuleRemoved(OfAuthor(ref.Owner)))
 		}
 	}
 	switch r.Subject {
 	case OfEvent(ev.ID):
-		return reasonEvent, until
+		return reasonEvent, dependencies
 	case OfAuthor(ev.PubKey):
-		return reasonAuthor, until
+		return reasonAuthor, dependencies
 	}
-	return reasonRepository, until // or its owner
+	return reasonRepository, dependencies // or its owner
 }
 
 // BlocksRepository implements sync.Rules.
 func (b *RuleSet) BlocksRepository(ref graspsync.RepoRef) bool {
-	_, blocked := b.Repository(ref)
+	_, blocked := b.RepositoryBlock(ref)
 	return blocked
 }
 
 // BlocksRelay implements sync.Rules.
 func (b *RuleSet) BlocksRelay(u graspsync.RelayURL) bool {
-	_, blocked := b.Host(u.HostPort())
+	_, blocked := b.HostBlock(u.HostPort())
 	return blocked
 }
 
 // Deny is the Deny of egress.Config.
 func (b *RuleSet) Deny(at graspsync.HostPort) bool {
-	_, blocked := b.Host(at)
+	_, blocked := b.HostBlock(at)
 	return blocked
 }
 
-// Lifted returns the dependency that a change of the rule for s fulfills.
-func Lifted(s Subject) graspsync.Dependency { return graspsync.OnRuleRemoved(s.String()) }
+// OnRuleRemoved returns the dependency that a change of the rule for s fulfills.
+func OnRuleRemoved(s Subject) graspsync.Dependency { return graspsync.OnRuleRemoved(s.String()) }

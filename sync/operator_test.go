@@ -58,7 +58,7 @@ func TestBlockedRelay(t *testing.T) {
 		for _, u := range []*relaytest.Relay{a, boot} {
 			require.NoError(t, book.Unset(t.Context(), rules.OfHost(u.URL().HostPort())))
 		}
-		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.Lifted(rules.OfHost(a.URL().HostPort()))))
+		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.OnRuleRemoved(rules.OfHost(a.URL().HostPort()))))
 		after(time.Minute)
 		require.Equal(t, [3]int{1, 1, 1}, [3]int{a.Open(), b.Open(), boot.Open()})
 		require.True(t, r.has(issue))
@@ -101,11 +101,11 @@ func TestBlockedAuthorAndRepository(t *testing.T) {
 		}
 
 		require.NoError(t, book.Unset(t.Context(), rules.OfAuthor(mallory.PubKey())))
-		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.Lifted(rules.OfAuthor(mallory.PubKey()))))
+		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.OnRuleRemoved(rules.OfAuthor(mallory.PubKey()))))
 		after(time.Minute)
 		require.Equal(t, []bool{true, true, true, false, true, false, false}, which())
 		set(t, book, rules.Allow, rules.OfRepository(bob.Ref("bad")))
-		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.Lifted(rules.OfRepository(bob.Ref("bad")))))
+		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.OnRuleRemoved(rules.OfRepository(bob.Ref("bad")))))
 		after(time.Minute)
 		require.Equal(t, []bool{true, true, true, true, true, true, true}, which())
 		require.Equal(t, 4, r.manager.Status().Repos)
@@ -125,7 +125,7 @@ func TestBlockedAuthorAndRepository(t *testing.T) {
 		require.Equal(t, 2, r.manager.Status().Repos)
 		require.False(t, r.has(late))
 		require.NoError(t, book.Unset(t.Context(), rules.OfRepository(bob.Ref("bad"))))
-		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.Lifted(rules.OfRepository(bob.Ref("bad")))))
+		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.OnRuleRemoved(rules.OfRepository(bob.Ref("bad")))))
 		after(time.Minute)
 		require.True(t, r.has(late))
 		require.Equal(t, 3, r.manager.Status().Repos)

@@ -133,7 +133,7 @@ func (c *Control) act(ctx context.Context, subjects ...rules.Subject) error {
 	}
 	var lifted []graspsync.Dependency
 	for _, s := range subjects {
-		lifted = append(lifted, rules.Lifted(s)) // events that are still blocked are refused again
+		lifted = append(lifted, rules.OnRuleRemoved(s)) // events that are still blocked are refused again
 	}
 	err := c.cfg.Sync.RulesChanged(ctx, lifted...)
 	_, derr := c.dismiss(ctx)
@@ -142,7 +142,7 @@ func (c *Control) act(ctx context.Context, subjects ...rules.Subject) error {
 
 func (c *Control) dismiss(ctx context.Context) (n int, err error) {
 	return c.cfg.Purgatory.Drop(ctx, func(ev graspsync.Event) bool {
-		_, blocked := c.cfg.Rules.Event(ev)
+		_, blocked := c.cfg.Rules.EventBlock(ev)
 		return blocked
 	})
 }

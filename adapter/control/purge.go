@@ -92,7 +92,7 @@ func (p *purge) fail(err error) {
 
 func (p *purge) event(ctx context.Context, id string) {
 	p.each(ctx, nostr.Filter{IDs: []string{id}}, func(ev graspsync.Event) {
-		if _, hidden := p.cfg.Rules.Hides(ev); stays(ev) && !hidden {
+		if _, hidden := p.cfg.Rules.ServeBlock(ev); stays(ev) && !hidden {
 			p.fail(ErrStays)
 		}
 		p.remove(ctx, ev)

@@ -67,15 +67,15 @@ func (e Explainer) blocked(ctx context.Context, x *Explanation) error {
 			return err
 		}
 		if !is && x.Event.Is == relaysync.IsUnknown { // anybody may write any author into a question
-			if r, is := e.Rules.Repository(graspsync.RepoRef{Owner: x.Author}); is {
+			if r, is := e.Rules.RepositoryBlock(graspsync.RepoRef{Owner: x.Author}); is {
 				said := "If it is by " + nip34.NPub(x.Author) + ", as was asked, it is kept out. "
 				x.Answer = append([]string{said + blockedBy(r).sentence(x.Now)}, x.Answer...)
 			}
 		}
 	case nip34.SubjectRepo:
-		r, is = e.Rules.Repository(x.Repository.Ref)
+		r, is = e.Rules.RepositoryBlock(x.Repository.Ref)
 	case nip34.SubjectRelay:
-		r, is = e.Rules.Host(x.Relay.URL.HostPort())
+		r, is = e.Rules.HostBlock(x.Relay.URL.HostPort())
 	}
 	if !is {
 		return nil
@@ -105,8 +105,8 @@ func (e Explainer) ruleOn(ctx context.Context, s *relaysync.EventState) (r rules
 		if err != nil {
 			return r, false, err
 		}
-		if r, is = e.Rules.Event(ev); !is {
-			r, is = e.Rules.Hides(ev)
+		if r, is = e.Rules.EventBlock(ev); !is {
+			r, is = e.Rules.ServeBlock(ev)
 		}
 		return r, is, nil
 	}
@@ -114,12 +114,12 @@ func (e Explainer) ruleOn(ctx context.Context, s *relaysync.EventState) (r rules
 		return r, r.Action == rules.Block, nil
 	}
 	for _, r := range e.Rules.All() { // authors first
-		if r.Action == rules.Block && s.Awaits(rules.Lifted(r.Subject)) {
+		if r.Action == rules.Block && s.Awaits(rules.OnRuleRemoved(r.Subject)) {
 			return r, true, nil
 		}
 	}
 	if s.Event != nil && !stays(s.Event) {
-		r, is = e.Rules.Repository(graspsync.RepoRef{Owner: s.Event.Author, Identifier: s.Event.Identifier})
+		r, is = e.Rules.RepositoryBlock(graspsync.RepoRef{Owner: s.Event.Author, Identifier: s.Event.Identifier})
 	}
 	return r, is, nil
 }

@@ -70,7 +70,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	s.Methods = s.parts.Methods()
 	whole := s.parts.Config
-	hides := func(e graspsync.Event) bool { _, is := whole.Rules.Hides(e); return is }
+	hides := func(e graspsync.Event) bool { _, is := whole.Rules.ServeBlock(e); return is }
 	if s.sync, err = khatruadapter.Prepare(relay, backend, identity, khatruadapter.Config{
 		ApplyPolicyToClients: true, Egress: whole.Egress, Sync: whole.Sync, Free: s.parts.Free, MinFree: cfg.Serve.MinFreeDisk,
 		Store: eventstoreadapter.Config{Hides: hides}, Stored: s.parts.NotifyStored, Removed: s.parts.NotifySuperseded,

@@ -51,7 +51,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	}()
 	c = s.parts.Config
 	store := cfg.Store
-	store.Hides = func(e graspsync.Event) bool { _, is := c.Rules.Hides(e); return is }
+	store.Hides = func(e graspsync.Event) bool { _, is := c.Rules.ServeBlock(e); return is }
 	if s.sync, err = khatruadapter.Prepare(gs.Relay, backend, identity, khatruadapter.Config{
 		ApplyPolicyToClients: true, Egress: c.Egress, Sync: c.Sync, Store: store, MaxQuery: cfg.MaxQuery,
 		Free: s.parts.Free, MinFree: cfg.Serve.MinFreeDisk, Stored: s.parts.NotifyStored, Removed: s.parts.NotifySuperseded,
