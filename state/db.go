@@ -41,10 +41,10 @@ const (
 	damagedName = fileName + ".damaged"
 	lockName    = "lock"
 
-	maxGroup  = 256             // changes per transaction
-	partSize  = 1 << 20         // bytes that Each reads in one transaction
-	leastFile = 4 * 4096        // bytes; bbolt files have at least four pages
-	lockWait  = 5 * time.Second // for the lock of bbolt, which only the holder of the folder lock may hold
+	maxGroup    = 256             // changes per transaction
+	partSize    = 1 << 20         // bytes that Each reads in one transaction
+	minFileSize = 4 * 4096        // bytes; bbolt files have at least four pages
+	lockWait    = 5 * time.Second // for the lock of bbolt, which only the holder of the folder lock may hold
 )
 
 // bucket contains all records. A checksum of key and value precedes each value.
@@ -162,11 +162,11 @@ func (d *DB) open(dir string) error {
 
 // load opens a file and reads all records. The error wraps [ErrDamaged] if it must be set aside.
 func (d *DB) load(path string) error {
-	if info, err := os.Stat(path); err == nil && info.Size() > 0 && info.Size() < leastFile {
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 && info.Size() < minFileSize {
 		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, info.Size())
 	}
 	var file *os.File // closed below if bbolt panics
-	err := contain(func() (err error) {
+	err := recoverPanic(func() (err error) {
 		d.bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{
 			Timeout: lockWait, FreelistType: bbolt.FreelistMapType,
 			OpenFile: func(name string, flag int, mode fs.FileMode) (_ *os.File, err error) {
@@ -180,7 +180,7 @@ func (d *DB) load(path string) error {
 		if err != nil {
 			return err
 		}
-		return d.bolt.View(d.count)
+		return d.bolt.View(d.countRecords)
 	})
 	if err != nil && file != nil {
 		_ = file.Close() // nothing was written
@@ -189,7 +189,7 @@ func (d *DB) load(path string) error {
 	return err
 }
 
-func (d *DB) count(tx *bbolt.Tx) error {
+func (d *DB) countRecords(tx *bbolt.Tx) error {
 	d.stats.Keys, d.stats.Bytes, d.stats.File = 0, 0, tx.Size()
 	b := tx.Bucket(bucket)
 	if b == nil {
@@ -216,8 +216,8 @@ func syncFolder(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// contain converts a panic of bbolt on a damaged file or a failing disk to an error.
-func contain(f func() error) (err error) {
+// recoverPanic converts a panic of bbolt on a damaged file or a failing disk to an error.
+func recoverPanic(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
@@ -227,28 +227,28 @@ func contain(f func() error) (err error) {
 	return f()
 }
 
-const sumSize = 4
+const checksumSize = 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func sum(key, value []byte) uint32 {
+func checksum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, value)
 }
 
 func encode(r Record) []byte {
-	b := binary.BigEndian.AppendUint32(make([]byte, 0, sumSize+len(r.Value)), sum([]byte(r.Key), r.Value))
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, checksumSize+len(r.Value)), checksum([]byte(r.Key), r.Value))
 	return append(b, r.Value...)
 }
 
 func decode(k, v []byte) ([]byte, error) {
-	if len(v) < sumSize || binary.BigEndian.Uint32(v) != sum(k, v[sumSize:]) {
+	if len(v) < checksumSize || binary.BigEndian.Uint32(v) != checksum(k, v[checksumSize:]) {
 		return nil, fmt.Errorf("%w: record %q", ErrDamaged, k)
 	}
-	return v[sumSize:], nil
+	return v[checksumSize:], nil
 }
 
 func (d *DB) view(f func(*bbolt.Bucket) error) error {
-	return contain(func() error {
+	return recoverPanic(func() error {
 		err := d.bolt.View(func(tx *bbolt.Tx) error { return f(tx.Bucket(bucket)) })
 		if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 			return ErrClosed
@@ -259,7 +259,7 @@ func (d *DB) view(f func(*bbolt.Bucket) error) error {
 
 // Put implements [Store]. If ctx ends during the write, the records may be stored.
 func (d *DB) Put(ctx context.Context, records ...Record) error {
-	err := check(ctx, nil, records)
+	err := checkArgs(ctx, nil, records)
 	if err == nil && len(records) > 0 {
 		c := change{puts: make([]Record, len(records))}
 		for i, r := range records {
@@ -275,7 +275,7 @@ func (d *DB) Put(ctx context.Context, records ...Record) error {
 
 // Delete implements [Store]. If ctx ends during the write, the records may be deleted.
 func (d *DB) Delete(ctx context.Context, keys ...string) error {
-	err := check(ctx, keys, nil)
+	err := checkArgs(ctx, keys, nil)
 	if err == nil {
 		err = d.view(func(b *bbolt.Bucket) error { // avoids a transaction if no record exists
 			keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return b.Get([]byte(key)) == nil })
@@ -313,14 +313,14 @@ func (d *DB) write() {
 	for {
 		select {
 		case c := <-d.changes:
-			d.commit(d.gather(c))
+			d.commit(d.collect(c))
 		case <-d.closing:
 			return
 		}
 	}
 }
 
-func (d *DB) gather(first change) []change {
+func (d *DB) collect(first change) []change {
 	group := []change{first}
 	for len(group) < maxGroup {
 		select {
@@ -338,11 +338,11 @@ func (d *DB) commit(group []change) {
 	after := d.Stats()
 	err := d.broken
 	if err == nil {
-		err = contain(func() error {
+		err = recoverPanic(func() error {
 			return d.bolt.Update(func(tx *bbolt.Tx) error {
 				b := tx.Bucket(bucket)
 				for i, c := range group {
-					if refused[i] = d.fits(b, c, after); refused[i] != nil {
+					if refused[i] = d.checkRoom(b, c, after); refused[i] != nil {
 						after.Refused++
 					} else if err := c.apply(b, &after); err != nil {
 						return err
@@ -356,13 +356,13 @@ func (d *DB) commit(group []change) {
 	if errors.Is(err, ErrDamaged) {
 		d.broken = err
 	}
-	d.settle(after, err)
+	d.updateStats(after, err)
 	for i, c := range group {
 		c.done <- cmp.Or(err, refused[i])
 	}
 }
 
-func (d *DB) settle(after Stats, err error) {
+func (d *DB) updateStats(after Stats, err error) {
 	if err != nil {
 		d.cfg.Logger.Error("writing records failed", "error", err)
 	}
@@ -375,7 +375,7 @@ func (d *DB) settle(after Stats, err error) {
 	}
 }
 
-func (d *DB) fits(b *bbolt.Bucket, c change, now Stats) error {
+func (d *DB) checkRoom(b *bbolt.Bucket, c change, now Stats) error {
 	grown := int64(0)
 	for _, r := range c.puts {
 		grown += footprint(r.Key, r.Value) - footprint(r.Key, b.Get([]byte(r.Key)))
@@ -416,14 +416,14 @@ func footprint(key string, encoded []byte) int64 {
 	if encoded == nil {
 		return 0
 	}
-	return int64(len(key) + len(encoded) - sumSize)
+	return int64(len(key) + len(encoded) - checksumSize)
 }
 
 // Each implements [Store]. It reads the records in parts of partSize.
 func (d *DB) Each(ctx context.Context, prefix string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		for from := prefix; ; {
-			part, err := d.part(ctx, prefix, from)
+			part, err := d.readPart(ctx, prefix, from)
 			for _, r := range part {
 				if err = ctx.Err(); err != nil {
 					break
@@ -443,7 +443,7 @@ func (d *DB) Each(ctx context.Context, prefix string) iter.Seq2[Record, error] {
 	}
 }
 
-func (d *DB) part(ctx context.Context, prefix, from string) (out []Record, err error) {
+func (d *DB) readPart(ctx context.Context, prefix, from string) (out []Record, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func NewMemory() *Memory { return &Memory{values: make(map[string][]byte)} }
 
 // Put implements [Store].
 func (m *Memory) Put(ctx context.Context, records ...Record) error {
-	if err := check(ctx, nil, records); err != nil {
+	if err := checkArgs(ctx, nil, records); err != nil {
 		return fmt.Errorf("writing records: %w", err)
 	}
 	m.mu.Lock()
@@ -37,7 +37,7 @@ func (m *Memory) Put(ctx context.Context, records ...Record) error {
 
 // Delete implements [Store].
 func (m *Memory) Delete(ctx context.Context, keys ...string) error {
-	if err := check(ctx, keys, nil); err != nil {
+	if err := checkArgs(ctx, keys, nil); err != nil {
 		return fmt.Errorf("deleting records: %w", err)
 	}
 	m.mu.Lock()

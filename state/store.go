@@ -52,7 +52,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-func check(ctx context.Context, keys []string, records []Record) error {
+func checkArgs(ctx context.Context, keys []string, records []Record) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
