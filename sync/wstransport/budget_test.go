@@ -21,11 +21,11 @@ func TestPromiseP20_SmallUntilReserved(t *testing.T) {
 		b := limit.NewSlots(readLimit, readLimit)
 		_, err := b.Acquire(ctx, limit.Stranger{ID: "other"}, readLimit)
 		require.NoError(t, err)
-		c := &conn{t: &Transport{reading: b}, ctx: ctx, signs: newSigns()}
+		c := &conn{t: &Transport{readBudget: b}, ctx: ctx, liveness: newLiveness()}
 		r := &endless{}
 		_, err = c.readAll(r)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.LessOrEqual(t, r.read, keptBuffer)
+		assert.LessOrEqual(t, r.read, maxUnbudgeted)
 		assert.LessOrEqual(t, r.largest, chunk)
 		assert.Equal(t, time.Minute, c.Traffic().ReadWaited)
 	})

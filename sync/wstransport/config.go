@@ -41,7 +41,7 @@ const (
 	readLimit = 2<<20 + 4<<10
 	// defaultRequest is the maximum size of a request, in bytes, for a relay whose document names
 	// none. It is the limit of khatru.
-	defaultRequest = 512_000
+	defaultMaxRequest = 512_000
 	// dialTimeout limits a Dial whose context has no deadline.
 	dialTimeout = 30 * time.Second
 	infoTimeout = 5 * time.Second

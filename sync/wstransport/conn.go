@@ -19,15 +19,15 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// keptBuffer is the maximum size of a buffer that a connection may use without the read budget.
-const keptBuffer = 64 << 10
+// maxUnbudgeted is the maximum size of a buffer that a connection may use without the read budget.
+const maxUnbudgeted = 64 << 10
 
 type buffers chan []byte
 
-// mostBuffers is the maximum number of unused buffers.
-const mostBuffers = 32
+// maxUnusedBuffers is the maximum number of unused buffers.
+const maxUnusedBuffers = 32
 
-func (b buffers) take() []byte {
+func (b buffers) get() []byte {
 	select {
 	case buf := <-b:
 		return buf[:0]
@@ -36,8 +36,8 @@ func (b buffers) take() []byte {
 	}
 }
 
-func (b buffers) give(buf []byte) {
-	if cap(buf) == 0 || cap(buf) > keptBuffer {
+func (b buffers) put(buf []byte) {
+	if cap(buf) == 0 || cap(buf) > maxUnbudgeted {
 		return
 	}
 	select {
@@ -66,9 +66,9 @@ type conn struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	want  chan struct{}     // Receive requests a message; one slot
-	got   chan wire.Message // and gets it from this channel
-	ended chan struct{}     // closed once err is set
+	requests chan struct{}     // Receive requests a message; one slot
+	messages chan wire.Message // and gets it from this channel
+	ended    chan struct{}     // closed once err is set
 
 	endOnce sync.Once
 	err     error // set by end, before ended is closed
@@ -78,21 +78,21 @@ type conn struct {
 	known func(graspsync.EventID) bool // set before Receive is called; nil if no id is known
 
 	// owned by the reading goroutine
-	slot    *limit.Slot // of the read budget, nil if none is held
-	strikes strikes
+	slot      *limit.Slot // of the read budget, nil if none is held
+	malformed malformedCount
 
-	waits    waits       // for the read budget
-	signs    *signs      // of life, from the relay
+	readWait readWait
+	liveness *liveness
 	parked   atomic.Bool // the reading goroutine waits for Receive
 	answered atomic.Bool // the relay sent a valid message
 	dropped  atomic.Uint64
 	info     atomic.Pointer[wire.Info]
-	asked    chan struct{} // closed when info is final
+	infoDone chan struct{} // closed when info is final
 }
 
-// goDo runs f in a goroutine of the connection. A panic, which a relay may be able to cause, ends
-// only this connection.
-func (c *conn) goDo(f func()) {
+// goRecover runs f in a goroutine of the connection. A panic, which a relay may be able to cause,
+// ends only this connection.
+func (c *conn) goRecover(f func()) {
 	c.wg.Go(func() {
 		defer func() {
 			if v := recover(); v != nil {
@@ -108,12 +108,12 @@ func (c *conn) goDo(f func()) {
 // Receive returns the next message. See [relaysync.Conn].
 func (c *conn) Receive(ctx context.Context) (wire.Message, error) {
 	select {
-	case c.want <- struct{}{}:
+	case c.requests <- struct{}{}:
 	case <-c.ended:
 		return wire.Message{}, c.err
 	}
 	select {
-	case m := <-c.got:
+	case m := <-c.messages:
 		return m, nil
 	case <-c.ended:
 		return wire.Message{}, c.err
@@ -127,12 +127,12 @@ func (c *conn) Skim(known func(graspsync.EventID) bool) { c.known = known }
 
 // Send writes one request. See [relaysync.Conn].
 func (c *conn) Send(ctx context.Context, r wire.Request) error {
-	if err := c.acquire(ctx); err != nil {
+	if err := c.acquireWrite(ctx); err != nil {
 		return err
 	}
-	defer c.release()
-	frame, err := wire.Append(c.t.buffers.take(), r)
-	defer func() { c.t.buffers.give(frame) }()
+	defer c.releaseWrite()
+	frame, err := wire.Append(c.t.buffers.get(), r)
+	defer func() { c.t.buffers.put(frame) }()
 	if err != nil {
 		return fmt.Errorf("sending: %w", err)
 	}
@@ -158,8 +158,8 @@ func (c *conn) watch(ctx context.Context) (stop func()) {
 	}
 }
 
-// acquire waits until no other frame is being written. An error is final.
-func (c *conn) acquire(ctx context.Context) error {
+// acquireWrite waits until no other frame is being written. An error is final.
+func (c *conn) acquireWrite(ctx context.Context) error {
 	select {
 	case c.writing <- struct{}{}:
 	case <-c.ended:
@@ -169,21 +169,21 @@ func (c *conn) acquire(ctx context.Context) error {
 	}
 	select {
 	case <-c.ended:
-		c.release()
+		c.releaseWrite()
 		return c.err
 	default:
 		return nil
 	}
 }
 
-func (c *conn) release() { <-c.writing }
+func (c *conn) releaseWrite() { <-c.writing }
 
 // maxRequest returns the maximum size of a request to the relay, as far as known.
 func (c *conn) maxRequest() int {
 	if n := c.Info().MaxMessageLength; n > 0 {
 		return n
 	}
-	return defaultRequest
+	return defaultMaxRequest
 }
 
 // Info returns the relay's NIP-11 document, or zero before it has arrived.
@@ -195,11 +195,11 @@ func (c *conn) Info() wire.Info {
 }
 
 // InfoKnown implements [relaysync.Conn].
-func (c *conn) InfoKnown() <-chan struct{} { return c.asked }
+func (c *conn) InfoKnown() <-chan struct{} { return c.infoDone }
 
 // Traffic implements [relaysync.Conn].
 func (c *conn) Traffic() relaysync.Traffic {
-	return relaysync.Traffic{RemoteAddr: c.remote, DroppedBytes: c.dropped.Load(), ReadWaited: c.waits.sum()}
+	return relaysync.Traffic{RemoteAddr: c.remote, DroppedBytes: c.dropped.Load(), ReadWaited: c.readWait.length()}
 }
 
 // Close ends the connection and waits for its goroutines, but not for the relay.
@@ -211,7 +211,7 @@ func (c *conn) Close() error {
 			c.t.cfg.Dialer.Budget().MarkAnswered(c.host)
 		}
 	}
-	_ = c.end(errByUs) // Send and Receive return the error
+	_ = c.end(errClosedByUs) // Send and Receive return the error
 	c.wg.Wait()
 	return nil
 }
@@ -220,7 +220,7 @@ func (c *conn) Close() error {
 // error.
 func (c *conn) end(cause error) error {
 	c.endOnce.Do(func() {
-		c.err = fmt.Errorf("%w: %w", relaysync.ErrClosed, inBounds(cause))
+		c.err = fmt.Errorf("%w: %w", relaysync.ErrClosed, printable(cause))
 		close(c.ended)
 		c.cancel()
 		_ = c.ws.CloseNow() // the connection is over in any case
@@ -231,10 +231,10 @@ func (c *conn) end(cause error) error {
 // fetchInfo is the goroutine that requests the NIP-11 document. Many relays have none, so a failure
 // is not logged.
 func (c *conn) fetchInfo(ctx context.Context, u graspsync.URL) {
-	defer close(c.asked)
+	defer close(c.infoDone)
 	info, err := c.t.getInfo(ctx, u)
 	if err != nil {
-		c.t.cfg.Logger.Debug("no NIP-11 document", keyRelay, c.relay, keyError, inBounds(err))
+		c.t.cfg.Logger.Debug("no NIP-11 document", keyRelay, c.relay, keyError, printable(err))
 		return
 	}
 	c.info.Store(&info)
@@ -249,7 +249,7 @@ const (
 // read is the goroutine that reads. It passes one message to Receive per request, and waits between
 // requests.
 func (c *conn) read() {
-	defer c.giveBack(0)
+	defer c.releaseReadBudget(0)
 	asked := false
 	for {
 		// No context, because it would cost an allocation per part of a message.
@@ -258,14 +258,14 @@ func (c *conn) read() {
 			_ = c.end(readError(err))
 			return
 		}
-		c.signs.heard.Add(1)
-		c.signs.framing.message()
+		c.liveness.received.Add(1)
+		c.liveness.emptyLimiter.addMessage()
 		if !asked && !c.park() {
 			return
 		}
 		asked = true
-		c.giveBack(0) // Receive was called again, so the last message is processed
-		m, ok, err := c.message(r)
+		c.releaseReadBudget(0) // Receive was called again, so the last message is processed
+		m, ok, err := c.readMessage(r)
 		if err != nil {
 			_ = c.end(err)
 			return
@@ -274,7 +274,7 @@ func (c *conn) read() {
 			continue
 		}
 		select {
-		case c.got <- m:
+		case c.messages <- m:
 			asked = false
 		case <-c.ended:
 			return
@@ -285,70 +285,70 @@ func (c *conn) read() {
 // park waits until Receive requests a message. It returns false if the connection has ended.
 func (c *conn) park() bool {
 	select {
-	case <-c.want:
+	case <-c.requests:
 		return true
 	default:
 	}
-	// In this order, so that a goroutine that finds parked false also finds the sign of life.
+	// In this order, so that a goroutine that sees parked false also sees the sign of life.
 	c.parked.Store(true)
-	c.signs.heard.Add(1)
+	c.liveness.received.Add(1)
 	defer c.parked.Store(false)
 	select {
-	case <-c.want:
+	case <-c.requests:
 		return true
 	case <-c.ended:
 		return false
 	}
 }
 
-// message reads and parses one message. ok is false if it was dropped. After an error the
+// readMessage reads and parses one message. ok is false if it was dropped. After an error the
 // connection must end.
-func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
+func (c *conn) readMessage(r io.Reader) (m wire.Message, ok bool, err error) {
 	data, err := c.readAll(r)
-	defer func() { c.t.buffers.give(data) }()
+	defer func() { c.t.buffers.put(data) }()
 	if err != nil {
 		return m, false, readError(err)
 	}
 	if m, err = wire.ParseNew(data, c.known); err != nil {
 		return m, false, c.drop(err, len(data))
 	}
-	c.strikes = strikes{}
+	c.malformed = malformedCount{}
 	c.answered.Store(true)
 	return m, true, nil
 }
 
-// readAll reads a message into a buffer that grows with the received data, and beyond keptBuffer
+// readAll reads a message into a buffer that grows with the received data, and beyond maxUnbudgeted
 // only within the read budget.
 func (c *conn) readAll(r io.Reader) ([]byte, error) {
-	var moving *progress
-	defer func() { moving.stop() }()
-	buf := c.t.buffers.take()
+	var progress *readProgress
+	defer func() { progress.stop() }()
+	buf := c.t.buffers.get()
 	for {
 		if len(buf) == cap(buf) {
-			if c.slot == nil && len(buf) >= keptBuffer {
-				if err := c.reserve(); err != nil {
+			if c.slot == nil && len(buf) >= maxUnbudgeted {
+				if err := c.acquireReadBudget(); err != nil {
 					return nil, err
 				}
-				moving = c.expectProgress()
+				progress = c.watchProgress()
 			}
-			most := keptBuffer
+			maxSize := maxUnbudgeted
 			if c.slot != nil {
-				most = readLimit + 1
+				maxSize = readLimit + 1
 			}
-			buf = grow(buf, min(most, max(firstBuffer, 2*len(buf))))
+			buf = grow(buf, min(maxSize, max(firstBuffer, 2*len(buf))))
 		}
 		n, err := r.Read(buf[len(buf):min(cap(buf), len(buf)+chunk)])
 		buf = buf[:len(buf)+n]
-		c.signs.framing.text(n)
+		c.liveness.emptyLimiter.addText(n)
 		if err == io.EOF {
-			c.giveBack(int64(len(buf)))
+			c.releaseReadBudget(int64(len(buf)))
 			return buf, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		c.signs.heard.Add(1)
-		if err := moving.read(n); err != nil {
+		c.liveness.received.Add(1)
+		if err := progress.add(n); err != nil {
 			return nil, err
 		}
 	}
@@ -362,35 +362,35 @@ func grow(buf []byte, size int) []byte {
 	return larger
 }
 
-type strikes struct{ count, bytes int }
+type malformedCount struct{ count, bytes int }
 
 // drop counts a message that could not be parsed. It returns an error if there are too many.
 func (c *conn) drop(err error, size int) error {
 	c.dropped.Add(uint64(size))
 	c.t.cfg.Logger.Debug("relay message dropped", keyRelay, c.relay, keyError, err, keySize, size)
 	if !errors.Is(err, wire.ErrUnknown) {
-		c.strikes.count++
+		c.malformed.count++
 	}
-	c.strikes.bytes += size
-	if c.strikes.count >= maxMalformed || c.strikes.bytes >= maxMalformedBytes {
+	c.malformed.bytes += size
+	if c.malformed.count >= maxMalformed || c.malformed.bytes >= maxMalformedBytes {
 		return fmt.Errorf("%w, the last one: %w", errMalformed, err)
 	}
 	return nil
 }
 
-func (c *conn) reserve() error {
+func (c *conn) acquireReadBudget() error {
 	// The wait counts as parked time, because pings and pongs of the relay are not read.
 	c.parked.Store(true)
-	c.signs.heard.Add(1)
+	c.liveness.received.Add(1)
 	defer c.parked.Store(false)
-	defer c.waits.during()()
-	slot, err := c.t.reading.Acquire(c.ctx, limit.Stranger{ID: c.host}, readLimit)
+	defer c.readWait.start()()
+	slot, err := c.t.readBudget.Acquire(c.ctx, limit.Stranger{ID: c.host}, readLimit)
 	c.slot = slot
 	return err
 }
 
-// giveBack returns all reserved bytes except keep to the read budget.
-func (c *conn) giveBack(keep int64) {
+// releaseReadBudget returns all reserved bytes except keep to the read budget.
+func (c *conn) releaseReadBudget(keep int64) {
 	if c.slot == nil {
 		return
 	}
@@ -400,17 +400,17 @@ func (c *conn) giveBack(keep int64) {
 	}
 }
 
-// beat writes a ping or a pong. An error is final.
-func (c *conn) beat(ping bool) error {
+// sendControlFrame writes a ping or a pong. An error is final.
+func (c *conn) sendControlFrame(ping bool) error {
 	frame := pongFrame
 	if ping {
 		frame = pingFrame
 	}
 	ctx := context.Background() // WriteTimeout ends the wait
-	if err := c.acquire(ctx); err != nil {
+	if err := c.acquireWrite(ctx); err != nil {
 		return err
 	}
-	defer c.release()
+	defer c.releaseWrite()
 	defer c.watch(ctx)()
 	if _, err := io.WriteString(c.raw, frame); err != nil {
 		return c.end(fmt.Errorf("sending a ping: %w", err))

@@ -15,13 +15,13 @@ import (
 
 // Reasons that end a connection, besides the network, the relay and the caller.
 var (
-	errSilent    = errors.New("relay is silent: no answer to a ping")
-	errNotRead   = errors.New("relay does not read: write timed out")
-	errStalled   = errors.New("relay stalls within a message")
-	errMalformed = errors.New("relay sends malformed messages only")
-	errFlood     = errors.New("relay sends pings without end")
-	errEmpty     = errors.New("relay sends frames with nothing in them")
-	errByUs      = errors.New("closed by us")
+	errSilent     = errors.New("relay is silent: no answer to a ping")
+	errNotRead    = errors.New("relay does not read: write timed out")
+	errStalled    = errors.New("relay stalls within a message")
+	errMalformed  = errors.New("relay sends malformed messages only")
+	errFlood      = errors.New("relay sends pings without end")
+	errEmpty      = errors.New("relay sends frames with nothing in them")
+	errClosedByUs = errors.New("closed by us")
 )
 
 // StatusError is the error of a relay that answered the upgrade with another status than 101.
@@ -59,18 +59,18 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// boundedError shows at most 300 printable bytes of an error, because some errors quote the relay.
-type boundedError struct {
+// printableError shows at most 300 printable bytes of an error, because some errors quote the relay.
+type printableError struct {
 	text string
 	err  error
 }
 
-func (e *boundedError) Error() string { return e.text }
+func (e *printableError) Error() string { return e.text }
 
-func (e *boundedError) Unwrap() error { return e.err }
+func (e *printableError) Unwrap() error { return e.err }
 
-func inBounds(err error) error {
-	return &boundedError{graspsync.Printable(err.Error()), err}
+func printable(err error) error {
+	return &printableError{graspsync.Printable(err.Error()), err}
 }
 
 func readError(err error) error {

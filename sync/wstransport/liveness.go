@@ -11,34 +11,34 @@ import (
 // provenAfter is the time after which an open connection proves that the host is a relay.
 const provenAfter = time.Minute
 
-// keepAlive is the goroutine that sends signs of life to the relay, and ends the connection if the
-// relay gives none.
+// keepAlive is the goroutine that sends pings or pongs to the relay, and ends the connection if the
+// relay sends nothing after a ping.
 func (c *conn) keepAlive(u graspsync.URL) {
 	pings := time.NewTicker(c.t.cfg.fixed.PingInterval)
 	defer pings.Stop()
-	proven := time.After(c.t.proven)
-	var late <-chan time.Time // deadline for a sign of life after a ping
-	var before uint64         // signs of life before the ping
+	proven := time.After(c.t.provenAfter)
+	var deadline <-chan time.Time // deadline for a sign of life after a ping
+	var receivedBefore uint64     // signs of life before the ping
 	for {
 		select {
 		case <-c.ended:
 			return
-		case <-c.signs.flood:
+		case <-c.liveness.flood:
 			_ = c.end(errFlood)
 		case <-proven:
 			c.t.cfg.Dialer.MarkProven(u.HostPort.Host)
-		case <-late:
-			if late = nil; c.signs.heard.Load() == before {
+		case <-deadline:
+			if deadline = nil; c.liveness.received.Load() == receivedBefore {
 				_ = c.end(errSilent)
 			}
 		case <-pings.C:
-			c.signs.controls.Store(0)
+			c.liveness.controlFrames.Store(0)
 			// While the reading goroutine is parked, pings and pongs are not read. In this order,
 			// because parking counts as a sign of life; see park.
-			heard := c.signs.heard.Load()
+			received := c.liveness.received.Load()
 			ping := !c.parked.Load()
-			if err := c.beat(ping); err == nil && ping && late == nil {
-				before, late = heard, time.After(c.t.cfg.fixed.PingTimeout)
+			if err := c.sendControlFrame(ping); err == nil && ping && deadline == nil {
+				receivedBefore, deadline = received, time.After(c.t.cfg.fixed.PingTimeout)
 			}
 		}
 	}
@@ -47,21 +47,22 @@ func (c *conn) keepAlive(u graspsync.URL) {
 // maxControls is the maximum number of pings and pongs of a relay within 29 s.
 const maxControls = 1000
 
-type signs struct {
-	heard    atomic.Uint64 // all signs
-	controls atomic.Int64  // pings and pongs since the last ping of ours
-	flood    chan struct{} // one slot; there were too many
-	framing  framing       // bytes without content
+// liveness counts the signs of life of a relay, which are received messages, parts and frames.
+type liveness struct {
+	received      atomic.Uint64 // all signs of life
+	controlFrames atomic.Int64  // pings and pongs since the last ping of ours
+	flood         chan struct{} // one slot; filled after too many control frames
+	emptyLimiter  emptyLimiter  // bytes without content
 }
 
-func newSigns() *signs { return &signs{flood: make(chan struct{}, 1)} }
+func newLiveness() *liveness { return &liveness{flood: make(chan struct{}, 1)} }
 
-// control records a ping or pong, and returns whether to answer it. The websocket library calls it,
-// so it must not close the websocket.
-func (s *signs) control() bool {
-	s.heard.Add(1)
-	s.framing.control()
-	if s.controls.Add(1) <= maxControls {
+// onControlFrame records a ping or pong, and returns whether to answer it. The websocket library
+// calls it, so it must not close the websocket.
+func (s *liveness) onControlFrame() bool {
+	s.received.Add(1)
+	s.emptyLimiter.addControlFrame()
+	if s.controlFrames.Add(1) <= maxControls {
 		return true
 	}
 	select {
@@ -88,15 +89,15 @@ const (
 	perMessage, perControl = 64, 2 + 125
 )
 
-// framing counts the bytes below the websocket library, and fails if too many have no content. The
-// reading goroutine owns it.
-type framing struct {
+// emptyLimiter counts the bytes that the websocket library reads, and fails if too many have no
+// content. The reading goroutine owns it.
+type emptyLimiter struct {
 	io.ReadWriteCloser
 	empty int
 }
 
 // Read implements [io.Reader].
-func (f *framing) Read(p []byte) (int, error) {
+func (f *emptyLimiter) Read(p []byte) (int, error) {
 	n, err := f.ReadWriteCloser.Read(p)
 	if f.empty += n; f.empty > maxEmpty {
 		return 0, errEmpty
@@ -104,11 +105,11 @@ func (f *framing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (f *framing) message() { f.came(perMessage) }
+func (f *emptyLimiter) addMessage() { f.subtract(perMessage) }
 
-// text records received content. Incompressible text has additional frames and blocks.
-func (f *framing) text(n int) { f.came(2 * n) }
+// addText records received content. Incompressible text has additional frames and blocks.
+func (f *emptyLimiter) addText(n int) { f.subtract(2 * n) }
 
-func (f *framing) control() { f.came(perControl) }
+func (f *emptyLimiter) addControlFrame() { f.subtract(perControl) }
 
-func (f *framing) came(n int) { f.empty = max(0, f.empty-n) }
+func (f *emptyLimiter) subtract(n int) { f.empty = max(0, f.empty-n) }

@@ -8,8 +8,8 @@ import (
 	"github.com/graspsync/graspsync/egress"
 )
 
-// keepRecords is the average maximum number of records per chunk.
-const keepRecords = 500
+// recordsPerChunk is the maximum average number of records per chunk.
+const recordsPerChunk = 500
 
 // Export implements [relaysync.Transport]. Each chunk is readable alone, because a crash may happen
 // while some are written. A record stays in its chunk, so that a change affects few chunks.
@@ -17,16 +17,16 @@ func (t *Transport) Export() [][]byte { return chunksOf(t.cfg.Dialer.Budget().Ex
 
 func chunksOf(all egress.BudgetState) [][]byte {
 	n := uint32(1)
-	for int(n)*keepRecords < len(all.Addresses)+len(all.Hosts) {
+	for int(n)*recordsPerChunk < len(all.Addresses)+len(all.Hosts) {
 		n *= 2
 	}
 	parts := make([]egress.BudgetState, n)
 	for _, a := range all.Addresses {
-		p := &parts[place(a.Address.String(), n)]
+		p := &parts[chunkIndex(a.Address.String(), n)]
 		p.Addresses = append(p.Addresses, a)
 	}
 	for _, h := range all.Hosts {
-		p := &parts[place(h.Host, n)]
+		p := &parts[chunkIndex(h.Host, n)]
 		p.Hosts = append(p.Hosts, h)
 	}
 	chunks := make([][]byte, n)
@@ -36,7 +36,7 @@ func chunksOf(all egress.BudgetState) [][]byte {
 	return chunks
 }
 
-func place(name string, n uint32) uint32 {
+func chunkIndex(name string, n uint32) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // never fails
 	return h.Sum32() % n

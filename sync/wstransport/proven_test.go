@@ -40,8 +40,8 @@ func TestPromiseP14_ConnectionsProveTheirHost(t *testing.T) {
 	require.NoError(t, err)
 	transport, err := New(Config{Dialer: dialer})
 	require.NoError(t, err)
-	assert.Equal(t, time.Minute, transport.proven)
-	transport.proven = 10 * time.Millisecond
+	assert.Equal(t, time.Minute, transport.provenAfter)
+	transport.provenAfter = 10 * time.Millisecond
 	u, err := graspsync.ParseRelayURL(strings.Replace(s.URL, "http://", "ws://", 1))
 	require.NoError(t, err)
 	c, err := transport.Dial(t.Context(), u)

@@ -30,11 +30,11 @@ const userAgent = "graspsync"
 // Transport opens websocket connections to relays. It needs no closing and may be used
 // concurrently.
 type Transport struct {
-	cfg     Config       // set by New, read-only
-	reading *limit.Slots // bytes of large messages that are being read
-	buffers buffers
-	proven  time.Duration // provenAfter except in tests
-	panics  atomic.Uint64
+	cfg         Config       // set by New, read-only
+	readBudget  *limit.Slots // bytes of large messages that are being read
+	buffers     buffers
+	provenAfter time.Duration // provenAfter except in tests
+	panics      atomic.Uint64
 }
 
 var _ relaysync.Transport = (*Transport)(nil)
@@ -49,7 +49,7 @@ func New(c Config) (*Transport, error) {
 	}
 	c = c.withDefaults()
 	return &Transport{
-		cfg: c, reading: limit.NewSlots(c.ReadBudget, messagesPerHost*readLimit), buffers: make(buffers, mostBuffers), proven: provenAfter,
+		cfg: c, readBudget: limit.NewSlots(c.ReadBudget, messagesPerHost*readLimit), buffers: make(buffers, maxUnusedBuffers), provenAfter: provenAfter,
 	}, nil
 }
 
@@ -76,15 +76,15 @@ func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysy
 		if errors.Is(err, egress.ErrAddress) || errors.Is(err, egress.ErrPlaintext) {
 			err = fmt.Errorf("%w: %w", relaysync.ErrForbidden, err)
 		}
-		if notDialed(err) {
+		if isLocalFailure(err) {
 			err = fmt.Errorf("%w: %w", relaysync.ErrNotDialed, err)
 		}
-		return nil, inBounds(err) // it names the address
+		return nil, printable(err) // it names the address
 	}
 	return conn, nil
 }
 
-func notDialed(err error) bool {
+func isLocalFailure(err error) bool {
 	return slices.ContainsFunc([]error{
 		egress.ErrBudget, syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS,
 	}, func(local error) bool { return errors.Is(err, local) })
@@ -95,8 +95,8 @@ func (t *Transport) dial(ctx context.Context, u graspsync.URL) (*conn, error) {
 		return nil, err
 	}
 	client := t.cfg.Dialer.HTTPClient(0)
-	s := newSigns()
-	upgrade := &upgradeTransport{next: client.Transport, beneath: &s.framing}
+	s := newLiveness()
+	upgrade := &upgradeTransport{next: client.Transport, limiter: &s.emptyLimiter}
 	client.Transport = upgrade
 	// Idle connections are not needed after the upgrade or its failure.
 	defer client.CloseIdleConnections()
@@ -113,7 +113,7 @@ func (t *Transport) dial(ctx context.Context, u graspsync.URL) (*conn, error) {
 		case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
 			err = statusError(resp)
 		case errors.As(err, &request):
-			err = cause(request.Err) // without three prefixes of the libraries
+			err = shortCause(request.Err) // without three prefixes of the libraries
 		}
 		return nil, err
 	}
@@ -121,8 +121,8 @@ func (t *Transport) dial(ctx context.Context, u graspsync.URL) (*conn, error) {
 	return t.start(ws, upgrade.raw, remote, u, s), nil
 }
 
-// cause shortens an error of the network to a few words, because it is logged beside the URL.
-func cause(err error) error {
+// shortCause returns the part of a network error that does not repeat the URL, which is logged too.
+func shortCause(err error) error {
 	var name *net.DNSError
 	var op *net.OpError
 	switch {
@@ -136,7 +136,7 @@ func cause(err error) error {
 	return err
 }
 
-func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOptions {
+func (t *Transport) dialOptions(client *http.Client, s *liveness) *websocket.DialOptions {
 	return &websocket.DialOptions{
 		HTTPClient: client,
 		HTTPHeader: http.Header{"User-Agent": {userAgent}},
@@ -144,14 +144,14 @@ func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOp
 		// connection.
 		CompressionMode:      websocket.CompressionContextTakeover,
 		CompressionThreshold: math.MaxInt,
-		OnPingReceived:       func(context.Context, []byte) bool { return s.control() },
-		OnPongReceived:       func(context.Context, []byte) { s.control() },
+		OnPingReceived:       func(context.Context, []byte) bool { return s.onControlFrame() },
+		OnPongReceived:       func(context.Context, []byte) { s.onControlFrame() },
 	}
 }
 
 type upgradeTransport struct {
 	next    http.RoundTripper
-	beneath *framing // below the websocket
+	limiter *emptyLimiter // below the websocket
 	raw     io.Writer
 }
 
@@ -160,8 +160,8 @@ func (u *upgradeTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	resp, err := u.next.RoundTrip(req)
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
-			u.beneath.ReadWriteCloser = conn
-			u.raw, resp.Body = conn, u.beneath
+			u.limiter.ReadWriteCloser = conn
+			u.raw, resp.Body = conn, u.limiter
 		}
 	}
 	return resp, err
@@ -176,27 +176,27 @@ func (u *upgradeTransport) CloseIdleConnections() {
 
 // start makes a connection from a websocket and starts its goroutines. The websocket reports to s
 // already.
-func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, u graspsync.URL, s *signs) *conn {
+func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, u graspsync.URL, s *liveness) *conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &conn{
-		t:       t,
-		relay:   u.String(),
-		host:    u.HostPort.Host,
-		ws:      ws,
-		raw:     raw,
-		remote:  remote,
-		ctx:     ctx,
-		cancel:  cancel,
-		want:    make(chan struct{}, 1),
-		got:     make(chan wire.Message),
-		ended:   make(chan struct{}),
-		writing: make(chan struct{}, 1),
-		asked:   make(chan struct{}),
-		signs:   s,
+		t:        t,
+		relay:    u.String(),
+		host:     u.HostPort.Host,
+		ws:       ws,
+		raw:      raw,
+		remote:   remote,
+		ctx:      ctx,
+		cancel:   cancel,
+		requests: make(chan struct{}, 1),
+		messages: make(chan wire.Message),
+		ended:    make(chan struct{}),
+		writing:  make(chan struct{}, 1),
+		infoDone: make(chan struct{}),
+		liveness: s,
 	}
-	c.goDo(c.read)
-	c.goDo(func() { c.fetchInfo(ctx, u) })
-	c.goDo(func() { c.keepAlive(u) })
+	c.goRecover(c.read)
+	c.goRecover(func() { c.fetchInfo(ctx, u) })
+	c.goRecover(func() { c.keepAlive(u) })
 	return c
 }
 

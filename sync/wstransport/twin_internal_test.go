@@ -9,7 +9,7 @@ import (
 // Idle checks that nothing is held of the read budget, and nobody waits for it.
 func (t *Transport) Idle(tb testing.TB) {
 	tb.Helper()
-	used, waiting := t.reading.Stats()
+	used, waiting := t.readBudget.Stats()
 	assert.Zero(tb, used, "each part is returned once")
 	assert.Zero(tb, waiting)
 }
