@@ -23,10 +23,10 @@ import (
 )
 
 const (
-	kindHTTPAuth = 27235 // NIP-98
-	window       = time.Minute
-	maxAuth      = 8 << 10
-	maxUsed      = 4_096
+	kindHTTPAuth  = 27235 // NIP-98
+	authWindow    = time.Minute
+	maxAuthHeader = 8 << 10
+	maxUsed       = 4_096
 	// usedPrefix and the id of an accepted request are the key of a record of its end.
 	usedPrefix = "admin/used/"
 )
@@ -38,7 +38,7 @@ var (
 	errReplayed = errors.New("request was already used")
 	errBusy     = errors.New("too many requests in two minutes")
 	errEarly    = errors.New("dated less than a minute after the start of a server that does not keep used requests")
-	errKeeping  = errors.New("saving the id of the request failed")
+	errSaving   = errors.New("saving the id of the request failed")
 )
 
 type auth struct {
@@ -49,40 +49,40 @@ type auth struct {
 	used     state.Store // ids of accepted requests
 	after    int64       // requests up to this time are refused, in Unix seconds
 
-	// checking is for signature and records. Clients take turns.
-	checking *limit.Slots
+	// verifySlots is held while a signature and the records are checked. Clients take turns.
+	verifySlots *limit.Slots
 }
 
-// claim is not yet checked for body, signature and replay.
-type claim struct {
+// signedRequest is an authorization whose body, signature and replay are not yet checked.
+type signedRequest struct {
 	event   graspsync.Event
 	payload string // hex
 }
 
-func (a *auth) claimed(header http.Header, method string, now time.Time) (claim, error) {
+func (a *auth) parseAuthorization(header http.Header, method string, now time.Time) (signedRequest, error) {
 	values := header.Values("Authorization")
 	if len(values) != 1 {
-		return claim{}, errNoAuth
+		return signedRequest{}, errNoAuth
 	}
 	scheme, encoded, _ := strings.Cut(values[0], " ")
 	if !strings.EqualFold(scheme, "Nostr") { // RFC 9110, 11.1
-		return claim{}, errNoAuth
+		return signedRequest{}, errNoAuth
 	}
-	if len(encoded) > maxAuth {
-		return claim{}, fmt.Errorf("%w: %d bytes", errAuth, len(encoded))
+	if len(encoded) > maxAuthHeader {
+		return signedRequest{}, fmt.Errorf("%w: %d bytes", errAuth, len(encoded))
 	}
 	data, err := base64.StdEncoding.Strict().DecodeString(strings.TrimLeft(encoded, " "))
 	if err != nil {
-		return claim{}, fmt.Errorf("%w: not base64", errAuth)
+		return signedRequest{}, fmt.Errorf("%w: not base64", errAuth)
 	}
 	ev, err := wire.ParseEvent(data)
 	if err != nil {
-		return claim{}, fmt.Errorf("%w: not an event: %w", errAuth, err)
+		return signedRequest{}, fmt.Errorf("%w: not an event: %w", errAuth, err)
 	}
-	return a.examine(ev, method, now)
+	return a.checkEvent(ev, method, now)
 }
 
-func (a *auth) examine(ev graspsync.Event, method string, now time.Time) (c claim, err error) {
+func (a *auth) checkEvent(ev graspsync.Event, method string, now time.Time) (c signedRequest, err error) {
 	if ev.Kind != kindHTTPAuth {
 		return c, fmt.Errorf("%w: kind %d, want %d", errAuth, ev.Kind, kindHTTPAuth)
 	}
@@ -90,25 +90,25 @@ func (a *auth) examine(ev graspsync.Event, method string, now time.Time) (c clai
 		return c, errOwner
 	}
 	at := int64(ev.CreatedAt)
-	if off := at - now.Unix(); off > int64(window/time.Second) || off < -int64(window/time.Second) {
+	if off := at - now.Unix(); off > int64(authWindow/time.Second) || off < -int64(authWindow/time.Second) {
 		return c, fmt.Errorf("%w: created_at is %d, the clock of the server %d", errAuth, at, now.Unix())
 	}
-	said := make(map[string]string, 3)
+	values := make(map[string]string, 3)
 	for _, name := range []string{"u", "method", "payload"} {
-		if said[name], err = only(ev.Event, name); err != nil {
+		if values[name], err = singleValue(ev.Event, name); err != nil {
 			return c, err
 		}
 	}
 	switch {
-	case !a.isOurs(said["u"]):
-		return c, fmt.Errorf("%w: signed for another URL, %q", errAuth, graspsync.Clip(said["u"], 200))
-	case said["method"] != method:
+	case !a.isOwnURL(values["u"]):
+		return c, fmt.Errorf("%w: signed for another URL, %q", errAuth, graspsync.Clip(values["u"], 200))
+	case values["method"] != method:
 		return c, fmt.Errorf("%w: signed for another method", errAuth)
 	}
-	return claim{ev, said["payload"]}, nil
+	return signedRequest{ev, values["payload"]}, nil
 }
 
-func (a *auth) isOurs(text string) bool {
+func (a *auth) isOwnURL(text string) bool {
 	u, err := parseURL(text)
 	return err == nil && (a.urls[u] || u.Query == "" && a.identity.IsServedAt(u))
 }
@@ -120,7 +120,7 @@ func parseURL(s string) (graspsync.URL, error) {
 	return graspsync.ParseURL(s, slices.Concat(graspsync.HTTPSchemes, graspsync.RelaySchemes))
 }
 
-func only(ev *nostr.Event, name string) (value string, err error) {
+func singleValue(ev *nostr.Event, name string) (value string, err error) {
 	n := 0
 	for _, tag := range ev.Tags {
 		if len(tag) > 0 && tag[0] == name {
@@ -135,12 +135,12 @@ func only(ev *nostr.Event, name string) (value string, err error) {
 	return value, nil
 }
 
-func (a *auth) verify(ctx context.Context, c claim, body []byte, client string) error {
+func (a *auth) verify(ctx context.Context, c signedRequest, body []byte, client string) error {
 	sum := sha256.Sum256(body)
 	if c.payload != hex.EncodeToString(sum[:]) {
 		return fmt.Errorf("%w: signed for another body", errAuth)
 	}
-	slot, err := a.checking.Acquire(ctx, limit.Stranger{ID: client}, 1)
+	slot, err := a.verifySlots.Acquire(ctx, limit.Stranger{ID: client}, 1)
 	if err != nil {
 		return err
 	}
@@ -151,16 +151,16 @@ func (a *auth) verify(ctx context.Context, c claim, body []byte, client string) 
 	if int64(c.event.CreatedAt) <= a.after {
 		return fmt.Errorf("%w: sign it again after %s", errEarly, time.Unix(a.after, 0).UTC().Format("15:04:05 UTC"))
 	}
-	return a.take(ctx, c.event.ID.String(), time.Now().Unix())
+	return a.recordUse(ctx, c.event.ID.String(), time.Now().Unix())
 }
 
-// take records the id of a request. The caller has the slot of checking.
-func (a *auth) take(ctx context.Context, id string, now int64) error {
+// recordUse records the id of a request. The caller has the slot of verifySlots.
+func (a *auth) recordUse(ctx context.Context, id string, now int64) error {
 	var old []string
 	recent := 0
 	for r, err := range a.used.Each(ctx, usedPrefix) {
 		if err != nil {
-			return fmt.Errorf("%w: %w", errKeeping, err)
+			return fmt.Errorf("%w: %w", errSaving, err)
 		}
 		if r.Key == usedPrefix+id {
 			return errReplayed
@@ -171,10 +171,10 @@ func (a *auth) take(ctx context.Context, id string, now int64) error {
 			return errBusy
 		}
 	}
-	until := strconv.AppendInt(nil, now+2*int64(window/time.Second), 10)
+	until := strconv.AppendInt(nil, now+2*int64(authWindow/time.Second), 10)
 	err := errors.Join(a.used.Delete(ctx, old...), a.used.Put(ctx, state.Record{Key: usedPrefix + id, Value: until}))
 	if err != nil {
-		return fmt.Errorf("%w: %w", errKeeping, err)
+		return fmt.Errorf("%w: %w", errSaving, err)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 type Client struct {
 	URL string
 	// Signed is the URL in signatures, by default URL.
-	Signed string
+	SignedURL string
 	// Key is an owner's secret key in 64 hex digits.
 	Key string
 	// HTTP sends the requests. The default follows no redirects.
@@ -49,7 +49,7 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	if err != nil {
 		return nil, err
 	}
-	authorization, err := Authorize(c.Key, cmp.Or(c.Signed, c.URL), http.MethodPost, body, time.Now())
+	authorization, err := Authorize(c.Key, cmp.Or(c.SignedURL, c.URL), http.MethodPost, body, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	req.Header.Set("Authorization", authorization)
 	client := c.HTTP
 	if client == nil {
-		client = &http.Client{Timeout: commandFor, CheckRedirect: func(*http.Request, []*http.Request) error {
+		client = &http.Client{Timeout: commandTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		}}
 	}
@@ -79,20 +79,20 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
-	var said struct {
+	var answer struct {
 		Result json.RawMessage `json:"result"`
 		Error  string          `json:"error"`
 	}
-	if err := json.Unmarshal(data, &said); err != nil || said.Error == "" && said.Result == nil {
+	if err := json.Unmarshal(data, &answer); err != nil || answer.Error == "" && answer.Result == nil {
 		return nil, fmt.Errorf("%w at %s: it answers %s", ErrNoServer, c.URL, resp.Status)
 	}
-	if strings.Contains(said.Error, "unknown method") { // khatru answers so if the server has no Handler
+	if strings.Contains(answer.Error, "unknown method") { // khatru answers so if the server has no Handler
 		return nil, fmt.Errorf("%w at %s: it has no owner", ErrNoServer, c.URL)
 	}
-	if said.Error != "" {
-		return nil, fmt.Errorf("%w: %s", ErrAnswer, said.Error)
+	if answer.Error != "" {
+		return nil, fmt.Errorf("%w: %s", ErrAnswer, answer.Error)
 	}
-	return said.Result, nil
+	return answer.Result, nil
 }
 
 // Authorize returns the Authorization header of a request (NIP-98). key has 64 hex digits.

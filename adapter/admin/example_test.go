@@ -33,7 +33,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	front.Config.Handler = handler.Before(front.Config.Handler)
+	front.Config.Handler = handler.Middleware(front.Config.Handler)
 	front.Start()
 	defer front.Close()
 

@@ -22,10 +22,10 @@ import (
 const ContentType = "application/nostr+json+rpc"
 
 const (
-	maxBody    = 64 << 10         // bytes of a request
-	bodyBy     = 10 * time.Second // to receive a request
-	commandFor = 10 * time.Minute // for a command
-	answerBy   = 10 * time.Second // to write an answer
+	maxBody        = 64 << 10         // bytes of a request
+	bodyTimeout    = 10 * time.Second // to receive a request
+	commandTimeout = 10 * time.Minute // for a command
+	answerTimeout  = 10 * time.Second // to write an answer
 )
 
 // ErrUsage means that a command is unknown or has wrong arguments.
@@ -92,10 +92,10 @@ func New(operator Operator, cfg Config) (*Handler, error) {
 	}
 	h := &Handler{
 		operator: operator, client: cfg.Client, log: cfg.Logger,
-		auth: &auth{owners: make(map[graspsync.PubKey]bool), identity: cfg.Identity, urls: urls, used: cfg.State, checking: limit.NewSlots(1, 1)},
+		auth: &auth{owners: make(map[graspsync.PubKey]bool), identity: cfg.Identity, urls: urls, used: cfg.State, verifySlots: limit.NewSlots(1, 1)},
 	}
 	if cfg.State == nil { // an earlier process may have accepted requests dated up to a window ahead
-		h.auth.used, h.auth.after = state.NewMemory(), time.Now().Add(window).Unix()
+		h.auth.used, h.auth.after = state.NewMemory(), time.Now().Add(authWindow).Unix()
 	}
 	for _, k := range cfg.Owners {
 		h.auth.owners[k] = true
@@ -118,7 +118,7 @@ func clientOf(r *http.Request) string {
 }
 
 // Before returns a handler that passes other requests to next.
-func (h *Handler) Before(next http.Handler) http.Handler {
+func (h *Handler) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isManagement(r) {
 			h.ServeHTTP(w, r)
@@ -161,7 +161,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// A command is completed if the client disconnects.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), commandFor)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), commandTimeout)
 	defer cancel()
 	result, err := h.call(ctx, owner, body)
 	if err != nil {
@@ -176,12 +176,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) (owner graspsync.PubKey, body []byte, err error) {
 	now := time.Now()
-	c, err := h.auth.claimed(r.Header, r.Method, now)
+	c, err := h.auth.parseAuthorization(r.Header, r.Method, now)
 	if err != nil {
 		return owner, nil, err
 	}
 	// Some connections have no deadlines. Their body is limited in bytes only.
-	_ = http.NewResponseController(w).SetReadDeadline(now.Add(bodyBy))
+	_ = http.NewResponseController(w).SetReadDeadline(now.Add(bodyTimeout))
 	if body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		return owner, nil, fmt.Errorf("reading the request: %w", err)
 	}
@@ -197,7 +197,7 @@ func statusOf(err error) int {
 		return http.StatusForbidden
 	case errors.Is(err, errEarly):
 		return http.StatusTooEarly
-	case errors.Is(err, errBusy), errors.Is(err, errKeeping):
+	case errors.Is(err, errBusy), errors.Is(err, errSaving):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusUnauthorized
@@ -210,7 +210,7 @@ func (h *Handler) write(w http.ResponseWriter, status int, a answer) {
 		status, data = http.StatusInternalServerError, []byte(`{"error":"internal error"}`)
 	}
 	// The command may have taken longer than the server's write timeout.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerBy))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
 	w.Header().Set("Content-Type", ContentType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

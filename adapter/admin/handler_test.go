@@ -328,7 +328,7 @@ func TestMethods(t *testing.T) {
 // What else comes to a relay is none of the handler's business.
 func TestBefore(t *testing.T) {
 	h, _ := newHandler(t)
-	site := h.Before(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	site := h.Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	w := httptest.NewRecorder()
 	site.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil))
 	require.Equal(t, http.StatusTeapot, w.Code)

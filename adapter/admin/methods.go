@@ -69,14 +69,14 @@ func (h *Handler) call(ctx context.Context, owner graspsync.PubKey, body []byte)
 	if alias[0] == "rules" { // clients may send params
 		result, err := h.operator.Do(ctx, by, alias[0])
 		all, _ := result.([]rules.Rule)
-		return listed(all, r.Method), err
+		return filterRules(all, r.Method), err
 	}
 	_, err = h.operator.Do(ctx, by, alias[0], slices.Concat(alias[1:], r.Params)...)
 	return nil, err // nil becomes true, as in NIP-86
 }
 
 // listed returns the rules of a method such as listbannedpubkeys.
-func listed(all []rules.Rule, method string) []map[string]string {
+func filterRules(all []rules.Rule, method string) []map[string]string {
 	kind, key, action := rules.Event, "id", rules.Allow
 	if strings.HasSuffix(method, "pubkeys") {
 		kind, key = rules.Author, "pubkey"

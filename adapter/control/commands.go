@@ -57,13 +57,13 @@ func Usage() (out []string) {
 	return out
 }
 
-// Unknown returns the error of an unknown command, which wraps [admin.ErrUsage].
-func Unknown(name string) error {
+// UnknownCommand returns the error of an unknown command, which wraps [admin.ErrUsage].
+func UnknownCommand(name string) error {
 	return fmt.Errorf("%w: %q, commands: %s", admin.ErrUsage, graspsync.Clip(name, 50), strings.Join(slices.Sorted(maps.Keys(commands)), ", "))
 }
 
-// Join joins the words of a reason at the end of args.
-func Join(name string, args []string) []string {
+// JoinReason joins the words of a reason at the end of args.
+func JoinReason(name string, args []string) []string {
 	usage := commands[name].usage
 	if n := strings.Count(usage, " "); len(args) > n && strings.HasSuffix(usage, "[reason]") {
 		return append(slices.Clone(args[:n-1]), strings.Join(args[n-1:], " "))
@@ -84,9 +84,9 @@ func Join(name string, args []string) []string {
 func (c *Control) Do(ctx context.Context, by, name string, args ...string) (result any, err error) {
 	cmd, ok := commands[name]
 	if !ok {
-		return nil, Unknown(name)
+		return nil, UnknownCommand(name)
 	}
-	args = slices.Clone(Join(name, args))
+	args = slices.Clone(JoinReason(name, args))
 	do, err := run(nil), errUsage
 	most := strings.Count(cmd.usage, " ") // the last one is optional if it is in brackets
 	if n := len(args); n == most || n == most-strings.Count(cmd.usage, "[") {
@@ -101,7 +101,7 @@ func (c *Control) Do(ctx context.Context, by, name string, args ...string) (resu
 	if name == commandRules {
 		return do(ctx, c, by)
 	}
-	err = c.recorded(by, name, args, func() (err error) {
+	err = c.record(by, name, args, func() (err error) {
 		result, err = do(ctx, c, by)
 		return err
 	})
@@ -136,18 +136,18 @@ func onRepository(text string, do func(*Control, context.Context, graspsync.Repo
 func set(action rules.Action) func(*Control, context.Context, rules.Rule) (any, error) {
 	return func(c *Control, ctx context.Context, r rules.Rule) (any, error) {
 		r.Action = action
-		return c.decided(ctx, r.Subject, c.cfg.Rules.Set(ctx, r))
+		return c.afterChange(ctx, r.Subject, c.cfg.Rules.Set(ctx, r))
 	}
 }
 
 func (c *Control) unset(ctx context.Context, r rules.Rule) (any, error) {
-	return c.decided(ctx, r.Subject, c.cfg.Rules.Unset(ctx, r.Subject))
+	return c.afterChange(ctx, r.Subject, c.cfg.Rules.Unset(ctx, r.Subject))
 }
 
-// decided acts on a changed rule and returns the one that applies.
-func (c *Control) decided(ctx context.Context, s rules.Subject, err error) (any, error) {
+// afterChange applies a changed rule, and returns the rule that now holds for the subject.
+func (c *Control) afterChange(ctx context.Context, s rules.Subject, err error) (any, error) {
 	if err == nil {
-		err = c.act(ctx, s)
+		err = c.applyRules(ctx, s)
 	}
 	if r, is := c.cfg.Rules.Rule(s); is && err == nil {
 		return r, nil

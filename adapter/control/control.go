@@ -21,13 +21,13 @@ import (
 // Control executes, logs and audits the commands of an operator. It is safe for concurrent use. Commands
 // that use the SyncManager wait for its Run.
 type Control struct {
-	cfg   Config
-	stale atomic.Bool // the last Reload failed
+	cfg          Config
+	reloadFailed atomic.Bool // the last Reload failed
 
 	reloading sync.Mutex // held by Reload
 	// guarded by reloading: rules and bootstrap relays before the first failed Reload
-	before   []rules.Rule
-	followed []graspsync.RelayURL
+	rulesBefore     []rules.Rule
+	bootstrapBefore []graspsync.RelayURL
 }
 
 var _ admin.Operator = (*Control)(nil)
@@ -49,7 +49,7 @@ func (c *Control) Collector(namespace string) prometheus.Collector {
 		Namespace: namespace, Subsystem: "rules", Name: "reload_failed",
 		Help: "1 if the last reload of the rules file failed, otherwise 0.",
 	}, func() float64 {
-		if c.stale.Load() {
+		if c.reloadFailed.Load() {
 			return 1
 		}
 		return 0
@@ -65,19 +65,19 @@ func (c *Control) Rules() *rules.RuleSet { return c.cfg.Rules }
 // Reload replaces the rules of the file by those that read returns, unless it fails. After another error
 // they are in force, and the next Reload repeats failed actions such as disconnecting a relay.
 func (c *Control) Reload(ctx context.Context, by string, read func() (rules.File, error)) error {
-	return c.recorded(by, "reload", nil, func() (err error) {
+	return c.record(by, "reload", nil, func() (err error) {
 		c.reloading.Lock() // a file that was read earlier could be outdated
 		defer c.reloading.Unlock()
-		if !c.stale.Load() {
-			c.before, c.followed = c.cfg.Rules.All(), c.bootstrap()
+		if !c.reloadFailed.Load() {
+			c.rulesBefore, c.bootstrapBefore = c.cfg.Rules.All(), c.bootstrap()
 		}
-		defer func() { c.stale.Store(err != nil) }()
+		defer func() { c.reloadFailed.Store(err != nil) }()
 		f, err := read()
 		if err != nil {
 			return fmt.Errorf("rules unchanged: %w", err)
 		}
 		c.cfg.Rules.SetFile(f)
-		err = errors.Join(c.act(ctx, differing(c.before, c.cfg.Rules.All())...), c.follow(ctx, c.followed))
+		err = errors.Join(c.applyRules(ctx, changedSubjects(c.rulesBefore, c.cfg.Rules.All())...), c.updateBootstrap(ctx, c.bootstrapBefore))
 		if err != nil {
 			return fmt.Errorf("new rules in force, applying them to what is connected and stored failed, reload to repeat that: %w", err)
 		}
@@ -85,18 +85,18 @@ func (c *Control) Reload(ctx context.Context, by string, read func() (rules.File
 	})
 }
 
-func differing(before, after []rules.Rule) (out []rules.Subject) {
-	said := make(map[rules.Subject]rules.Action)
+func changedSubjects(before, after []rules.Rule) (out []rules.Subject) {
+	actions := make(map[rules.Subject]rules.Action)
 	for _, r := range before {
-		said[r.Subject] = r.Action
+		actions[r.Subject] = r.Action
 	}
 	for _, r := range after {
-		if said[r.Subject] != r.Action {
+		if actions[r.Subject] != r.Action {
 			out = append(out, r.Subject)
 		}
-		delete(said, r.Subject)
+		delete(actions, r.Subject)
 	}
-	for s := range said {
+	for s := range actions {
 		out = append(out, s)
 	}
 	return out
@@ -104,30 +104,30 @@ func differing(before, after []rules.Rule) (out []rules.Subject) {
 
 func (c *Control) bootstrap() []graspsync.RelayURL { return c.cfg.Rules.Bootstrap(c.cfg.Bootstrap) }
 
-// recorded records a command also before, so that a killed process leaves a trace.
-func (c *Control) recorded(by, command string, args []string, do func() error) error {
+// record records a command before and after it, because the process may be killed during it.
+func (c *Control) record(by, command string, args []string, do func() error) error {
 	for len(args) > 0 && args[len(args)-1] == "" { // no reason was given
 		args = args[:len(args)-1]
 	}
 	e := admin.Entry{By: by, Command: command, Args: args, Outcome: admin.Begun}
-	c.entry(e)
+	c.audit(e)
 	err := do()
 	if e.Outcome = admin.Done; err != nil {
 		e.Outcome, e.Error = admin.Failed, graspsync.Printable(err.Error())
 	}
 	c.cfg.Logger.Info("command", "admin", by, "command", command, "args", graspsync.Printable(fmt.Sprint(args)), "outcome", e.Outcome, "error", e.Error)
-	c.entry(e)
+	c.audit(e)
 	return err
 }
 
-func (c *Control) entry(e admin.Entry) {
+func (c *Control) audit(e admin.Entry) {
 	if c.cfg.Audit != nil {
 		e.At = time.Now().UTC().Round(time.Millisecond)
 		c.cfg.Audit(e)
 	}
 }
 
-func (c *Control) act(ctx context.Context, subjects ...rules.Subject) error {
+func (c *Control) applyRules(ctx context.Context, subjects ...rules.Subject) error {
 	if len(subjects) == 0 {
 		return nil
 	}
@@ -136,19 +136,20 @@ func (c *Control) act(ctx context.Context, subjects ...rules.Subject) error {
 		lifted = append(lifted, rules.OnRuleRemoved(s)) // events that are still blocked are refused again
 	}
 	err := c.cfg.Sync.RulesChanged(ctx, lifted...)
-	_, derr := c.dismiss(ctx)
-	return errors.Join(err, derr, c.announce(ctx, subjects))
+	_, derr := c.dropBlocked(ctx)
+	return errors.Join(err, derr, c.notifyAnnouncements(ctx, subjects))
 }
 
-func (c *Control) dismiss(ctx context.Context) (n int, err error) {
+func (c *Control) dropBlocked(ctx context.Context) (n int, err error) {
 	return c.cfg.Purgatory.Drop(ctx, func(ev graspsync.Event) bool {
 		_, blocked := c.cfg.Rules.EventBlock(ev)
 		return blocked
 	})
 }
 
-// announce passes announcements to purgatory, whose repositories may go out of service or return.
-func (c *Control) announce(ctx context.Context, subjects []rules.Subject) error {
+// notifyAnnouncements passes announcements to purgatory, whose repositories may go out of service or
+// return.
+func (c *Control) notifyAnnouncements(ctx context.Context, subjects []rules.Subject) error {
 	filter := nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}
 	for _, s := range subjects {
 		if k, ok := s.PubKey(); ok {
@@ -167,7 +168,7 @@ func (c *Control) announce(ctx context.Context, subjects []rules.Subject) error 
 	return nil
 }
 
-func (c *Control) follow(ctx context.Context, before []graspsync.RelayURL) error {
+func (c *Control) updateBootstrap(ctx context.Context, before []graspsync.RelayURL) error {
 	now := c.bootstrap()
 	var errs []error
 	for _, u := range now {

@@ -51,7 +51,7 @@ func newCommanded(t *testing.T) *commanded {
 		require.NoError(t, err)
 		h, err := admin.New(c.server.Control(), admin.Config{Owners: []graspsync.PubKey{c.owner.PubKey()}, Identity: identity, State: state.NewMemory()})
 		require.NoError(t, err)
-		return h.Before(next)
+		return h.Middleware(next)
 	}
 	c.start()
 	t.Cleanup(func() { c.stop() })
@@ -249,7 +249,7 @@ func TestOtherCommands(t *testing.T) {
 	deletion := other.Deletion(nostr.Now(), theirs)
 	require.Empty(t, c.publish(theirs, deletion))
 	_, err = c.do("purge", "event", deletion.ID)
-	require.ErrorContains(t, err, control.ErrStays.Error(), "it does not say that it is gone")
+	require.ErrorContains(t, err, control.ErrStillServed.Error(), "it does not say that it is gone")
 	require.JSONEq(t, `{"events":0,"waiting":0}`, c.must("remove", "event", deletion.ID))
 
 	require.Equal(t, "true", c.must("banevent", announcement.ID, "no reason"))

@@ -36,7 +36,7 @@ func operators(server *grasp.Server, owner graspsync.PubKey) (http.Handler, erro
 	metrics.MustRegister(server.Collector("ngit"))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.Handle("/", commands.Before(page))
+	mux.Handle("/", commands.Middleware(page))
 	return mux, nil
 }
 

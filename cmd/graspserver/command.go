@@ -32,8 +32,8 @@ func (c *operatorClient) do(ctx context.Context, set settings, out io.Writer, na
 	if err != nil {
 		return err
 	}
-	client := admin.Client{URL: c.URL, Signed: c.For, Key: key}
-	result, err := client.Do(ctx, name, control.Join(name, args)...)
+	client := admin.Client{URL: c.URL, SignedURL: c.For, Key: key}
+	result, err := client.Do(ctx, name, control.JoinReason(name, args)...)
 	switch {
 	case errors.Is(err, admin.ErrNoServer):
 		return fmt.Errorf("%w\nStart the server with -admin <your npub>, and set -url to its -listen address, such as http://127.0.0.1:7334", err)

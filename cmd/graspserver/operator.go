@@ -119,7 +119,7 @@ func administered(next http.Handler, server *grasp.Server, identity nip34.Identi
 	if err != nil {
 		return nil, fmt.Errorf("-admin: %w", err)
 	}
-	return handler.Before(next), nil
+	return handler.Middleware(next), nil
 }
 
 func identityOf(opt options) (nip34.Identity, error) {

@@ -44,7 +44,7 @@ func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handle
 	metrics.MustRegister(server.Collector("ngit"))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.Handle("/", commands.Before(page))
+	mux.Handle("/", commands.Middleware(page))
 	return mux, nil
 }
 
