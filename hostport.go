@@ -100,7 +100,7 @@ func canonicalHost(h string, bracketed bool) (string, error) {
 	return ascii, nil
 }
 
-// wellFormed checks the sizes and bytes of a DNS name, which the IDNA lookup profile does not.
+// isDNSName checks the sizes and bytes of a DNS name, which the IDNA lookup profile does not.
 func isDNSName(host string) bool {
 	if len(host) > 253 {
 		return false

@@ -7,7 +7,7 @@ import "strings"
 type RelayURL struct{ serverURL }
 
 // ParseRelayURL reads a ws or wss URL with the rules of [ParseURL]. A URL without a scheme is wss.
-// Dial [URL.Written]. All errors wrap [ErrURL].
+// Dial [URL.AsWritten]. All errors wrap [ErrURL].
 func ParseRelayURL(s string) (RelayURL, error) {
 	u, err := ParseURL(s, RelaySchemes)
 	return RelayURL{serverURL{u}}, err
@@ -35,7 +35,7 @@ func (u CloneURL) Compare(other CloneURL) int { return strings.Compare(u.String(
 // UnmarshalText is [ParseCloneURL], except that empty text becomes the zero value.
 func (u *CloneURL) UnmarshalText(text []byte) error { return u.unmarshal(text, HTTPSchemes) }
 
-// location contains the methods of both kinds of URLs.
+// serverURL contains the methods of both kinds of URLs.
 type serverURL struct{ url URL }
 
 // URL returns the URL for a client.

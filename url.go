@@ -14,7 +14,7 @@ import (
 // MaxURLLength is the maximum length of a URL, as written and in canonical spelling, in bytes.
 const MaxURLLength = 2048
 
-// mostQuoted is the maximum length of a quoted part of a URL in an error, in bytes.
+// maxQuoted is the maximum length of a quoted part of a URL in an error, in bytes.
 const maxQuoted = 100
 
 // ErrURL is wrapped by all errors of [ParseURL].
@@ -40,7 +40,7 @@ var (
 
 func (u URL) String() string { return u.text("") }
 
-// Written returns the spelling to dial, with the trailing slash as written, because some servers
+// AsWritten returns the spelling to dial, with the trailing slash as written, because some servers
 // accept only one of the two spellings.
 func (u URL) AsWritten() string {
 	if math.Signbit(u.slash) {
@@ -49,7 +49,7 @@ func (u URL) AsWritten() string {
 	return u.text("")
 }
 
-// OtherSlash returns u with the trailing slash of [URL.Written] added or removed.
+// ToggleSlash returns u with the trailing slash of [URL.AsWritten] added or removed.
 func (u URL) ToggleSlash() URL {
 	u.slash = -u.slash
 	return u
@@ -86,7 +86,7 @@ func (u URL) defaultPort() uint16 {
 
 // ParseURL reads s as a URL of one of schemes ([RelaySchemes] or [HTTPSchemes]), by default the
 // first. In canonical spelling scheme and host are lower-case ASCII, an IPv4-mapped address is
-// IPv4, and there is no default port, trailing slash ([URL.Written] keeps it), dot segment, needless
+// IPv4, and there is no default port, trailing slash ([URL.AsWritten] keeps it), dot segment, needless
 // percent-encoding, trailing dot of the host, or fragment.
 //
 // ParseURL rejects user information, control bytes (also percent-encoded), backslashes, ports that

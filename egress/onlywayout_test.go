@@ -90,7 +90,7 @@ func TestOnlyWayOut(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	assert.True(t, seen["location.go"] && seen["sync/transport.go"], "the library was not looked at")
+	assert.True(t, seen["serverurl.go"] && seen["sync/transport.go"], "the library was not looked at")
 }
 
 func skipDir(root, rel, name string) error {

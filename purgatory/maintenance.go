@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/internal/loglimit"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
@@ -46,7 +46,7 @@ type maintenance struct {
 	places *limit.Slots
 	turns  chan graspsync.RepoRef
 	place  *limit.Slot // of the repository in turns
-	lines  seldom.Lines[graspsync.RepoRef]
+	lines  loglimit.Limiter[graspsync.RepoRef]
 
 	mu sync.Mutex
 	// guarded by mu
@@ -181,7 +181,7 @@ func (p *Purgatory) maintainNext(ctx context.Context, ref graspsync.RepoRef) (to
 	m.mu.Lock()
 	m.pass.packs += done.Packs
 	m.mu.Unlock()
-	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRepository) && m.lines.May(ref, time.Now()) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRepository) && m.lines.Allow(ref, time.Now()) {
 		p.cfg.Logger.Warn("maintaining a repository failed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 	}
 	return time.Since(began)

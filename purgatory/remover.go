@@ -121,7 +121,7 @@ func (p *Purgatory) endHold(ctx context.Context, e refplan.Entry) {
 		return
 	}
 	p.addJobs(e)
-	if failed && p.report.lines.May(e.ID.String()+" expiry", now) {
+	if failed && p.report.lines.Allow(e.ID.String()+" expiry", now) {
 		p.cfg.Logger.Warn("expiring an event failed", keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/loglimit"
 	"github.com/graspsync/graspsync/internal/outage"
-	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
@@ -33,7 +33,7 @@ const (
 
 type report struct {
 	cfg     *Config
-	lines   seldom.Lines[string] // subjects of log lines that a stranger can cause
+	lines   loglimit.Limiter[string] // subjects of log lines that a stranger can cause
 	failing outage.Table
 
 	held                            atomic.Uint64
@@ -87,7 +87,7 @@ func (s *report) recordResult(whose string, failed error) {
 	if slices.ContainsFunc(answersOfDependencies, func(known error) bool { return errors.Is(failed, known) }) {
 		failed = nil
 	}
-	s.failing.Note(whose, failed)
+	s.failing.Record(whose, failed)
 }
 
 // answersOfDependencies are errors about one request, which are no failure of the dependency.
@@ -114,7 +114,7 @@ func (s *report) observe(o Observation) {
 }
 
 func (s *report) log(level slog.Level, subject, msg string, ref graspsync.RepoRef, from graspsync.CloneURL, err error) {
-	if s.lines.May(subject, time.Now()) {
+	if s.lines.Allow(subject, time.Now()) {
 		s.cfg.Logger.Log(context.Background(), level, msg, keyRepo, graspsync.Printable(ref.String()), keyURL, graspsync.Printable(from.String()), keyError, graspsync.Printable(err.Error()))
 	}
 }
@@ -122,7 +122,7 @@ func (s *report) log(level slog.Level, subject, msg string, ref graspsync.RepoRe
 const releaseFailed = "looking at a repository failed"
 
 func (s *report) fault(what, msg string, err error) {
-	if s.lines.May(what+" look", time.Now()) {
+	if s.lines.Allow(what+" look", time.Now()) {
 		s.cfg.Logger.Warn(msg, "operation", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
 	}
 }
@@ -166,7 +166,7 @@ func (s *report) ended(e refplan.Entry, why EventCode) {
 	if why == Released && e.Class == refplan.Announcement && len(e.Repos) > 0 {
 		s.cfg.Logger.Info("repository released", keyRepo, graspsync.Printable(e.Repos[0].String()), "waited", waited)
 	}
-	if why == Expired && len(e.Repos) > 0 && s.lines.May(e.Repos[0].Owner.String()+" expired", time.Now()) {
+	if why == Expired && len(e.Repos) > 0 && s.lines.Allow(e.Repos[0].Owner.String()+" expired", time.Now()) {
 		s.cfg.Logger.Info("event expired before its git data arrived", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
 			"class", e.Class.String(), "waited", waited)
 	}

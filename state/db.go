@@ -130,7 +130,7 @@ func lockFolder(dir string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return file, filelock.Take(file, ErrLocked)
+	return file, filelock.Lock(file, ErrLocked)
 }
 
 // open opens the file, or a new file if it is damaged.

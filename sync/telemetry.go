@@ -156,9 +156,9 @@ func (r *telemetry) depends(whose string, err error) {
 	switch {
 	case r == nil, errors.Is(err, context.Canceled):
 	case errors.Is(err, ErrIncomplete), errors.Is(err, errSetTooLarge):
-		r.failing.Note(whose, nil)
+		r.failing.Record(whose, nil)
 	default:
-		r.failing.Note(whose, err)
+		r.failing.Record(whose, err)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	"github.com/graspsync/graspsync/internal/traits"
+	"github.com/graspsync/graspsync/internal/backendcaps"
 )
 
 // metered is a badger that counts queries.
@@ -41,8 +41,8 @@ func (b *metered) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.
 	return out, nil
 }
 
-func (b *metered) Traits() traits.Traits {
-	return traits.Traits{
+func (b *metered) Caps() backendcaps.Caps {
+	return backendcaps.Caps{
 		Page: cmp.Or(b.page, b.MaxLimit), Exempt: b.MaxLimitNegentropy, Prefixes: true,
 		Indexed: func(name, value string) bool { return len(name) == 1 && value != "" && len(value) <= 100 },
 	}

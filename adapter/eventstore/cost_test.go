@@ -19,8 +19,8 @@ import (
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/internal/asker"
+	"github.com/graspsync/graspsync/internal/backendcaps"
 	"github.com/graspsync/graspsync/internal/racetest"
-	"github.com/graspsync/graspsync/internal/traits"
 	"github.com/graspsync/graspsync/limit"
 )
 
@@ -31,7 +31,7 @@ type weighed struct {
 	limit, lookUps, now, most atomic.Int64 // now, most: pages
 }
 
-func (b *weighed) Traits() traits.Traits { return (&metered{BadgerBackend: b.BadgerBackend}).Traits() }
+func (b *weighed) Caps() backendcaps.Caps { return (&metered{BadgerBackend: b.BadgerBackend}).Caps() }
 
 func (b *weighed) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	n := 1

@@ -11,8 +11,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backendcaps"
 	"github.com/graspsync/graspsync/internal/eventtest"
-	"github.com/graspsync/graspsync/internal/traits"
 )
 
 // fake is like slicestore, with strictness and faults set by its fields.
@@ -31,8 +31,8 @@ type fake struct {
 
 var _ eventstore.Store = (*fake)(nil)
 
-func (b *fake) Traits() traits.Traits {
-	return traits.Traits{Page: max(b.limit, 1), Memory: true, Indexed: func(string, string) bool { return true }}
+func (b *fake) Caps() backendcaps.Caps {
+	return backendcaps.Caps{Page: max(b.limit, 1), Memory: true, Indexed: func(string, string) bool { return true }}
 }
 
 func (b *fake) Init() error { return nil }

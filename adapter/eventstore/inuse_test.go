@@ -13,7 +13,7 @@ import (
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
-	"github.com/graspsync/graspsync/internal/traits"
+	"github.com/graspsync/graspsync/internal/backendcaps"
 	"github.com/graspsync/graspsync/nip34"
 )
 
@@ -23,8 +23,8 @@ type folderBackend struct {
 	folder string
 }
 
-func (b folderBackend) Traits() traits.Traits {
-	return traits.Traits{Page: 100, Folder: b.folder, Indexed: func(string, string) bool { return true }}
+func (b folderBackend) Caps() backendcaps.Caps {
+	return backendcaps.Caps{Page: 100, Folder: b.folder, Indexed: func(string, string) bool { return true }}
 }
 
 // Only one server can use an lmdb. Before, two servers corrupted each other's state.

@@ -27,7 +27,7 @@ func lockFolder(folder string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock: %w", err)
 	}
-	if err := filelock.Take(f, ErrInUse); err != nil {
+	if err := filelock.Lock(f, ErrInUse); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, nil

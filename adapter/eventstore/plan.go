@@ -8,7 +8,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/traits"
+	"github.com/graspsync/graspsync/internal/backendcaps"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 
 // plan returns the ids of a filter, or queries without time bounds that find at least its events. Each is
 // one look-up, because badger and lmdb omit events of several and sometimes crash.
-func plan(f nostr.Filter, p traits.Traits, client bool) (ids []string, queries []nostr.Filter) {
+func plan(f nostr.Filter, p backendcaps.Caps, client bool) (ids []string, queries []nostr.Filter) {
 	if f.IDs != nil {
 		return clean(f.IDs, isID), nil
 	}

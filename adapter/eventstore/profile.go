@@ -9,27 +9,27 @@ import (
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/internal/traits"
+	"github.com/graspsync/graspsync/internal/backendcaps"
 )
 
 const module = "github.com/fiatjaf/eventstore"
 
 // traitsOf recognizes a backend by the package of its type, so that no backend is linked.
-func traitsOf(backend eventstore.Store) (t traits.Traits, err error) {
-	if b, ok := backend.(traits.Teller); ok {
-		return b.Traits(), nil
+func traitsOf(backend eventstore.Store) (t backendcaps.Caps, err error) {
+	if b, ok := backend.(backendcaps.Describer); ok {
+		return b.Caps(), nil
 	}
-	v, kind := traits.Find(reflect.ValueOf(backend), module, "badger", "lmdb", "slicestore")
+	v, kind := backendcaps.Find(reflect.ValueOf(backend), module, "badger", "lmdb", "slicestore")
 	switch kind {
 	default:
 		return t, fmt.Errorf("%w: %T. Use badger, lmdb or slicestore of %s, or implement sync.Store and test that with package storetest",
 			ErrUnsupported, backend, module)
 	case "slicestore":
-		t = traits.Traits{Memory: true, Indexed: func(string, string) bool { return true }}
+		t = backendcaps.Caps{Memory: true, Indexed: func(string, string) bool { return true }}
 	case "badger":
-		t = traits.Traits{Prefixes: true, Indexed: indexedCompactly}
+		t = backendcaps.Caps{Prefixes: true, Indexed: indexedCompactly}
 	case "lmdb":
-		t = traits.Traits{Prefixes: true, Uncounted: true, Indexed: indexedByLmdb, Folder: v.FieldByName("Path").String()}
+		t = backendcaps.Caps{Prefixes: true, Uncounted: true, Indexed: indexedByLmdb, Folder: v.FieldByName("Path").String()}
 	}
 	most := v.FieldByName("MaxLimit")
 	if t.Page = int(most.Int()); t.Page <= 0 {

@@ -14,14 +14,14 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/adapter/internal/asker"
-	"github.com/graspsync/graspsync/internal/traits"
+	"github.com/graspsync/graspsync/internal/backendcaps"
 	"github.com/graspsync/graspsync/limit"
 )
 
 // guard calls a backend, and turns its panics into errors.
 type guard struct {
 	backend eventstore.Store
-	traits  traits.Traits
+	traits  backendcaps.Caps
 	turn    *limit.Slots // one place for all calls; nil without serialization
 	places  *limit.Slots // pages that are read for clients
 	answers *limit.Slots // bytes of answers that clients have not read
@@ -74,7 +74,7 @@ const (
 	slowAfter, slowBytes = 2 * time.Second, 128 << 10
 )
 
-func newGuard(backend eventstore.Store, t traits.Traits, lock *os.File) *guard {
+func newGuard(backend eventstore.Store, t backendcaps.Caps, lock *os.File) *guard {
 	g := &guard{
 		backend: backend, traits: t, lock: lock,
 		places:  limit.NewSlots(int64(max(fewestPlaces, runtime.GOMAXPROCS(0))), 1),

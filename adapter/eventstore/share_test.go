@@ -14,20 +14,20 @@ import (
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/internal/asker"
+	"github.com/graspsync/graspsync/internal/backendcaps"
 	"github.com/graspsync/graspsync/internal/racetest"
-	"github.com/graspsync/graspsync/internal/traits"
 	"github.com/graspsync/graspsync/limit"
 )
 
 // endless is a badger with any number of events with a tag, none of the requested kind.
 type endless struct {
 	eventstore.Store
-	traits traits.Traits
+	traits backendcaps.Caps
 	t      *testing.T
 	given  int
 }
 
-func (b *endless) Traits() traits.Traits { return b.traits }
+func (b *endless) Caps() backendcaps.Caps { return b.traits }
 
 func (b *endless) QueryEvents(_ context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	if f.Tags != nil {
@@ -52,7 +52,7 @@ func (b *endless) QueryEvents(_ context.Context, f nostr.Filter) (chan *nostr.Ev
 // look-up, other clients waited, and bounded answers contained events that do not match.
 func TestWhatOneQuestionCosts(t *testing.T) {
 	racetest.Amounts(t)
-	b := &endless{traits: (&metered{BadgerBackend: newBadger(t, 0)}).Traits(), t: t}
+	b := &endless{traits: (&metered{BadgerBackend: newBadger(t, 0)}).Caps(), t: t}
 	s := newStore(t, b, eventstoreadapter.Config{NoSync: true})
 	address := "30617:" + alice + ":repo"
 	for name, f := range map[string]nostr.Filter{
@@ -72,11 +72,11 @@ func TestWhatOneQuestionCosts(t *testing.T) {
 // slow is a backend that takes a second per query.
 type slow struct {
 	eventstore.Store
-	traits    traits.Traits
+	traits    backendcaps.Caps
 	now, most atomic.Int64
 }
 
-func (b *slow) Traits() traits.Traits { return b.traits }
+func (b *slow) Caps() backendcaps.Caps { return b.traits }
 
 func (b *slow) QueryEvents(context.Context, nostr.Filter) (chan *nostr.Event, error) {
 	raise(&b.most, b.now.Add(1))
@@ -93,7 +93,7 @@ func (b *slow) QueryEvents(context.Context, nostr.Filter) (chan *nostr.Event, er
 func TestPlacesAreSharedByClient(t *testing.T) {
 	db := newBadger(t, 0)
 	synctest.Test(t, func(t *testing.T) {
-		b := &slow{traits: (&metered{BadgerBackend: db}).Traits()}
+		b := &slow{traits: (&metered{BadgerBackend: db}).Caps()}
 		s := newStore(t, b, eventstoreadapter.Config{NoSync: true})
 		ask := func(ctx context.Context) {
 			ch, err := s.Query(ctx, nostr.Filter{Kinds: []int{1}})

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/graspsync/graspsync/internal/disk"
-	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/internal/loglimit"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -126,7 +126,7 @@ type Gate struct {
 	conns  *limit.Table[*conn, struct{}] // the longest idle connection of a client first
 	counts map[string]uint64
 
-	lines seldom.Lines[refused]
+	lines loglimit.Limiter[refused]
 }
 
 type refused struct{ client, what string }
@@ -297,7 +297,7 @@ const (
 
 func (g *Gate) countRefusal(client, what string) {
 	g.count(what)
-	if g.lines.May(refused{client, what}, time.Now()) {
+	if g.lines.Allow(refused{client, what}, time.Now()) {
 		g.cfg.Logger.Info("client refused", "client", client, "resource", what)
 	}
 }

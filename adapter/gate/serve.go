@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/graspsync/graspsync/internal/front"
+	"github.com/graspsync/graspsync/internal/httplimit"
 )
 
 const (
@@ -31,7 +31,7 @@ func ListenAndServe(ctx context.Context, address string, handler http.Handler, r
 // afterwards. Serve closes the listener and returns after run, with its error or that of serving, or
 // nil if ctx has ended.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run func(context.Context) error) error {
-	server := &http.Server{Handler: front.Bodies(handler, bodyBy), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, ConnState: front.Idle()}
+	server := &http.Server{Handler: httplimit.Bodies(handler, bodyBy), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, ConnState: httplimit.Idle()}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	served, ran := make(chan error, 1), make(chan error, 1)

@@ -55,6 +55,6 @@ func Example_operators() {
 }
 
 func TestReadmeShowsTheOperators(t *testing.T) {
-	doctest.Shown(t, "README.md", "example_operators_test.go", "func operators(", "\n// ")
-	doctest.Shown(t, "README.md", "example_operators_test.go", "\tmux, err := ", "\t}\n\t_ = serve")
+	doctest.ContainsCode(t, "README.md", "example_operators_test.go", "func operators(", "\n// ")
+	doctest.ContainsCode(t, "README.md", "example_operators_test.go", "\tmux, err := ", "\t}\n\t_ = serve")
 }

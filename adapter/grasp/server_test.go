@@ -19,8 +19,8 @@ import (
 
 	"github.com/graspsync/graspsync/adapter/grasp"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
-	"github.com/graspsync/graspsync/internal/front"
 	"github.com/graspsync/graspsync/internal/gittest"
+	"github.com/graspsync/graspsync/internal/httplimit"
 	"github.com/graspsync/graspsync/internal/porttest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -83,7 +83,7 @@ func (r *rig) start() {
 	if r.before != nil {
 		handler = r.before(handler)
 	}
-	front := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ConnState: front.Idle()}
+	front := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ConnState: httplimit.Idle()}
 	go func() { _ = front.Serve(listener) }()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -28,5 +28,5 @@ func Example_operators() {
 }
 
 func TestReadmeShowsTheOperators(t *testing.T) {
-	doctest.Shown(t, "README.md", "example_operators_test.go", "\tmetrics := ", "\t\treturn page")
+	doctest.ContainsCode(t, "README.md", "example_operators_test.go", "\tmetrics := ", "\t\treturn page")
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
+	"github.com/graspsync/graspsync/internal/backendcaps"
 	"github.com/graspsync/graspsync/internal/racetest"
-	"github.com/graspsync/graspsync/internal/traits"
 )
 
 func TestExpiry(t *testing.T) {
@@ -163,9 +163,9 @@ func (c *counted) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.
 	return c.SliceStore.QueryEvents(ctx, f)
 }
 
-// Traits implements [traits.Teller]. It cannot read more than 500 events of one second.
-func (c *counted) Traits() traits.Traits {
-	return traits.Traits{Page: 500, Memory: true, Uncounted: true, Indexed: func(string, string) bool { return true }}
+// Caps implements [backendcaps.Describer]. It cannot read more than 500 events of one second.
+func (c *counted) Caps() backendcaps.Caps {
+	return backendcaps.Caps{Page: 500, Memory: true, Uncounted: true, Indexed: func(string, string) bool { return true }}
 }
 
 // If one second had more events than a page of the store, the whole store was read every minute.

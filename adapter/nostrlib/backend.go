@@ -17,20 +17,20 @@ import (
 
 	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
-	"github.com/graspsync/graspsync/internal/traits"
+	"github.com/graspsync/graspsync/internal/backendcaps"
 )
 
 // backend is a backend of nostrlib for go-nostr. It reads an answer to its end first, because an open read
 // transaction blocks writers.
 type backend struct {
 	eventstore.Store
-	traits traits.Traits
+	traits backendcaps.Caps
 }
 
 var (
-	_ goeventstore.Store   = backend{}
-	_ goeventstore.Counter = backend{}
-	_ traits.Teller        = backend{}
+	_ goeventstore.Store    = backend{}
+	_ goeventstore.Counter  = backend{}
+	_ backendcaps.Describer = backend{}
 )
 
 const (
@@ -44,9 +44,9 @@ const (
 )
 
 // traitsOf identifies a backend by the package path of its type, so that no backend is linked in.
-func traitsOf(db eventstore.Store) (traits.Traits, error) {
-	t := traits.Traits{Page: page, Exempt: exempt, Indexed: indexed, Fits: fitsEncoded}
-	switch v, kind := traits.Find(reflect.ValueOf(db), module, "boltdb", "lmdb", "slicestore"); kind {
+func traitsOf(db eventstore.Store) (backendcaps.Caps, error) {
+	t := backendcaps.Caps{Page: page, Exempt: exempt, Indexed: indexed, Fits: fitsEncoded}
+	switch v, kind := backendcaps.Find(reflect.ValueOf(db), module, "boltdb", "lmdb", "slicestore"); kind {
 	case "":
 		return t, fmt.Errorf("%w: %T. Use boltdb, lmdb or slicestore of %s, or implement sync.Store and test that with package storetest",
 			eventstoreadapter.ErrUnsupported, db, module)
@@ -91,7 +91,7 @@ func fitsEncoded(e *gonostr.Event) bool {
 	return got.Content == given.Content && slices.EqualFunc(got.Tags, given.Tags, func(a, b nostr.Tag) bool { return slices.Equal(a, b) })
 }
 
-func (b backend) Traits() traits.Traits { return b.traits }
+func (b backend) Caps() backendcaps.Caps { return b.traits }
 
 // filterOf is ToFilter for a backend, because until=0 is no bound, and some panic on an empty tag name.
 func filterOf(f gonostr.Filter) (q nostr.Filter, ok bool) {

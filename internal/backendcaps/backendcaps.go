@@ -1,6 +1,6 @@
-// Package traits describes properties of storage backends that adapter/eventstore cannot see from
-// their types.
-package traits
+// Package backendcaps describes properties of storage backends that adapter/eventstore cannot see
+// from their types.
+package backendcaps
 
 import (
 	"reflect"
@@ -10,11 +10,11 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// Teller is a backend that describes itself.
-type Teller interface{ Traits() Traits }
+// Describer is a backend that describes itself.
+type Describer interface{ Caps() Caps }
 
-// Traits are the properties of a kind of backend. The zero value is invalid.
-type Traits struct {
+// Caps are the properties of a kind of backend. The zero value is invalid.
+type Caps struct {
 	// Page is the maximum number of events per query, at least 1. Exempt, unless 0, is that of a
 	// query that is marked as a reconciliation.
 	Page, Exempt int

@@ -37,8 +37,8 @@ func Bounded[C any](t *testing.T, good C, withDefaults func(C) C, validate func(
 	require.NotZero(t, numbers)
 }
 
-// OneWillDo checks that validate accepts 1 for each signed number of a configuration.
-func OneWillDo[C any](t *testing.T, good C, validate func(C) error) {
+// AcceptsOne checks that validate accepts 1 for each signed number of a configuration.
+func AcceptsOne[C any](t *testing.T, good C, validate func(C) error) {
 	t.Helper()
 	each(&good, func(name string, at func(*C) reflect.Value) {
 		cfg := good

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Shown requires that a Markdown file contains, as a Go block without indentation, the part of a
+// ContainsCode requires that a Markdown file contains, as a Go block without indentation, the part of a
 // source file from the first occurrence of from up to the next occurrence of to.
-func Shown(t testing.TB, markdown, source, from, to string) {
+func ContainsCode(t testing.TB, markdown, source, from, to string) {
 	t.Helper()
 	code, err := os.ReadFile(source)
 	require.NoError(t, err)

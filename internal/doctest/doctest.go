@@ -38,13 +38,13 @@ func Defaults(t testing.TB, file string, withDefaults any) {
 	checked := check(t, file, value)
 	for _, name := range groups {
 		if group := value.FieldByName(name); group.IsValid() {
-			checked += check(t, home(t, group.Type().Name()), group)
+			checked += check(t, fileOf(t, group.Type().Name()), group)
 		}
 	}
 	require.NotZero(t, checked, "%s documents no default of %s", file, value.Type())
 }
 
-func home(t testing.TB, typ string) string {
+func fileOf(t testing.TB, typ string) string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func home(t testing.TB, typ string) string {
 func check(t testing.TB, file string, value reflect.Value) (checked int) {
 	t.Helper()
 	for _, group := range documented(t, file, value.Type().Name()) {
-		said, inWords := said(group.doc)
+		said, inWords := documentedDefaults(group.doc)
 		for i, name := range group.fields {
 			number, ok := number(value.FieldByName(name))
 			switch {
@@ -116,7 +116,7 @@ func fields(spec *ast.TypeSpec) (groups []group) {
 	return groups
 }
 
-func said(doc string) (numbers []float64, inWords bool) {
+func documentedDefaults(doc string) (numbers []float64, inWords bool) {
 	for _, sentence := range defaults.FindAllStringSubmatch(doc, -1) {
 		for _, q := range quantity.FindAllStringSubmatch(sentence[1], -1) {
 			number, err := strconv.ParseFloat(strings.ReplaceAll(q[2], ",", ""), 64)

@@ -138,22 +138,22 @@ func New(cfg Config) *Hub {
 	h.authors = parallel(size.Authors, func(i int) *relaytest.Key {
 		return cfg.Key(fmt.Sprint("author ", i, " of the hub ", cfg.Seed))
 	})
-	h.found()
+	h.createRepositories()
 	announcements := parallel(len(h.repos), func(i int) *nostr.Event { return h.announcement(h.repos[i]) })
 	states := parallel(len(h.repos), h.state)
 	h.roots = parallel(size.Roots, h.root)
 	comments := parallel(size.Comments, h.comment)
 	requests := parallel(size.Deletions, func(i int) *nostr.Event { return h.deletion(i, comments) })
 	for i := range requests {
-		if own := h.own(i, comments); own != nil {
+		if own := h.deletedComment(i, comments); own != nil {
 			h.gone[own.ID] = true
 		}
 	}
-	h.place(announcements, false)
-	h.place(states, false)
-	h.place(h.roots, true)
-	h.place(comments, true)
-	h.Events = append(append(h.Events, requests...), h.gossip())
+	h.distribute(announcements, false)
+	h.distribute(states, false)
+	h.distribute(h.roots, true)
+	h.distribute(comments, true)
+	h.Events = append(append(h.Events, requests...), h.relayList())
 	slices.SortStableFunc(h.Events, func(a, b *nostr.Event) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
 	return h
 }
@@ -173,8 +173,8 @@ func parallel[T any](n int, make1 func(i int) T) []T {
 	return all
 }
 
-// dice returns the random numbers of the ith item of a sort, in any order of creation.
-func (h *Hub) dice(sort string, i int) *rand.Rand {
+// random returns the random numbers of the ith item of a kind, which do not depend on other items.
+func (h *Hub) random(sort string, i int) *rand.Rand {
 	n := h.cfg.Seed
 	for _, c := range []byte(sort) {
 		n = n*131 + uint64(c)
@@ -182,22 +182,23 @@ func (h *Hub) dice(sort string, i int) *rand.Rand {
 	return rand.New(rand.NewPCG(n, uint64(i)))
 }
 
-func few(rng *rand.Rand, n int) int {
+// skewed returns a random number in [0, n), small ones more often.
+func skewed(rng *rand.Rand, n int) int {
 	x := rng.Float64()
 	return int(x * x * x * float64(n))
 }
 
 func (h *Hub) now() nostr.Timestamp { return nostr.Timestamp(h.cfg.Now.Unix()) }
 
-func (h *Hub) found() {
+func (h *Hub) createRepositories() {
 	size := h.cfg.Size
 	for i := range size.Relays {
 		r := &Relay{URL: fmt.Sprintf("wss://relay%d.example", i), Answers: i < size.Answering}
 		h.Relays = append(h.Relays, r)
 	}
 	for i := range size.Repositories {
-		rng := h.dice("repository", i)
-		r := &repository{index: i, owner: h.authors[few(rng, len(h.authors))], name: fmt.Sprintf("project-%d", i)}
+		rng := h.random("repository", i)
+		r := &repository{index: i, owner: h.authors[skewed(rng, len(h.authors))], name: fmt.Sprintf("project-%d", i)}
 		if i == 0 {
 			r.name = "market" // its state names commits that no server stores
 		}
@@ -207,7 +208,7 @@ func (h *Hub) found() {
 			r.owner = h.authors[len(h.authors)-1-(i-first)%(len(h.authors)/2)]
 		}
 		for range rng.IntN(4) {
-			listed := h.Relays[few(rng, len(h.Relays))]
+			listed := h.Relays[skewed(rng, len(h.Relays))]
 			if rng.IntN(3) == 0 {
 				listed = h.Relays[rng.IntN(len(h.Relays))]
 			}
@@ -266,7 +267,7 @@ func (h *Hub) commit(rng *rand.Rand, repo int, name string) string {
 }
 
 func (h *Hub) state(i int) *nostr.Event {
-	rng, r := h.dice("state", i), h.repos[i]
+	rng, r := h.random("state", i), h.repos[i]
 	refs := map[string]string{"refs/heads/main": h.commit(rng, i, "main")}
 	switch {
 	case i == 0:
@@ -293,8 +294,8 @@ func (h *Hub) later(rng *rand.Rand, then nostr.Timestamp) nostr.Timestamp {
 }
 
 func (h *Hub) root(i int) *nostr.Event {
-	rng := h.dice("root", i)
-	r := h.repos[few(rng, len(h.repos))]
+	rng := h.random("root", i)
+	r := h.repos[skewed(rng, len(h.repos))]
 	author := h.authors[rng.IntN(len(h.authors))]
 	at, text := h.later(rng, r.announced), fmt.Sprintf("%d: %s", i, words(rng, 40))
 	switch k := rng.IntN(64); {
@@ -312,8 +313,8 @@ func (h *Hub) root(i int) *nostr.Event {
 }
 
 func (h *Hub) comment(i int) *nostr.Event {
-	rng := h.dice("comment", i)
-	root := h.roots[few(rng, len(h.roots))]
+	rng := h.random("comment", i)
+	root := h.roots[skewed(rng, len(h.roots))]
 	author := h.authors[rng.IntN(len(h.authors))]
 	at := h.later(rng, root.CreatedAt)
 	if rng.IntN(4) == 0 {
@@ -322,9 +323,9 @@ func (h *Hub) comment(i int) *nostr.Event {
 	return author.Comment(at, root, words(rng, 60))
 }
 
-// own returns the comment that the ith deletion request deletes, or nil, because most requests name
+// deletedComment returns the comment that the ith deletion request deletes, or nil, because most requests name
 // unknown events.
-func (h *Hub) own(i int, comments []*nostr.Event) *nostr.Event {
+func (h *Hub) deletedComment(i int, comments []*nostr.Event) *nostr.Event {
 	if i%500 != 0 || len(comments) == 0 {
 		return nil
 	}
@@ -332,9 +333,9 @@ func (h *Hub) own(i int, comments []*nostr.Event) *nostr.Event {
 }
 
 func (h *Hub) deletion(i int, comments []*nostr.Event) *nostr.Event {
-	rng := h.dice("deletion", i)
+	rng := h.random("deletion", i)
 	author := h.authors[rng.IntN(len(h.authors))]
-	if ev := h.own(i, comments); ev != nil {
+	if ev := h.deletedComment(i, comments); ev != nil {
 		for _, a := range h.authors {
 			if a.Hex() == ev.PubKey {
 				return a.Deletion(h.later(rng, ev.CreatedAt), ev)
@@ -343,14 +344,14 @@ func (h *Hub) deletion(i int, comments []*nostr.Event) *nostr.Event {
 	}
 	at := h.now() - nostr.Timestamp(rng.IntN(twoYears))
 	tags := nostr.Tags{{"e", commit(rng) + commit(rng)[:24]}, {"k", "1111"}}
-	if r := h.repos[few(rng, len(h.repos))]; rng.IntN(10) == 0 && r.owner != author {
+	if r := h.repos[skewed(rng, len(h.repos))]; rng.IntN(10) == 0 && r.owner != author {
 		// The request names the repository of another author, so that filters match it.
 		tags = append(tags, nostr.Tag{"a", r.identifier.String()})
 	}
 	return author.Event(at, graspsync.KindDeletion, "", tags...)
 }
 
-func (h *Hub) gossip() *nostr.Event {
+func (h *Hub) relayList() *nostr.Event {
 	var tags nostr.Tags
 	for i := range h.cfg.Size.AuthorRelays {
 		tags = append(tags, nostr.Tag{"r", fmt.Sprintf("wss://listed%d.example/%x", i, i*i)})
@@ -358,14 +359,14 @@ func (h *Hub) gossip() *nostr.Event {
 	return h.authors[0].Event(h.now()-86_400, 10_002, "", tags...)
 }
 
-// place puts events on the hub and on the answering relays of their repositories. If stray is true,
-// one of fifty is missing on the hub.
-func (h *Hub) place(events []*nostr.Event, stray bool) {
+// distribute puts events on the hub and on the answering relays of their repositories. If stray is
+// true, one of fifty is missing on the hub.
+func (h *Hub) distribute(events []*nostr.Event, stray bool) {
 	for i, ev := range events {
 		if ev == nil {
 			continue
 		}
-		rng := h.dice("place "+ev.ID, i)
+		rng := h.random("place "+ev.ID, i)
 		elsewhere := false
 		if r := h.repositoryOf(ev); r != nil {
 			for _, rel := range r.relays {

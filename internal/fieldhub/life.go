@@ -20,13 +20,13 @@ type Update struct {
 func (h *Hub) Live(n int, from, to time.Time) []Update {
 	var all []Update
 	for i := range n {
-		rng := h.dice("life "+from.UTC().Format(time.RFC3339), i)
+		rng := h.random("life "+from.UTC().Format(time.RFC3339), i)
 		u := Update{At: from.Add(to.Sub(from) * time.Duration(i+1) / time.Duration(n+1))}
 		at := nostr.Timestamp(u.At.Unix())
-		author, r := h.authors[rng.IntN(len(h.authors))], h.repos[few(rng, len(h.repos))]
+		author, r := h.authors[rng.IntN(len(h.authors))], h.repos[skewed(rng, len(h.repos))]
 		switch k := rng.IntN(100); {
 		case k < 60:
-			root := h.roots[few(rng, len(h.roots))]
+			root := h.roots[skewed(rng, len(h.roots))]
 			u.Event = author.Comment(at, root, words(rng, 60))
 			r = h.repositoryOf(root)
 		case k < 70:

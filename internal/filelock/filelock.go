@@ -18,13 +18,13 @@ func Self() string {
 	return fmt.Sprintf("pid %d since %s on %s", os.Getpid(), time.Now().UTC().Format(time.RFC3339), host)
 }
 
-// maxHolder is the maximum length of a holder's text that Take reads, in bytes.
+// maxHolder is the maximum length of a holder's text that Lock reads, in bytes.
 const maxHolder = 512
 
-// Take locks a file until the file is closed or the process ends. If the file is locked, the error
-// wraps inUse and names the holder. Take closes the file on error.
-func Take(file *os.File, inUse error) error {
-	ok, err := Try(file)
+// Lock locks a file until the file is closed or the process ends. If the file is locked, the error
+// wraps inUse and names the holder. Lock closes the file on error.
+func Lock(file *os.File, inUse error) error {
+	ok, err := TryLock(file)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("locking: %w", err)

@@ -4,5 +4,5 @@ package filelock
 
 import "os"
 
-// Try does nothing on systems without flock.
-func Try(*os.File) (bool, error) { return true, nil }
+// TryLock does nothing on systems without flock.
+func TryLock(*os.File) (bool, error) { return true, nil }

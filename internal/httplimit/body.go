@@ -1,5 +1,5 @@
-// Package front contains HTTP server code that runs before all handlers.
-package front
+// Package httplimit limits idle connections and slow request bodies of HTTP servers.
+package httplimit
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ const leastRate = 1 << 10
 func Bodies(h http.Handler, most time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			b := &body{ReadCloser: r.Body, c: http.NewResponseController(w), left: most, most: most}
+			b := &body{ReadCloser: r.Body, c: http.NewResponseController(w), remaining: most, most: most}
 			b.begin() // limits all readers of the body
 			// net/http reads the body of its own request, and removes the files of its form.
 			own := r
@@ -34,19 +34,19 @@ func Bodies(h http.Handler, most time.Duration) http.Handler {
 // body is a request body with deadlines. Its reader owns it.
 type body struct {
 	io.ReadCloser
-	c      *http.ResponseController
-	left   time.Duration // remaining wait for reads, without the time of the handler
-	by     time.Time     // deadline of the current or last read
-	most   time.Duration // maximum of left
-	theirs time.Time     // deadline of the handler; zero: none
-	ended  bool          // the body is complete or closed
+	c               *http.ResponseController
+	remaining       time.Duration // remaining wait for reads, without the time of the handler
+	readDeadline    time.Time     // deadline of the current or last read
+	most            time.Duration // maximum of remaining
+	handlerDeadline time.Time     // deadline of the handler; zero: none
+	ended           bool          // the body is complete or closed
 }
 
 // Read implements [io.Reader].
 func (b *body) Read(p []byte) (int, error) {
 	began := b.begin()
 	n, err := b.ReadCloser.Read(p)
-	b.left = min(b.most, b.left-time.Since(began)+time.Duration(n)*(time.Second/leastRate))
+	b.remaining = min(b.most, b.remaining-time.Since(began)+time.Duration(n)*(time.Second/leastRate))
 	if errors.Is(err, io.EOF) {
 		b.end()
 	}
@@ -56,7 +56,7 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) begin() time.Time {
 	now := time.Now()
 	if !b.ended {
-		b.by = now.Add(b.left)
+		b.readDeadline = now.Add(b.remaining)
 		b.set()
 	}
 	return now
@@ -80,9 +80,9 @@ func (b *body) end() {
 
 // set sets the earlier of both deadlines. An error means that the connection has none.
 func (b *body) set() {
-	by := b.by
-	if !b.theirs.IsZero() && b.theirs.Before(by) {
-		by = b.theirs
+	by := b.readDeadline
+	if !b.handlerDeadline.IsZero() && b.handlerDeadline.Before(by) {
+		by = b.handlerDeadline
 	}
 	_ = b.c.SetReadDeadline(by)
 }
@@ -98,7 +98,7 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // SetReadDeadline supports [http.ResponseController].
 func (w *writer) SetReadDeadline(by time.Time) error {
-	w.body.theirs = by
+	w.body.handlerDeadline = by
 	if w.body.ended {
 		return w.body.c.SetReadDeadline(by)
 	}

@@ -1,4 +1,4 @@
-package front_test
+package httplimit_test
 
 import (
 	"bufio"
@@ -17,12 +17,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/internal/front"
+	"github.com/graspsync/graspsync/internal/httplimit"
 )
 
 // A request whose body never arrived was never answered, and kept its connection.
 func TestBodies(t *testing.T) {
-	s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(httplimit.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" { // the handler has a deadline of its own
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 			time.Sleep(100 * time.Millisecond)
@@ -48,7 +48,7 @@ func TestBodies(t *testing.T) {
 
 // A slow but continuous upload was cut off at the time limit for stalled bodies.
 func TestBodiesThatCome(t *testing.T) {
-	s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(httplimit.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		time.Sleep(100 * time.Millisecond) // the handler works
 		if err == nil {
@@ -83,7 +83,7 @@ func TestBodiesThatStop(t *testing.T) {
 				most = time.Minute
 			}
 			took := make(chan time.Duration, 1)
-			s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s := httptest.NewServer(httplimit.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if own > 0 {
 					_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(own))
 				}
@@ -126,7 +126,7 @@ func TestFilesOfAForm(t *testing.T) {
 		assert.NoError(t, err)
 		return list
 	}
-	s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(httplimit.Bodies(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		assert.NoError(t, r.ParseMultipartForm(0))
 		assert.NotEmpty(t, files())
 	}), time.Minute))
@@ -148,7 +148,7 @@ func TestFilesOfAForm(t *testing.T) {
 func TestHandlersThatTakeTheirTime(t *testing.T) {
 	const most = 100 * time.Millisecond
 	for _, header := range []string{"", "100-continue"} {
-		s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := httptest.NewServer(httplimit.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(2 * most)
 			_, err := io.ReadFull(r.Body, make([]byte, 1<<10))
 			time.Sleep(2 * most)

@@ -1,4 +1,4 @@
-package front
+package httplimit
 
 import (
 	"net"
@@ -10,14 +10,14 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-const idlePart = 8
+const idleShare = 8
 
 // Idle returns a ConnState function that limits connections without a request to 1/8 of the files
 // that the process may open. Beyond that it closes the oldest one of the client or network with
 // most.
 func Idle() func(net.Conn, http.ConnState) {
 	var mu sync.Mutex
-	idle := limit.NewTable[net.Conn, struct{}](max(1, disk.Files()/idlePart), 0)
+	idle := limit.NewTable[net.Conn, struct{}](max(1, disk.Files()/idleShare), 0)
 	return func(c net.Conn, state http.ConnState) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -1,5 +1,5 @@
-// Package seldom limits log lines that clients can cause.
-package seldom
+// Package loglimit limits log lines that clients can cause.
+package loglimit
 
 import (
 	"sync"
@@ -7,30 +7,30 @@ import (
 )
 
 const (
-	every = time.Minute
-	most  = 10_000 // maximum number of remembered keys; other keys are not logged
+	every   = time.Minute
+	maxKeys = 10_000 // maximum number of remembered keys; other keys are not logged
 )
 
-// Lines records the time of the last log line per key, such as a host and a cause. It is safe for
+// Limiter records the time of the last log line per key, such as a host and a cause. It is safe for
 // concurrent use.
-type Lines[K comparable] struct {
+type Limiter[K comparable] struct {
 	mu sync.Mutex
 	// guarded by mu
 	at    map[K]time.Time
 	swept time.Time
 }
 
-// May reports whether a line about k may be written now, once per minute. New keys wait while
-// 10,000 keys were logged within a minute.
-func (l *Lines[K]) May(k K, now time.Time) bool {
+// Allow reports whether a line about k may be written now, once per minute. Lines of new keys are
+// dropped while 10,000 keys were logged within a minute.
+func (l *Limiter[K]) Allow(k K, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if at, ok := l.at[k]; ok && now.Sub(at) < every {
 		return false
 	}
-	if len(l.at) >= most {
+	if len(l.at) >= maxKeys {
 		l.sweep(now)
-		if len(l.at) >= most {
+		if len(l.at) >= maxKeys {
 			return false
 		}
 	}
@@ -42,7 +42,7 @@ func (l *Lines[K]) May(k K, now time.Time) bool {
 }
 
 // sweep removes expired keys, at most once per second for speed.
-func (l *Lines[K]) sweep(now time.Time) {
+func (l *Limiter[K]) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Second {
 		return
 	}

@@ -19,8 +19,8 @@ type Table struct {
 	totals  map[string]uint64
 }
 
-// Note records the result of a call to a dependency. A nil error ends its failure.
-func (t *Table) Note(of string, err error) {
+// Record records the result of a call to a dependency. A nil error ends its failure.
+func (t *Table) Record(of string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {

@@ -47,7 +47,7 @@ func Rounds(n int) int {
 	if testing.Short() {
 		n = max(1, n/10)
 	}
-	return n * more()
+	return n * multiplier()
 }
 
 // Steps yields 1, and on average every n-th of the other step numbers at random, with -short every
@@ -56,7 +56,7 @@ func Steps(n int) iter.Seq[int] {
 	if testing.Short() {
 		n *= 4
 	}
-	apart := max(1, n/more())
+	apart := max(1, n/multiplier())
 	return func(yield func(int) bool) {
 		for at := 1; yield(at); at += 1 + rand.N(2*apart-1) { //nolint:gosec // nobody is to be surprised
 		}
@@ -66,14 +66,14 @@ func Steps(n int) iter.Seq[int] {
 // Some returns n times GRASPSYNC_ROUNDS random elements, in their order.
 func Some[E any](n int, all []E) []E {
 	some := slices.Clone(all)
-	for len(some) > n*more() {
+	for len(some) > n*multiplier() {
 		at := rand.N(len(some)) //nolint:gosec // nobody is to be surprised
 		some = slices.Delete(some, at, at+1)
 	}
 	return some
 }
 
-func more() int {
+func multiplier() int {
 	text := os.Getenv("GRASPSYNC_ROUNDS")
 	if text == "" {
 		return 1

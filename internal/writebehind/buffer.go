@@ -51,12 +51,12 @@ type Change struct {
 // concurrent use.
 type Buffer struct {
 	// set by New, read-only
-	store state.Store
-	cfg   Config
-	seed  maphash.Seed
-	turn  chan struct{}     // one slot, held during a write
-	wake  chan struct{}     // one slot, filled by each queued change
-	sums  map[string]uint64 // of values known to be in the store; owned by the holder of turn
+	store   state.Store
+	cfg     Config
+	seed    maphash.Seed
+	writing chan struct{}     // one slot, held during a write
+	wake    chan struct{}     // one slot, filled by each queued change
+	sums    map[string]uint64 // of values known to be in the store; owned by the holder of turn
 
 	mu    sync.Mutex
 	queue map[string]Value // not written; guarded by mu
@@ -65,7 +65,7 @@ type Buffer struct {
 // New returns a Buffer over store.
 func New(store state.Store, cfg Config) *Buffer {
 	return &Buffer{
-		store: store, cfg: cfg, seed: maphash.MakeSeed(), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		store: store, cfg: cfg, seed: maphash.MakeSeed(), writing: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		queue: make(map[string]Value), sums: make(map[string]uint64),
 	}
 }
@@ -155,8 +155,8 @@ func (b *Buffer) Run(ctx context.Context) {
 // reason why nothing was tried.
 func (b *Buffer) write(ctx context.Context) (failed map[string]error, err error) {
 	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
+	case b.writing <- struct{}{}:
+		defer func() { <-b.writing }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("saving records: %w", context.Cause(ctx))
 	}

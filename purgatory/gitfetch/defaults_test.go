@@ -16,5 +16,5 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 func TestEachNumberIsBounded(t *testing.T) {
 	good := gitfetch.Config{Dialer: &egress.Dialer{}}.WithDefaults()
 	doctest.Bounded(t, good, gitfetch.Config.WithDefaults, gitfetch.Config.Validate)
-	doctest.OneWillDo(t, good, gitfetch.Config.Validate)
+	doctest.AcceptsOne(t, good, gitfetch.Config.Validate)
 }

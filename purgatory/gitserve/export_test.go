@@ -138,7 +138,7 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 func TestEachNumberIsBounded(t *testing.T) {
 	good := Config{}.withDefaults()
 	doctest.Bounded(t, good, Config.withDefaults, Config.validate)
-	doctest.OneWillDo(t, good, Config.validate)
+	doctest.AcceptsOne(t, good, Config.validate)
 	folder := RepositoriesConfig{}.withDefaults()
 	doctest.Bounded(t, folder, RepositoriesConfig.withDefaults, RepositoriesConfig.validate)
 	require.ErrorContains(t, RepositoriesConfig{MaxMemory: 1}.withDefaults().validate(), "MaxMemory is 1, want at least 268435456")

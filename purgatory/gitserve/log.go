@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/internal/loglimit"
 )
 
 // requestLog logs and counts refused and failed requests, safe for concurrent use. It limits the
 // lines per repository, because every client can cause failures.
 type requestLog struct {
 	*slog.Logger
-	lines seldom.Lines[graspsync.RepoRef]
+	lines loglimit.Limiter[graspsync.RepoRef]
 
 	mu sync.Mutex
 	// guarded by mu
@@ -47,7 +47,7 @@ func (l *requestLog) failed(ref graspsync.RepoRef, err error) {
 }
 
 func (l *requestLog) seldom(level slog.Level, ref graspsync.RepoRef, what string, err error) {
-	if l.lines.May(ref, time.Now()) {
+	if l.lines.Allow(ref, time.Now()) {
 		l.Log(context.Background(), level, what, "repo", graspsync.Printable(ref.String()), "error", graspsync.Printable(err.Error()))
 	}
 }

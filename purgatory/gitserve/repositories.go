@@ -133,7 +133,7 @@ func lockFolder(dir string, most time.Duration) (*os.File, error) {
 		return nil, err
 	}
 	for end := time.Now().Add(most); ; {
-		locked, err := filelock.Try(folder)
+		locked, err := filelock.TryLock(folder)
 		switch {
 		case locked:
 			return folder, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/settings"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
-	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/internal/loglimit"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/wstransport"
@@ -106,7 +106,7 @@ type Core struct {
 	ran        atomic.Bool
 	closed     atomic.Bool
 	warned     atomic.Bool // the first refusal of a synced event by a hook was logged
-	lines      seldom.Lines[struct{}]
+	lines      loglimit.Limiter[struct{}]
 
 	mu sync.Mutex
 	// guarded by mu

@@ -39,7 +39,7 @@ func (c *Core) Unanswered(ctx context.Context, err error) bool {
 	why := MsgUnread
 	if errors.Is(err, eventstoreadapter.ErrClosed) {
 		why = MsgEnding
-	} else if c.lines.May(struct{}{}, time.Now()) {
+	} else if c.lines.Allow(struct{}{}, time.Now()) {
 		c.Log.Error("reading the store for a client failed", "err", err)
 	}
 	if id := c.Subscription(ctx); id != "" {

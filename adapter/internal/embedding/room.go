@@ -12,7 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/internal/loglimit"
 )
 
 // ErrRoom is wrapped if an event is not stored because the disk is full.
@@ -32,7 +32,7 @@ type Room struct {
 	least uint64
 	log   *slog.Logger
 
-	lines seldom.Lines[struct{}]
+	lines loglimit.Limiter[struct{}]
 
 	mu sync.Mutex
 	// guarded by mu
@@ -59,7 +59,7 @@ func (r *Room) Of(e *nostr.Event) error {
 	if err == nil && left >= least {
 		return nil
 	}
-	if r.lines.May(struct{}{}, time.Now()) {
+	if r.lines.Allow(struct{}{}, time.Now()) {
 		r.log.Warn("disk is nearly full, storing no events", "free", left, "least", r.least, "err", err)
 	}
 	if err != nil {

@@ -39,5 +39,5 @@ func Example_embed() {
 }
 
 func TestReadmeShowsTheExample(t *testing.T) {
-	doctest.Shown(t, "../README.md", "example_embed_test.go", "\trelay := ", "\t}\n\t_ = serve")
+	doctest.ContainsCode(t, "../README.md", "example_embed_test.go", "\trelay := ", "\t}\n\t_ = serve")
 }

@@ -145,6 +145,6 @@ func TestOperators(t *testing.T) {
 
 // The README contains the functions above.
 func TestReadmeShowsTheOperators(t *testing.T) {
-	doctest.Shown(t, "../README.md", "example_operators_test.go", "func operators(", "\n// ")
-	doctest.Shown(t, "../README.md", "example_operators_test.go", "\tmux, err := ", "\t}\n\t_ = serve")
+	doctest.ContainsCode(t, "../README.md", "example_operators_test.go", "func operators(", "\n// ")
+	doctest.ContainsCode(t, "../README.md", "example_operators_test.go", "\tmux, err := ", "\t}\n\t_ = serve")
 }

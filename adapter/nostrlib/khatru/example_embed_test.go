@@ -37,5 +37,5 @@ func Example_embed() {
 }
 
 func TestReadmeShowsTheExample(t *testing.T) {
-	doctest.Shown(t, "../README.md", "example_embed_test.go", "\tdb := ", "\t}\n\t_ = serve")
+	doctest.ContainsCode(t, "../README.md", "example_embed_test.go", "\tdb := ", "\t}\n\t_ = serve")
 }

@@ -101,5 +101,5 @@ func TestOperators(t *testing.T) {
 
 // The README contains the function above.
 func TestReadmeShowsTheOperators(t *testing.T) {
-	doctest.Shown(t, "../README.md", "example_operators_test.go", "\twhy := ", "\tif err")
+	doctest.ContainsCode(t, "../README.md", "example_operators_test.go", "\twhy := ", "\tif err")
 }

@@ -85,7 +85,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"who names most relays comes first", "nip34/targets.go",
-		"*line = append(*line, relaysOf{t.by, t.rest[1:]})", "*line = append([]relaysOf{{t.by, t.rest[1:]}}, *line...)", "./nip34", "AuthorityScripts", nil, "",
+		"*queue = append(*queue, authorRelays{t.author, t.rest[1:]})", "*queue = append([]authorRelays{{t.author, t.rest[1:]}}, *queue...)", "./nip34", "AuthorityScripts", nil, "",
 	},
 	{
 		"ids are not compared with the event", "sync/ingest.go",
@@ -100,8 +100,8 @@ var exhibits = []exhibit{
 		"if list = append(list, v); len(list) == most {", "if list = append(list, v); len(list) > 0 {", "./nip34", ".", nil, "",
 	},
 	{
-		"the highest id wins", "stamp.go",
-		"s.ID.Compare(other.ID) < 0", "s.ID.Compare(other.ID) > 0", "./nip34", ".", nil, "",
+		"the highest id wins", "eventkey.go",
+		"k.ID.Compare(other.ID) < 0", "k.ID.Compare(other.ID) > 0", "./nip34", ".", nil, "",
 	},
 	{
 		"maintainers are not followed further", "nip34/authority.go",
@@ -293,8 +293,8 @@ var exhibits = []exhibit{
 		"		State:    kept,\n", "", "./cmd/follower", "TestFollow$", nil, "does not contain",
 	},
 	{
-		"who trickles keeps what all share", "sync/wstransport/reserve.go",
-		"slow := held > leastGrace && ", "slow := false && ", "./sync/wstransport", "TestPromiseP37_TrickledMessagesGiveWay", nil, "20 if they are left alone",
+		"who trickles keeps what all share", "sync/wstransport/readbudget.go",
+		"slow := held > rateGrace && ", "slow := false && ", "./sync/wstransport", "TestPromiseP37_TrickledMessagesGiveWay", nil, "20 if they are left alone",
 	},
 	{
 		"what was pushed for no event stays", "purgatory/gitserve/staging.go",
