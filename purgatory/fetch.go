@@ -55,7 +55,7 @@ func (p *Purgatory) stepQueue(ctx context.Context, now time.Time, in syncqueue.I
 	if ctx.Err() != nil { // the end of a request must not start another one
 		return
 	}
-	for _, x := range p.queue.Step(now, in) {
+	for _, x := range p.queue.Step(now, in) { // most fetches follow at a Tick of loop, when they are due
 		switch x := x.(type) {
 		case syncqueue.Fetch:
 			p.servers.AddRequest(x)
@@ -129,7 +129,7 @@ func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
 // recorded first, so that a process that crashes does not repeat it immediately.
 func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
 	defer p.report.recovered(&x.fault, ofGit)
-	ask, refused := p.servers.Next(x.Repo, x.URL, p.table.get(x.Repo).need)
+	ask, refused := p.servers.Next(x.Repo, x.URL, p.table.get(x.Repo).need) // the objects to request, or why not now
 	if len(ask.IDs) == 0 && !ask.Roomless {
 		x.fetched.Outcome = syncqueue.Complete
 		return

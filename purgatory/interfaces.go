@@ -142,7 +142,6 @@ func (e *BusyError) Unwrap() error { return ErrBusy }
 // Observation is [HoldStarted], [HoldEnded] or [FetchEnded].
 type Observation interface{ observation() }
 
-// The observations.
 type (
 	// HoldStarted reports that an event is held.
 	HoldStarted struct {

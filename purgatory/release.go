@@ -55,7 +55,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 		}
 	}
 	errs = append(errs, p.reviewRelatives(ctx, g))
-	refs, cut := g.Affected(lacking, maxRepositories, rand.Shuffle)
+	refs, cut := g.Affected(lacking, maxRepositories, rand.Shuffle) // for example if the author of a new state is a member
 	if cut {
 		p.report.drop("repositories")
 	}
@@ -297,10 +297,10 @@ func (p *Purgatory) retireUnannounced(ctx context.Context, g *refplan.Group, ref
 	return errors.Join(errs...)
 }
 
-// findAndMove finds missing objects, copies them from other repositories, and moves the refs.
+// findAndMove finds missing objects, copies them from other repositories, and moves refs.
 func (p *Purgatory) findAndMove(ctx context.Context, g *refplan.Group, r *repository) error {
 	sets := g.StateObjects(r.Repository)
-	err := p.findObjects(ctx, r, sets)
+	err := p.findObjects(ctx, r, sets) // r.Found and r.Missing
 	if err == nil {
 		err = p.share(ctx, g, r, sets)
 	}

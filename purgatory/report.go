@@ -50,7 +50,6 @@ type report struct {
 	replies  *limit.Table[replyKey, ServerState]
 }
 
-// Keys of log attributes.
 const (
 	keyEvent = "event"
 	keyRepo  = "repo"
@@ -243,7 +242,6 @@ func (s *report) count(st *Status) {
 	st.Domains = s.domains()
 }
 
-// Limits of recorded ended events and replies of git servers.
 const maxEnded, maxReplies = 10_000, 10_000
 
 type replyKey struct {

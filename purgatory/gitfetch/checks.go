@@ -24,7 +24,7 @@ const (
 )
 
 // checks remembers the objects found in repositories, so that the hourly check of an unchanged
-// repository runs no git. It is safe for concurrent use.
+// repository runs no git.
 type checks struct {
 	mu sync.Mutex
 	of *limit.Table[string, checked] // by folder; guarded by mu

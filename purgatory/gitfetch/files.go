@@ -52,7 +52,7 @@ func (osFiles) Sync(name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// storage is the disk of the repositories. It is safe for concurrent use.
+// storage is the disk of the repositories.
 type storage struct {
 	files files
 	free  func(dir string) (uint64, error)

@@ -77,7 +77,7 @@ var environment = append(gitrun.Environment(), "GIT_SHALLOW_FILE=")
 // settings disable commit graphs, because they may list removed commits.
 var settings = append(gitrun.Settings(), "-c", "core.commitGraph=false")
 
-// program runs git in the slots of children. It is safe for concurrent use.
+// program runs git in the slots of children.
 type program struct {
 	*gitrun.Program
 	children *limit.Slots // by owner

@@ -52,8 +52,7 @@ func (s *Shared[K, V]) Len() int {
 	return len(s.of)
 }
 
-// Locks are locks by key. A waiting caller gives up when its context ends. Locks are safe for
-// concurrent use.
+// Locks are locks by key. A waiting caller gives up when its context ends.
 type Locks[K comparable] struct {
 	slots *Shared[K, chan struct{}] // one slot, filled while the lock is held
 }

@@ -103,8 +103,8 @@ func (m *Updater) Lock(ctx context.Context, ref graspsync.RepoRef, patience time
 	return dir, unlock, nil
 }
 
-// MoveAll changes refs, and returns the refs afterwards. It writes a journal first, because git may
-// leave a partial transaction if it is killed.
+// MoveAll makes all changes or none, and returns the refs afterwards. It writes a journal first,
+// because git may leave a partial transaction if it is killed.
 func (m *Updater) MoveAll(ctx context.Context, ref graspsync.RepoRef, dir string, now refplan.Refs, changes []refplan.RefChange, head nip34.RefName,
 ) (refplan.Refs, error) {
 	if err := m.Mend(ctx, ref, dir); err != nil {
