@@ -501,7 +501,7 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 		if has && r.Active {
 			err = p.storeHeld(ctx, h)
 		}
-		if errors.Is(err, errOver) {
+		if errors.Is(err, errNotHeld) {
 			return true, nil
 		}
 		return has && r.Active && err == nil, err

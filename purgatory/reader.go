@@ -36,6 +36,7 @@ func (p *Purgatory) readEvents(ctx context.Context, ref graspsync.RepoRef, why r
 	return g, err
 }
 
+// readGroup returns the announcements, stored or held, and the stored states with an identifier.
 func (p *Purgatory) readGroup(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
 	g := &refplan.Group{
 		Identifier: identifier, Why: why, Accepted: make(map[graspsync.RepoRef]*nip34.Announcement), Held: make(map[graspsync.RepoRef]refplan.Entry),

@@ -55,7 +55,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 		}
 	}
 	errs = append(errs, p.reviewRelatives(ctx, g))
-	refs, cut := g.Affected(lacking, maxRepositories, rand.Shuffle) // for example if the author of a new state is a member
+	refs, cut := g.Affected(lacking, maxRepositories, rand.Shuffle) // such as those with the author of a new state as a member
 	if cut {
 		p.report.drop("repositories")
 	}
@@ -101,7 +101,7 @@ func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
 	switch err := p.storeHeld(ctx, e); {
 	case errors.Is(err, ErrRefused):
 		return p.pending.forget(ctx, e, NotStored)
-	case errors.Is(err, errOver):
+	case errors.Is(err, errNotHeld):
 		return nil
 	default:
 		return err
@@ -161,16 +161,16 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 	p.table.beginRelease(ref)
 	defer func() { p.table.endRelease(ref, err) }()
 	for range 3 {
-		if f, err = p.releaseOnce(ctx, ref, why); !errors.Is(err, errMade) {
+		if f, err = p.releaseOnce(ctx, ref, why); !errors.Is(err, errCreated) {
 			return f, err
 		}
 	}
 	return f, err
 }
 
-var errMade = errors.New("the repository was created")
+var errCreated = errors.New("the repository was created")
 
-// releaseOnce returns errMade if it had to create the repository.
+// releaseOnce returns errCreated if it had to create the repository.
 func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (f released, err error) {
 	dir, unlock, err := p.refUpdater.Lock(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	absent := errors.Is(err, ErrNoRepository)
@@ -194,7 +194,7 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 		if err := p.createFor(ctx, ref, format, absent); err != nil {
 			return f, err
 		}
-		return f, errMade
+		return f, errCreated
 	}
 	f, err = p.releaseLocked(ctx, g, r)
 	unlock()
@@ -604,7 +604,7 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 			p.jobs.AddRelease(r.Ref, refplan.Reasons{})
 			defer func() { r.Active = g.Accepted[r.Ref] != nil }()
 			err = p.pending.forget(ctx, e, NotStored)
-		} else if errors.Is(err, errOver) {
+		} else if errors.Is(err, errNotHeld) {
 			r.Active, err = g.Accepted[r.Ref] != nil, nil
 			p.jobs.AddRelease(r.Ref, refplan.Reasons{})
 		} else if err != nil {
@@ -618,7 +618,7 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 			return false
 		}
 		err := p.storeHeld(ctx, h)
-		if errors.Is(err, errOver) { // another release has stored it, or has taken back its refs
+		if errors.Is(err, errNotHeld) { // another release has stored it, or has taken back its refs
 			var lacking []graspsync.EventID
 			if lacking, err = p.relay.lacks(ctx, []graspsync.EventID{h.ID}); len(lacking) > 0 {
 				err = ErrRefused
@@ -641,10 +641,9 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 	return errors.Join(errs...)
 }
 
-// errOver is returned by storeHeld for an event that is not held any more.
-var errOver = errors.New("does not wait any more")
+var errNotHeld = errors.New("does not wait any more")
 
-// storeHeld stores an event, once or again, and ends its hold.
+// storeHeld stores an event that is still held, once or again, and ends its hold.
 func (p *Purgatory) storeHeld(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.storing.Lock(ctx, e.ID)
 	if err != nil {
@@ -652,7 +651,7 @@ func (p *Purgatory) storeHeld(ctx context.Context, e refplan.Entry) error {
 	}
 	defer unlock()
 	if _, held := p.pending.get(e.ID); !held {
-		return errOver
+		return errNotHeld
 	}
 	if err := p.store(ctx, e); err != nil {
 		return err
