@@ -18,8 +18,8 @@ import (
 // listings are the keys that announcements with an identifier list as maintainers.
 type listings struct {
 	family *nip34.AnnouncementSet
-	served map[graspsync.PubKey]graspsync.PubKey // keys listed by served announcements, with one lister
-	held   map[graspsync.PubKey]graspsync.PubKey // keys listed by held announcements, within bounds, with one lister
+	served map[graspsync.PubKey]graspsync.PubKey // by served announcements, with one lister
+	held   map[graspsync.PubKey]graspsync.PubKey // by held announcements, within bounds
 }
 
 // readEvents returns the stored events of all repositories with the identifier of ref, and those of
@@ -211,8 +211,7 @@ func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *ni
 	return a, g.Family.Authority(ref).Members(), nil
 }
 
-// accepted reports whether the announcement of a repository is stored. Then another version needs
-// no hold.
+// accepted reports whether the announcement of a repository is stored.
 func (p *Purgatory) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
 	ours, _, err := p.announcements(ctx, ref.Identifier)
 	return slices.ContainsFunc(ours, func(a *nip34.Announcement) bool { return a.Ref == ref }), err
@@ -241,7 +240,6 @@ func (r safeRelay) Deleted(ctx context.Context, event graspsync.Event) (_ bool, 
 	return r.relay.Deleted(ctx, event)
 }
 
-// Lists returns an error after a panic, because the result is unknown.
 func (r safeRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
 	defer r.report.recovered(&err, ofRelay)
 	return r.relay.Lists(a), nil

@@ -53,7 +53,6 @@ func (r safeRepositories) eachOf(ctx context.Context, owner graspsync.PubKey, ea
 	return nil
 }
 
-// Staged returns nothing after a panic.
 func (r safeRepositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) (out []Upload) {
 	defer r.recovered()
 	return r.repos.Staged(ref, id)
