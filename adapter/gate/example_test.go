@@ -36,7 +36,7 @@ func Example() {
 		return
 	}
 	door := gate.New(relay, gate.Config{})
-	defer door.Close() // hangs up
+	defer door.Close() // disconnects clients
 	server := &http.Server{Handler: door, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	defer server.Close()
 	go server.Serve(listener)

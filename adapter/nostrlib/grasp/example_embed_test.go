@@ -31,7 +31,7 @@ func Example_embed() {
 		}
 		defer server.Close() // when it returns nobody uses db
 		door := gate.New(relay, gate.Config{})
-		defer door.Close() // hangs up
+		defer door.Close() // disconnects clients
 		server.Sync().Pace(door.Wait)
 		return gate.ListenAndServe(ctx, "127.0.0.1:3334", door, server.Run)
 	}
