@@ -1,5 +1,5 @@
-// Command follower keeps a relay for Git repositories (NIP-34) in sync that is another program and
-// is reached over websocket only.
+// Command follower keeps the relay of another program for Git repositories (NIP-34) in sync, over a
+// websocket.
 //
 //	go run ./cmd/follower -relay ws://127.0.0.1:7777 -domain grasp.example.com
 //
@@ -61,15 +61,15 @@ func main() {
 func parse(args []string) (opt options, err error) {
 	fs := flag.NewFlagSet("follower", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // an error is printed without the list of all flags
-	fs.TextVar(&opt.relay, "relay", graspsync.RelayURL{}, "`URL` at which we reach our relay (needed)")
-	fs.Func("domain", "`host[:port]` under which announcements list it (default: that of -relay)", func(s string) (err error) {
+	fs.TextVar(&opt.relay, "relay", graspsync.RelayURL{}, "`URL` of the relay to keep in sync (required)")
+	fs.Func("domain", "`host[:port]` of the relay in announcements (default: that of -relay)", func(s string) (err error) {
 		opt.identity, err = nip34.ParseIdentity(s)
 		return err
 	})
-	fs.StringVar(&opt.data, "data", "follower-data", "`folder` for what is remembered of relays")
-	fs.Func("bootstrap", "`URL` of a relay to follow in any case (repeatable)", list(&opt.bootstrap, graspsync.ParseRelayURL))
-	fs.Func("allow-net", "`CIDR` where other relays may be though it is not public (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
-	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "accept ws:// URLs of other relays")
+	fs.StringVar(&opt.data, "data", "follower-data", "`folder` for records that survive a restart")
+	fs.Func("bootstrap", "`URL` of a relay that is always followed (repeatable)", list(&opt.bootstrap, graspsync.ParseRelayURL))
+	fs.Func("allow-net", "`CIDR` of private addresses to connect to (repeatable)", list(&opt.allowNet, netip.ParsePrefix))
+	fs.BoolVar(&opt.allowPlaintext, "allow-plaintext", false, "connect to ws:// relays")
 	fs.DurationVar(&opt.batchWindow, "batch-window", 5*time.Second, "`time` to gather changes before relays are asked")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -82,7 +82,7 @@ func parse(args []string) (opt options, err error) {
 	case fs.NArg() > 0:
 		return opt, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	case opt.relay.IsZero():
-		return opt, errors.New("-relay is needed: the URL at which we reach our relay")
+		return opt, errors.New("-relay is needed: the URL of the relay to keep in sync")
 	case opt.batchWindow <= 0:
 		return opt, errors.New("-batch-window: want more than 0")
 	case opt.identity.IsZero():
