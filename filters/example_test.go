@@ -9,8 +9,8 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// All that belongs to 250 repositories, in as few requests as a relay takes that allows ten filters
-// in messages of 64 KiB.
+// Pack the filters for all events of 250 repositories into few requests, for a relay that allows ten
+// filters and 64 KiB per message.
 func ExamplePack() {
 	var refs []graspsync.RepoRef
 	for i := range 250 {
@@ -33,7 +33,7 @@ func ExamplePack() {
 	// {"kinds":[30617,30618],"limit":0}
 }
 
-// A relay that gives two events at a time is read to the end.
+// Read all events of a relay that returns two per request.
 func ExampleWalk() {
 	page := func(f nostr.Filter) (ids []graspsync.EventID, times []nostr.Timestamp) { // newest first
 		for at := nostr.Timestamp(105); at > 100 && len(ids) < 2; at-- {

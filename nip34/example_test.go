@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Whether an announcement makes its repository ours, and where else it is.
+// Read whether an announcement lists this server, and which other relays it lists.
 func ExampleParseAnnouncement() {
 	us, err := nip34.ParseIdentity("grasp.example")
 	if err != nil {
@@ -36,8 +36,7 @@ func ExampleParseAnnouncement() {
 	// wss://other.example false
 }
 
-// Whose states count: the owner lists a maintainer, who has to agree with an announcement that
-// lists the owner.
+// The owner lists a maintainer, who becomes a member by an announcement that lists the owner.
 func ExampleMembership() {
 	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
 	announce := func(key, other *relaytest.Key) *nip34.Announcement {

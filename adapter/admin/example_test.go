@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// reboots is an Operator that has one command. That of a GRASP server is its Control, of package control.
+// reboots is an Operator with one command. A GRASP server uses the Control of package control.
 type reboots struct{}
 
 func (reboots) Commands() []string { return []string{"reboot"} }
@@ -21,7 +21,7 @@ func (reboots) Do(_ context.Context, _, command string, args ...string) (any, er
 	return "will " + command + " in " + strings.Join(args, " "), nil
 }
 
-// An owner commands a server; somebody else is not heard.
+// An owner sends a command to a server. Commands by other keys are refused.
 func Example() {
 	front := httptest.NewUnstartedServer(http.NotFoundHandler())
 	url := "http://" + front.Listener.Addr().String()

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Why is a repository not here? It is asked about as somebody has spelled it.
+// Explain why a repository is missing. The question may use any spelling.
 func Example() {
 	identity, err := nip34.ParseIdentity("grasp.example")
 	if err != nil {

@@ -1,4 +1,4 @@
-// khatru goes through its subscriptions while others open and close theirs: a race of its own.
+// khatru has a data race between its subscriptions.
 
 //go:build !race
 
@@ -19,7 +19,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A gate stands before a khatru relay. Clients notice nothing of it.
+// A gate handles the clients of a khatru relay.
 func Example() {
 	db := &slicestore.SliceStore{}
 	if err := db.Init(); err != nil {

@@ -1,4 +1,4 @@
-// khatru goes through its subscriptions while others open and close theirs: a race of its own.
+// khatru has a data race between its subscriptions.
 
 //go:build !race
 

@@ -37,7 +37,7 @@ func testNothingBeforeItsData(t *testing.T) {
 		commit, err := nip34.ParseObjectID(strings.Repeat("1", 40))
 		require.NoError(t, err)
 
-		// What others have: a relay, and a git server that is behind it.
+		// The other servers: a relay, and a git server that is empty at first.
 		now, net, git := nostr.Now(), relaytest.NewNetwork(), fetchtest.New()
 		net.Add(hub.String(), relaytest.Behavior{}).Publish(
 			alice.Hosted(now, "repo", "grasp.example", "hub.example"),
@@ -46,7 +46,7 @@ func testNothingBeforeItsData(t *testing.T) {
 		)
 		git.Serve(clone, fetchtest.Server{})
 
-		// What is tested: sync and purgatory, joined.
+		// The tested server: sync and purgatory.
 		store := memstore.New(memstore.WithIdentity(identity))
 		policy := purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
 		manager, err := relaysync.New(policy.Store(store), net, identity, policy.Configure(relaysync.Config{Bootstrap: []graspsync.RelayURL{hub}}))

@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A page of a manager, below a path, beside what else the operator's address serves.
+// A page of a manager, below a path of the operator's server.
 func Example() {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	if err != nil {
