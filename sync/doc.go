@@ -24,7 +24,7 @@
 // (internal/session). Both are pure. A live event takes this way:
 //
 //	wstransport/conn.go  read, Receive: a message of a websocket
-//	relayconn.go         take, deliver: the session (session.go) checks that it was requested
+//	relayconn.go         onMessage, deliver: the session (session.go) checks that it was requested
 //	ingest.go            submit, verifyAll: is it new and signed? A slow Store slows the relays
 //	writer.go            judge, save: by the Policy (policy.go), in the Store
 //	selfsubscriber.go    stored, closeWindow: the index finds changed repositories

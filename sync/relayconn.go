@@ -260,7 +260,7 @@ func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 		}
 		select {
 		case msg := <-frames:
-			c.take(msg)
+			c.onMessage(msg)
 		case <-c.mailbox.wake:
 			for _, msg := range c.mailbox.take() {
 				c.perform(c.handle(msg, time.Now()))
@@ -279,14 +279,14 @@ func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 func (c *relayConn) tick(frames <-chan wire.Message) {
 	select {
 	case msg := <-frames:
-		c.take(msg)
+		c.onMessage(msg)
 	default:
 	}
 	c.excuse()
 	c.perform(c.session.Tick(time.Now()))
 }
 
-func (c *relayConn) take(msg wire.Message) {
+func (c *relayConn) onMessage(msg wire.Message) {
 	defer c.taken.Add(1) // it has entered the pipeline
 	c.stats.bytes.Add(uint64(msg.Size))
 	c.stats.messages.Add(1)

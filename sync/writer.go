@@ -40,8 +40,8 @@ const (
 	leastPatience = 16
 )
 
-// writer is the last stage of the pipeline. Its goroutine judges and saves one batch after the
-// other, so that each event is judged after all earlier accepted events.
+// writer is the last stage of the pipeline. Its goroutine judges and saves one batch of new, verified
+// events after the other, so that each event is judged after all earlier accepted events.
 type writer struct {
 	*ingest
 
@@ -75,10 +75,15 @@ func (w *writer) run(ctx context.Context) {
 // same step would panic again.
 func (w *writer) contain(j *job, step func()) {
 	if w.telemetry.contain(whosePipeline, step) != nil {
-		w.rejected.Forget(j.key.id)
-		w.known.Add(j.key.id)
+		w.know(j.key.id)
 		w.end(j, true)
 	}
+}
+
+// know makes later copies of an event be ignored.
+func (w *writer) know(id graspsync.EventID) {
+	w.known.Add(id)
+	w.rejected.Forget(id)
 }
 
 // catchUp judges the events again for which wakeFor was called.
@@ -276,17 +281,15 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 
 func (w *writer) unwanted(j *job, is StateCode, v graspsync.Verdict, n pending.Note) {
 	w.telemetry.refuse(j.incoming, is, v)
-	w.remember(n)
-	w.end(j, true)
+	w.keep(j, n)
 	w.telemetry.observe(Observation{Is: IsRejected, Source: j.incoming.Source, Event: j.incoming.Event, Reason: v.Reason})
 }
 
 // held records that the Policy holds an event, and returns the events that waited for that.
 func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEvent) {
 	w.telemetry.say("event held", j.incoming, "by", "the policy")
-	w.known.Add(j.key.id)
 	e, _ := w.rejected.Look(j.key.id)
-	w.rejected.Forget(j.key.id)
+	w.know(j.key.id)
 	w.telemetry.held.Add(1)
 	n := j.note()
 	n.Tries = e.Tries
@@ -305,8 +308,7 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 	w.telemetry.record(j.incoming, EventState{Is: IsWaiting, Detail: detail})
 	n := j.note()
 	n.Deps, n.Whole = pending.KeysOf(deps), true
-	w.remember(n)
-	w.end(j, true)
+	w.keep(j, n)
 }
 
 // save saves jobs and returns the events that waited for them. If a call fails, the halves of the
@@ -372,29 +374,27 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	w.telemetry.outcome(j.incoming.Source.Kind, o.Result)
 	switch o.Result {
 	case graspsync.Stored, graspsync.Duplicate:
-		w.known.Add(j.key.id)
-		w.rejected.Forget(j.key.id)
+		w.know(j.key.id)
 		w.telemetry.stored(ev)
 		w.self.stored(ev) // the plan follows what the event adds
 		woken = w.arrived(ctx, pending.Fulfils(ev, true))
 		if o.Result == graspsync.Stored {
-			w.brought(j)
+			w.countStored(j)
 		}
+		w.end(j, true)
 	case graspsync.Superseded, graspsync.Deleted, graspsync.Refused:
 		w.telemetry.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
 		w.telemetry.record(j.incoming, unsaved(o))
 		n := j.note()
 		n.Accepted = o.Result != graspsync.Refused && countsAgain(ev)
-		w.remember(n)
+		w.keep(j, n)
 	default:
 		w.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
-		return nil
 	}
-	w.end(j, true)
 	return woken
 }
 
-func (w *writer) brought(j *job) {
+func (w *writer) countStored(j *job) {
 	w.telemetry.observe(Observation{Is: IsStored, Source: j.incoming.Source, Event: j.incoming.Event})
 	w.telemetry.say("event stored", j.incoming)
 	if j.stats != nil {
@@ -431,6 +431,11 @@ func (w *writer) failed(j *job, err error) {
 	}
 	n := j.note()
 	n.Unsaved = true
+	w.keep(j, n)
+}
+
+// keep settles a job whose event is not stored.
+func (w *writer) keep(j *job, n pending.Note) {
 	w.remember(n)
 	w.end(j, true)
 }

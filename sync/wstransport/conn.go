@@ -309,7 +309,7 @@ func (c *conn) readMessage(r io.Reader) (m wire.Message, ok bool, err error) {
 	if err != nil {
 		return m, false, readError(err)
 	}
-	if m, err = wire.ParseNew(data, c.known); err != nil {
+	if m, err = wire.ParseNew(data, c.known); err != nil { // a known event is read in part
 		return m, false, c.drop(err, len(data))
 	}
 	c.malformed = malformedCount{}
