@@ -152,7 +152,6 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool) error {
 	return nil
 }
 
-// drain settles the jobs in the queues when the pipeline has stopped.
 func (g *ingest) drain() {
 	for {
 		select {

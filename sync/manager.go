@@ -155,7 +155,6 @@ func (m *SyncManager) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// followHeld follows the repositories whose announcements were held before the start.
 func (m *SyncManager) followHeld(ctx context.Context) {
 	if m.cfg.Holder == nil {
 		return
@@ -515,8 +514,7 @@ func (m *SyncManager) AddBootstrap(ctx context.Context, relay graspsync.RelayURL
 	return m.ask(ctx, &request{in: plan.Bootstrap{Relay: relay}})
 }
 
-// RemoveBootstrap drops a bootstrap relay unless a repository lists it. The error is that of ctx,
-// [ErrNotRunning], or wraps [ErrUnknownRelay] if it was no bootstrap relay.
+// RemoveBootstrap drops a bootstrap relay unless a repository lists it. Errors are as for Retry.
 func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.RelayURL) error {
 	return m.order(ctx, plan.Bootstrap{Relay: relay, Not: true}, ErrUnknownRelay, relay)
 }

@@ -232,7 +232,6 @@ const (
 	mostOfURL  = 150 // bytes
 )
 
-// some returns the first entries of a list and the number of others.
 func some[T fmt.Stringer](urls []T) string {
 	if len(urls) == 0 {
 		return "none"

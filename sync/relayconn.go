@@ -645,7 +645,6 @@ const keyStack = "stack"
 
 var errUnproductive = errors.New("relay sends nothing that is of use")
 
-// updateLimits updates the limits of the connection and returns the values excluded from requests.
 func (c *relayConn) updateLimits(now time.Time) (aside []relaylimits.Value, changed bool) {
 	facts, aside, _ := c.stats.learned(now)
 	limits := facts.Effective(relaylimits.Declared(c.info, usual), now)
@@ -723,8 +722,8 @@ func sizeOf(r wire.Request) int {
 const aliveSlack = time.Minute
 
 // aliveAt returns a time at which the relay was connected and everything sent by it was read: a
-// minute before the loss if the connection was being read then, else the time of the last message. A
-// loss is not noticed while the connection is not read. It is called after the end of receive.
+// minute before the loss if the connection was being read then, which notices a loss, else the time of
+// the last message.
 func (c *relayConn) aliveAt(cause error) time.Time {
 	alive := c.lostAt.Add(-aliveSlack)
 	// Only the wall clock shows that the machine was suspended.

@@ -95,7 +95,6 @@ func (s *relayStats) fill(r *RelayStatus) {
 // failingLong is the time of failures after which a warning is logged.
 const failingLong = time.Hour
 
-// logFailing warns once about a relay that has failed for failingLong.
 func (m *SyncManager) logFailing(s *relayStats, u graspsync.RelayURL, reason string) {
 	now := time.Now()
 	if s.failingSince.IsZero() {

@@ -196,7 +196,6 @@ const (
 	reasonExpired = "invalid: event is expired"
 )
 
-// verdict checks the times of an event, and then calls the Policy.
 func (g *ingest) verdict(ctx context.Context, in graspsync.Incoming) (v graspsync.Verdict, err error) {
 	// Compare seconds, because the largest timestamps do not fit into a time.Time.
 	if in.Event.CreatedAt > nostr.Timestamp(time.Now().Add(FutureTolerance).Unix()) {

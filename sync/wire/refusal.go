@@ -208,7 +208,6 @@ func said(s string) string {
 	return s
 }
 
-// words reads free text.
 func words(s string) Refusal {
 	switch {
 	case hasAny(s, "too many concurrent", "too many subscription", "too many open",

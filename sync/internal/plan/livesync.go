@@ -148,7 +148,6 @@ func (p *Plan) followThreads(r *relayState, items []Item) {
 	p.opened(r, items)
 }
 
-// followNoMore is for subscriptions without room.
 func (p *Plan) followNoMore(r *relayState, items []Item) {
 	l := &r.live
 	added := len(p.filters(r, items))

@@ -8,8 +8,6 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// This file has the orders of the operator.
-
 func (in Bootstrap) apply(p *Plan) {
 	r := p.relays[in.Relay]
 	switch {
