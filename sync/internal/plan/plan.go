@@ -164,13 +164,14 @@ func (in Snapshot) apply(p *Plan) {
 	}
 }
 
+// setRepo sets the relays and the level of a repository, and its items at these relays.
 func (p *Plan) setRepo(c RepoChange) {
 	if c.Level == LevelNone {
 		c.Relays = nil
 	}
 	r := p.repos.repoOf(c.Ref)
 	before, level := r.relays, r.level
-	p.list(r, c.Relays)
+	p.setRelays(r, c.Relays)
 	r.level = c.Level
 	for _, rel := range slices.Concat(before, r.relays) {
 		same := r.level == level && slices.Contains(before, rel) == slices.Contains(r.relays, rel)
@@ -184,7 +185,7 @@ func (p *Plan) setRepo(c RepoChange) {
 			}
 		}
 	}
-	p.unlisted(r)
+	p.dropOwner(r)
 	p.repos.drop(r)
 }
 
@@ -198,7 +199,7 @@ func (p *Plan) retarget(it Item, rel *relayState) {
 	p.markDirty(rel)
 }
 
-func (p *Plan) list(r *repo, relays []graspsync.RelayURL) {
+func (p *Plan) setRelays(r *repo, relays []graspsync.RelayURL) {
 	after := make([]*relayState, 0, len(relays))
 	for _, u := range relays {
 		rel := p.relayOf(u, r.ref.Owner) // may evict a relay, also one in relays
@@ -207,32 +208,32 @@ func (p *Plan) list(r *repo, relays []graspsync.RelayURL) {
 		}
 		after = append(after, rel)
 		if !slices.Contains(r.relays, rel) {
-			p.lists(r, rel)
+			p.linkRelay(r, rel)
 			r.relays = append(slices.Clone(r.relays), rel)
 		}
 	}
 	for _, rel := range r.relays {
 		if !slices.Contains(after, rel) {
-			p.leaves(r, rel)
+			p.unlinkRelay(r, rel)
 		}
 	}
 	r.relays = slices.DeleteFunc(after, func(rel *relayState) bool { return rel.gone })
 }
 
-func (p *Plan) lists(r *repo, rel *relayState) {
+func (p *Plan) linkRelay(r *repo, rel *relayState) {
 	if o := p.owners.list(r, rel); rel.listed.owners[o] == 1 && len(rel.dial.places) > 0 && !rel.bootstrap {
 		p.queue.join(rel, o)
 	}
 }
 
-func (p *Plan) leaves(r *repo, rel *relayState) {
+func (p *Plan) unlinkRelay(r *repo, rel *relayState) {
 	r.relays = slices.DeleteFunc(slices.Clone(r.relays), func(o *relayState) bool { return o == rel })
 	if o, last := p.owners.unlist(r, rel); last {
 		p.queue.quit(rel, o)
 	}
 }
 
-func (p *Plan) unlisted(r *repo) {
+func (p *Plan) dropOwner(r *repo) {
 	if len(r.relays) > 0 {
 		return
 	}
@@ -315,8 +316,8 @@ func (p *Plan) evict(rel *relayState) {
 		}
 	}
 	for _, r := range listing {
-		p.leaves(r, rel)
-		p.unlisted(r)
+		p.unlinkRelay(r, rel)
+		p.dropOwner(r)
 	}
 	p.forget(rel)
 	p.dropped("relays", 1)
