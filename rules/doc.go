@@ -2,9 +2,9 @@
 // and events, and relays that are always followed. A [RuleSet] keeps the rules over restarts and
 // answers lookups.
 //
-//	book, err := rules.Open(ctx, store, rules.File{})
+//	ruleSet, err := rules.Open(ctx, store, rules.File{})
 //	subject, err := rules.ParseSubject("author", "npub1...")
-//	err = book.Set(ctx, rules.Rule{Action: rules.Block, Subject: subject, Reason: "spam"})
+//	err = ruleSet.Set(ctx, rules.Rule{Action: rules.Block, Subject: subject, Reason: "spam"})
 //
 // Use a separate store for the rules and back it up, because lost rules cannot be fetched again
 // from the network.

@@ -191,17 +191,17 @@ func TestRuleSet(t *testing.T) {
 }
 
 // A rule was rounded to a time after its first refusal.
-func TestARuleIsNoYoungerThanWhatItRefuses(t *testing.T) {
+func TestRuleTimeIsNotRoundedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		book, err := rules.Open(t.Context(), state.NewMemory(), rules.File{})
+		ruleSet, err := rules.Open(t.Context(), state.NewMemory(), rules.File{})
 		require.NoError(t, err)
 		time.Sleep(700 * time.Millisecond)
-		require.NoError(t, book.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: subject(t, "author", relaytest.NewKey("mallory").Hex())}))
-		require.False(t, book.All()[0].Since.After(time.Now()))
+		require.NoError(t, ruleSet.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: subject(t, "author", relaytest.NewKey("mallory").Hex())}))
+		require.False(t, ruleSet.All()[0].Since.After(time.Now()))
 	})
 }
 
-func TestWhatIsBlocked(t *testing.T) {
+func TestBlocks(t *testing.T) {
 	b, err := rules.Open(t.Context(), state.NewMemory(), rules.File{})
 	require.NoError(t, err)
 	alice, bob, carol := relaytest.NewKey("alice"), relaytest.NewKey("bob"), relaytest.NewKey("carol")
@@ -266,7 +266,7 @@ func ExampleRuleSet() {
 	if err != nil {
 		panic(err)
 	}
-	book, err := rules.Open(ctx, state.NewMemory(), rules.File{})
+	ruleSet, err := rules.Open(ctx, state.NewMemory(), rules.File{})
 	if err != nil {
 		panic(err)
 	}
@@ -275,10 +275,10 @@ func ExampleRuleSet() {
 	if err != nil {
 		panic(err)
 	}
-	if err := book.Set(ctx, rules.Rule{Action: rules.Block, Subject: subject, Reason: "spam"}); err != nil {
+	if err := ruleSet.Set(ctx, rules.Rule{Action: rules.Block, Subject: subject, Reason: "spam"}); err != nil {
 		panic(err)
 	}
-	policy := relaysync.WithRules(relaysync.NewGRASPPolicy(identity), book) // sync.Config{Rules: book} does the same
+	policy := relaysync.WithRules(relaysync.NewGRASPPolicy(identity), ruleSet) // sync.Config{Rules: ruleSet} does the same
 	announcement, err := graspsync.ParseEvent(mallory.Hosted(1_700_000_000, "repo", "wss://grasp.example"))
 	if err != nil {
 		panic(err)

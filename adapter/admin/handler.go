@@ -117,7 +117,7 @@ func clientOf(r *http.Request) string {
 	return limit.Client(at.Addr()).ID
 }
 
-// Before returns a handler that passes other requests to next.
+// Middleware returns a handler that passes other requests to next.
 func (h *Handler) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isManagement(r) {

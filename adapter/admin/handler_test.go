@@ -326,7 +326,7 @@ func TestMethods(t *testing.T) {
 }
 
 // What else comes to a relay is none of the handler's business.
-func TestBefore(t *testing.T) {
+func TestMiddleware(t *testing.T) {
 	h, _ := newHandler(t)
 	site := h.Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	w := httptest.NewRecorder()

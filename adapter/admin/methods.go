@@ -75,7 +75,7 @@ func (h *Handler) call(ctx context.Context, owner graspsync.PubKey, body []byte)
 	return nil, err // nil becomes true, as in NIP-86
 }
 
-// listed returns the rules of a method such as listbannedpubkeys.
+// filterRules returns the rules of a method such as listbannedpubkeys.
 func filterRules(all []rules.Rule, method string) []map[string]string {
 	kind, key, action := rules.Event, "id", rules.Allow
 	if strings.HasSuffix(method, "pubkeys") {

@@ -46,14 +46,14 @@ type Repositories interface {
 var ErrConfig = errors.New("invalid configuration")
 
 // Enforce returns configurations that apply rules. Policy is required.
-func Enforce(book *rules.RuleSet, sync relaysync.Config, network egress.Config) (relaysync.Config, egress.Config) {
-	sync.Rules = book
-	sync.Policy = relaysync.WithRules(sync.Policy, book)
-	sync.Bootstrap = book.Bootstrap(sync.Bootstrap)
+func Enforce(ruleSet *rules.RuleSet, sync relaysync.Config, network egress.Config) (relaysync.Config, egress.Config) {
+	sync.Rules = ruleSet
+	sync.Policy = relaysync.WithRules(sync.Policy, ruleSet)
+	sync.Bootstrap = ruleSet.Bootstrap(sync.Bootstrap)
 	if also := network.Deny; also != nil {
-		network.Deny = func(at graspsync.HostPort) bool { return book.Deny(at) || also(at) }
+		network.Deny = func(at graspsync.HostPort) bool { return ruleSet.Deny(at) || also(at) }
 	} else {
-		network.Deny = book.Deny
+		network.Deny = ruleSet.Deny
 	}
 	return sync, network
 }

@@ -104,7 +104,7 @@ func TestConfig(t *testing.T) {
 // added to the caller's.
 func TestEnforce(t *testing.T) {
 	mine, added := relay(t, "wss://mine.example"), relay(t, "wss://added.example")
-	book, err := rules.Open(t.Context(), state.NewMemory(), rules.File{Bootstrap: []graspsync.RelayURL{added}})
+	ruleSet, err := rules.Open(t.Context(), state.NewMemory(), rules.File{Bootstrap: []graspsync.RelayURL{added}})
 	require.NoError(t, err)
 	blocked, err := rules.ParseSubject("relay", "blocked.example")
 	require.NoError(t, err)
@@ -118,22 +118,22 @@ func TestEnforce(t *testing.T) {
 	given := egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	for _, theirs := range []func(graspsync.HostPort) bool{nil, func(h graspsync.HostPort) bool { return h == at("theirs.example") }} {
 		given.Deny = theirs
-		cfg, network := control.Enforce(book, relaysync.Config{
+		cfg, network := control.Enforce(ruleSet, relaysync.Config{
 			Policy: relaysync.NewGRASPPolicy(identity), Bootstrap: []graspsync.RelayURL{mine},
 		}, given)
 		require.Equal(t, []graspsync.RelayURL{mine, added}, cfg.Bootstrap)
 		require.Equal(t, given.Allow, network.Allow)
 		require.True(t, cfg.Policy.Lists(announcement))
 		require.False(t, network.Deny(at("blocked.example")))
-		require.NoError(t, book.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: blocked}))
-		require.NoError(t, book.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: rules.OfAuthor(owner.PubKey())}))
+		require.NoError(t, ruleSet.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: blocked}))
+		require.NoError(t, ruleSet.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: rules.OfAuthor(owner.PubKey())}))
 		require.True(t, network.Deny(at("blocked.example")))
 		require.Equal(t, theirs != nil, network.Deny(at("theirs.example")))
 		require.False(t, network.Deny(at("other.example")))
 		require.False(t, cfg.Policy.Lists(announcement))
 		require.True(t, cfg.Rules.BlocksRelay(relay(t, "wss://blocked.example")))
-		require.NoError(t, book.Unset(t.Context(), blocked))
-		require.NoError(t, book.Unset(t.Context(), rules.OfAuthor(owner.PubKey())))
+		require.NoError(t, ruleSet.Unset(t.Context(), blocked))
+		require.NoError(t, ruleSet.Unset(t.Context(), rules.OfAuthor(owner.PubKey())))
 	}
 }
 
@@ -173,7 +173,7 @@ func TestReload(t *testing.T) {
 }
 
 // Remove counts held events, although the new rule has already dropped them.
-func TestRemoveCountsWhatWaited(t *testing.T) {
+func TestRemoveCountsHeldEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t, nil)
 		mallory := relaytest.NewKey("mallory")

@@ -4,9 +4,9 @@
 //
 // A server of single parts:
 //
-//	cfg, network = control.Enforce(book, cfg, network) // before the parts are made of these
+//	cfg, network = control.Enforce(ruleSet, cfg, network) // before the parts are made of these
 //	...
-//	commands, err := control.New(control.Config{Rules: book, Sync: manager, ...})
+//	commands, err := control.New(control.Config{Rules: ruleSet, Sync: manager, ...})
 //
 // Package admin serves a Control as NIP-86.
 package control

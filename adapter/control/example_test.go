@@ -45,7 +45,7 @@ func newServer(ctx context.Context, audit func(admin.Entry), bootstrap ...grasps
 	if err != nil {
 		return nil, nil, err
 	}
-	book, err := rules.Open(ctx, state.NewMemory(), rules.File{})
+	ruleSet, err := rules.Open(ctx, state.NewMemory(), rules.File{})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,7 +53,7 @@ func newServer(ctx context.Context, audit func(admin.Entry), bootstrap ...grasps
 	git := fetchtest.New()
 
 	cfg := relaysync.Config{Policy: relaysync.NewGRASPPolicy(identity), Bootstrap: bootstrap}
-	cfg, s.dials = control.Enforce(book, cfg, egress.Config{})
+	cfg, s.dials = control.Enforce(ruleSet, cfg, egress.Config{})
 	policy := purgatoryadapter.NewPolicy(cfg.Policy)
 	if s.manager, err = relaysync.New(policy.Store(s.store), relaytest.NewNetwork(), identity, policy.Configure(cfg)); err != nil {
 		return nil, nil, err
@@ -68,7 +68,7 @@ func newServer(ctx context.Context, audit func(admin.Entry), bootstrap ...grasps
 	}
 	policy.Join(s.purgatory)
 	s.control, err = control.New(control.Config{
-		Rules: book, Sync: s.manager, Store: s.store, Remove: s.remove, Purgatory: s.purgatory, Repositories: inMemory{git},
+		Rules: ruleSet, Sync: s.manager, Store: s.store, Remove: s.remove, Purgatory: s.purgatory, Repositories: inMemory{git},
 		Lists: policy.Lists, Bootstrap: bootstrap, Audit: audit,
 	})
 	if err != nil {

@@ -157,9 +157,8 @@ func (p *purger) eachStored(ctx context.Context, f nostr.Filter, do func(graspsy
 	}
 }
 
-// removeEvent removes an event that is no deletion. The refs of a pull request are removed before it,
-// because a repeated command finds them by the event, and again after it, because a release may have
-// created them.
+// removeEvent removes an event unless it is a tombstone. The refs of a pull request are removed before
+// it, because a repeated command could not find them, and again, because a release may create them.
 func (p *purger) removeEvent(ctx context.Context, ev graspsync.Event) bool {
 	if isTombstone(ev) {
 		return false

@@ -29,12 +29,12 @@ func Open(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, do
 	if err != nil {
 		return nil, fmt.Errorf("GRASP server: %w", err)
 	}
-	book, kept, err := set.OpenRules(ctx, folder)
+	ruleSet, kept, err := set.OpenRules(ctx, folder)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("GRASP server: %w", err), set.Records.Close())
 	}
 	s, err := New(ctx, relay, backend, set.Identity, Config{
-		Dir: filepath.Join(folder, "git"), State: set.Records, Rules: book, Egress: set.Egress, Logger: set.Logger, Sync: set.Sync,
+		Dir: filepath.Join(folder, "git"), State: set.Records, Rules: ruleSet, Egress: set.Egress, Logger: set.Logger, Sync: set.Sync,
 	})
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())

@@ -21,8 +21,8 @@ import (
 )
 
 type operator struct {
-	book  *rules.RuleSet
-	kept  *state.DB // records of book
+	rules *rules.RuleSet
+	kept  *state.DB // records of rules
 	audit *admin.Log
 	log   *slog.Logger
 	path  string // of the rules file, or ""
@@ -45,7 +45,7 @@ func openOperator(ctx context.Context, opt options, log *slog.Logger) (_ *operat
 	if o.kept, err = state.Open(rulesDir(opt), state.Config{Logger: log}); err != nil {
 		return nil, fmt.Errorf("opening the rules: %w", err)
 	}
-	if o.book, err = rules.Open(ctx, o.kept, file); err != nil {
+	if o.rules, err = rules.Open(ctx, o.kept, file); err != nil {
 		return nil, err
 	}
 	o.audit, err = admin.OpenLog(filepath.Join(opt.Data, "audit.log"))

@@ -164,7 +164,7 @@ func newServer(ctx context.Context, db eventstore.Store, identity nip34.Identity
 	}
 	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(opt.Data, "git"), State: records, Logger: log, Curation: opt.Curation, GRASPLists: opt.GraspLists,
-		Membership: nip34.Membership{OneSided: opt.OneSided}, Rules: op.book, Audit: op.record,
+		Membership: nip34.Membership{OneSided: opt.OneSided}, Rules: op.rules, Audit: op.record,
 		Egress: egress.Config{Allow: opt.AllowNet, Own: own},
 		Sync: relaysync.Config{
 			Bootstrap:      opt.Bootstrap,

@@ -80,11 +80,11 @@ func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.RuleSet,
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the rules: %w", err)
 	}
-	book, err := rules.Open(ctx, decided, rules.File{})
+	ruleSet, err := rules.Open(ctx, decided, rules.File{})
 	if err != nil {
 		return nil, nil, errors.Join(err, decided.Close())
 	}
-	return book, both{s.Records, decided}, nil
+	return ruleSet, both{s.Records, decided}, nil
 }
 
 // Opened are records that the adapter closes.

@@ -18,12 +18,12 @@ func Open(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, 
 	if err != nil {
 		return nil, fmt.Errorf("GRASP server: %w", err)
 	}
-	book, kept, err := set.OpenRules(ctx, folder)
+	ruleSet, kept, err := set.OpenRules(ctx, folder)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("GRASP server: %w", err), set.Records.Close())
 	}
 	s, err := New(ctx, gs, backend, set.Identity, Config{
-		State: set.Records, Rules: book, Egress: set.Egress, Logger: set.Logger, Sync: set.Sync,
+		State: set.Records, Rules: ruleSet, Egress: set.Egress, Logger: set.Logger, Sync: set.Sync,
 	})
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
