@@ -48,7 +48,7 @@ func (d Dependency) String() string {
 	case AwaitRepo:
 		return "announcement " + repo
 	case AwaitMaintainer, AwaitBecomesMaintainer:
-		return "a say of " + d.Author.String() + " in " + d.Text
+		return d.Author.String() + " as maintainer of " + d.Text
 	case AwaitBecomesListed:
 		return "an announcement of " + d.Text + " that lists " + d.Author.String()
 	case AwaitAuthor:

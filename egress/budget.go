@@ -98,7 +98,7 @@ type addressEntry struct {
 // reservation is a connection of an unproven host, until it ends or the host is proven.
 type reservation struct {
 	ProvenHost      // its host and address
-	second     bool // the host has another one at this address, and only that may count as a failure
+	second     bool // the host has another one at this address; never a failure
 }
 
 // NewBudget returns an empty Budget. The error names every invalid field of c.
@@ -173,7 +173,7 @@ func (b *Budget) reserve(host string, to netip.Prefix) (*reservation, error) {
 	return r, nil
 }
 
-// put stores an entry. It returns false if the table is full and every entry is in use or waits.
+// put returns false if the table is full and every entry is in use or waits.
 func (b *Budget) put(a *addressEntry) bool {
 	now := time.Now()
 	_, ok := b.addresses.PutKeeping(a.Address, limit.Stranger{}, 0, a, func(k netip.Prefix) bool {
@@ -244,7 +244,7 @@ func (b *Budget) releaseWithoutFailure(r *reservation) {
 	}
 }
 
-// backoffRules returns the backoff rules of an address. A shared address is never dead.
+// backoffRules returns rules by which a shared address is never dead.
 func backoffRules(a *addressEntry) backoff.Rules {
 	rules := backoff.Default()
 	if a.Shared {
@@ -253,7 +253,7 @@ func backoffRules(a *addressEntry) backoff.Rules {
 	return rules
 }
 
-// sortByLastAttempt puts the address first whose last attempt is oldest, or that needs none.
+// sortByLastAttempt puts addresses first that are exempt or not tried recently.
 func (b *Budget) sortByLastAttempt(host string, addrs []netip.Addr) []netip.Addr {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -281,7 +281,7 @@ func FuzzBudgetState(f *testing.F) {
 
 // A connection that we ended before it had stood for a minute was a failure of its
 // address, though a relay had answered on it, and owed a pause after a restart.
-func TestOurOwnEndIsNoFailure(t *testing.T) {
+func TestAnsweredHostIsNoFailure(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, egress.BudgetConfig{})

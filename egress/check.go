@@ -53,8 +53,7 @@ func (d *Dialer) localAddrs() ([]netip.Addr, error) {
 	return host, nil
 }
 
-// checkAddress checks the address of a connection. local contains the addresses of this host. Every
-// dial calls it.
+// checkAddress is called by every dial. local contains the addresses of this host.
 func (d *Dialer) checkAddress(to netip.AddrPort, local []netip.Addr) error {
 	addr, port := to.Addr().Unmap(), to.Port()
 	switch {

@@ -153,8 +153,7 @@ func selectAddresses(addrs []netip.Addr) (picked []netip.Addr) {
 	return picked[:min(len(picked), maxAttempts)]
 }
 
-// dialInTurn tries each address until one succeeds or try reports the last. Each gets an equal part
-// of the remaining time.
+// dialInTurn tries one address after another, each for an equal part of the remaining time.
 func dialInTurn(ctx context.Context, addrs []netip.Addr,
 	try func(context.Context, netip.Addr) (conn net.Conn, last bool, err error),
 ) (net.Conn, error) {

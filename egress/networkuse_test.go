@@ -54,9 +54,8 @@ var mayRunPrograms = map[string]bool{"purgatory/gitfetch": true, "purgatory/gits
 // servers, which dial nobody that a stranger named, and what runs tests.
 var outside = []string{"egress", "adapter", "examples", "cmd"}
 
-// TestOnlyWayOut: one guarded dialer is the only way to the network, and few packages
-// the only ones that start programs.
-func TestOnlyWayOut(t *testing.T) {
+// TestOnlyEgressUsesTheNetwork checks that other packages do not dial, and that few start programs.
+func TestOnlyEgressUsesTheNetwork(t *testing.T) {
 	const root = ".."
 	require.FileExists(t, filepath.Join(root, "go.mod"))
 	seen := map[string]bool{}
@@ -210,8 +209,8 @@ func hasKey(lit *ast.CompositeLit, key string) bool {
 	return false
 }
 
-// TestOnlyWayOutCanFail shows that the test above sees what it is for.
-func TestOnlyWayOutCanFail(t *testing.T) {
+// TestForbiddenUsesAreFound shows that the test above sees what it is for.
+func TestForbiddenUsesAreFound(t *testing.T) {
 	file := func(imports, body string) []byte {
 		return []byte("package x\n" + imports + "\nfunc f() {\n" + body + "\n}\n")
 	}

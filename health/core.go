@@ -157,7 +157,6 @@ func (r Record) disconnect() Record {
 	return r
 }
 
-// fail counts a failure. It never moves the next attempt to an earlier time.
 func (c Config) fail(r Record, text string, now time.Time, jitter float64) Record {
 	if r.Dialing {
 		r.Dialing = false

@@ -73,7 +73,6 @@ func (t *RelayHealthTracker) current(u graspsync.RelayURL, now time.Time) (Recor
 	return r, ok
 }
 
-// restoreHost adds a saved record to that of a host. The stricter record wins.
 func (t *RelayHealthTracker) restoreHost(name string, r Record) {
 	h, _ := t.hosts.Get(name)
 	if name == "" || h.Proven {

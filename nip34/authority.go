@@ -20,7 +20,6 @@ type AnnouncementSet struct {
 	nodes map[graspsync.PubKey]*node // all authors and listed keys
 }
 
-// node is a key in the graph of listings.
 type node struct {
 	key          graspsync.PubKey
 	index        int           // number of the key, from 0
@@ -129,8 +128,8 @@ func (f *AnnouncementSet) Authority(view graspsync.RepoRef) *Authority {
 	return a
 }
 
-// findRoot follows the one lead that each announcement names to the root of a view, which names
-// itself. The owner is the root if its announcement names no lead. path contains the followed keys.
+// findRoot follows the lead of each announcement to the root of a view, which names itself, or is the
+// owner and names none. path contains the followed keys.
 func (f *AnnouncementSet) findRoot(owner graspsync.PubKey) (path []*node, end LeadSearch) {
 	for at := owner; ; {
 		r := f.nodes[at]

@@ -554,9 +554,9 @@ func FuzzRoles(f *testing.F) {
 	})
 }
 
-// Of more than there is room for, those are wanted who lead to where a view begins, or have a say
-// in it, however far off they are; then the nearest.
-func TestWhoHasASayIsNotPassedOver(t *testing.T) {
+// If there is no room for all keys, the keys on the path to the root and the members are wanted
+// first, and then the nearest keys.
+func TestWantedPrefersMembers(t *testing.T) {
 	crowd := func(by int, others ...int) *Announcement {
 		a := lists(by, others...)
 		for i := range 20 {

@@ -73,7 +73,7 @@ func TestRootRefs(t *testing.T) {
 	assert.Len(t, RepoRefs(ev), 100)
 }
 
-func TestDeletes(t *testing.T) {
+func TestDeletionTargets(t *testing.T) {
 	ev := event(graspsync.KindDeletion, key(1),
 		nostr.Tag{"e", eventID(1).String()}, nostr.Tag{"e", eventID(1).String()}, nostr.Tag{"e"}, nostr.Tag{"e", "x"},
 		nostr.Tag{"E", eventID(2).String()}, nostr.Tag{"q", eventID(3).String()},

@@ -60,7 +60,6 @@ func (f *AnnouncementSet) Wanted(owners []graspsync.PubKey, most WantedBounds) (
 	return wanted, full
 }
 
-// prefixLen returns the number of elements before the first that is not.
 func prefixLen[T any](list []T, is func(T) bool) int {
 	for i, v := range list {
 		if !is(v) {

@@ -133,7 +133,6 @@ func lockFolder(dir string) (io.Closer, error) {
 	return file, filelock.Lock(file, ErrLocked)
 }
 
-// open opens the file, or a new file if it is damaged.
 func (d *DB) open(dir string) error {
 	path := filepath.Join(dir, fileName)
 	err := d.load(path)

@@ -63,7 +63,7 @@ func (c Rules) Fail(r Record, now time.Time, jitter float64) Record {
 	return c.DelayNext(r, r.Failures, now, jitter)
 }
 
-// DelayNext delays the next attempt after n failures. It never moves it to an earlier time.
+// DelayNext delays the next attempt after n failures, never to an earlier time.
 func (c Rules) DelayNext(r Record, n int, now time.Time, jitter float64) Record {
 	wait := c.Wait(n, jitter)
 	if c.Dead(r) {

@@ -58,14 +58,14 @@ func TestIdleTimeIsNoFailure(t *testing.T) {
 }
 
 // A failure never moves the next attempt to an earlier time, and jitter only extends waits.
-func TestPutOffNeverShortens(t *testing.T) {
+func TestDelayNextNeverShortens(t *testing.T) {
 	rules := standard()
 	far := Record{NextAttempt: start.Add(2 * time.Hour)}
 	assert.Equal(t, far.NextAttempt, rules.Fail(far, start, 0.5).NextAttempt)
 	assert.Equal(t, Base+Base/20, rules.Wait(1, 0.5))
 }
 
-func TestBelieved(t *testing.T) {
+func TestSanitize(t *testing.T) {
 	wrong := Record{
 		Failures: -1, FailingSince: start.Add(1), LastFailure: time.Unix(-1, 0), LastAttempt: start.Add(MaxDuration), NextAttempt: time.Unix(-9, 0),
 	}

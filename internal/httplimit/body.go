@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// leastRate is the minimum speed of a body after the initial time, in bytes per second.
-const leastRate = 1 << 10
+// minRate is the minimum speed of a body after the initial time, in bytes per second.
+const minRate = 1 << 10
 
-// Bodies limits the time for a request body to most, plus one second per received leastRate bytes,
+// Bodies limits the time for a request body to most, plus one second per received minRate bytes,
 // never more than most from now. net/http would wait forever. A handler may set earlier deadlines.
 func Bodies(h http.Handler, most time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,7 +46,7 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	began := b.begin()
 	n, err := b.ReadCloser.Read(p)
-	b.remaining = min(b.most, b.remaining-time.Since(began)+time.Duration(n)*(time.Second/leastRate))
+	b.remaining = min(b.most, b.remaining-time.Since(began)+time.Duration(n)*(time.Second/minRate))
 	if errors.Is(err, io.EOF) {
 		b.end()
 	}

@@ -47,7 +47,7 @@ func TestBodies(t *testing.T) {
 }
 
 // A slow but continuous upload was cut off at the time limit for stalled bodies.
-func TestBodiesThatCome(t *testing.T) {
+func TestSlowBodies(t *testing.T) {
 	s := httptest.NewServer(httplimit.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		time.Sleep(100 * time.Millisecond) // the handler works
@@ -75,7 +75,7 @@ func TestBodiesThatCome(t *testing.T) {
 
 // Data that arrived early extended the time for single bytes later, up to a quarter of an hour per
 // MB. The first byte also removed a deadline of the handler.
-func TestBodiesThatStop(t *testing.T) {
+func TestStalledBodies(t *testing.T) {
 	for name, own := range map[string]time.Duration{"after most of it": 0, "in time for all but the handler": 300 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			most := 50 * time.Millisecond
@@ -145,7 +145,7 @@ func TestFilesOfAForm(t *testing.T) {
 }
 
 // A handler may pause before and between reads, because git may be slow, and a queue long.
-func TestHandlersThatTakeTheirTime(t *testing.T) {
+func TestSlowHandlers(t *testing.T) {
 	const most = 100 * time.Millisecond
 	for _, header := range []string{"", "100-continue"} {
 		s := httptest.NewServer(httplimit.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

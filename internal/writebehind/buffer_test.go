@@ -182,7 +182,7 @@ func (s *shaky) Delete(ctx context.Context, keys ...string) error {
 
 // For any failures of the store, the last change of each key is stored after the store works again,
 // and each confirmed change was durable.
-func TestWhateverFailsTheLastWordIsKept(t *testing.T) {
+func TestNewestValueSurvivesFailures(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &shaky{Memory: state.NewMemory(), rng: rand.New(rand.NewPCG(seed, 3)), calm: true}

@@ -70,7 +70,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns an error that names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	if c.Dialer == nil {

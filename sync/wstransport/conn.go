@@ -24,7 +24,6 @@ const maxUnbudgeted = 64 << 10
 
 type buffers chan []byte
 
-// maxUnusedBuffers is the maximum number of unused buffers.
 const maxUnusedBuffers = 32
 
 func (b buffers) get() []byte {
@@ -178,7 +177,6 @@ func (c *conn) acquireWrite(ctx context.Context) error {
 
 func (c *conn) releaseWrite() { <-c.writing }
 
-// maxRequest returns the maximum size of a request to the relay, as far as known.
 func (c *conn) maxRequest() int {
 	if n := c.Info().MaxMessageLength; n > 0 {
 		return n

@@ -53,7 +53,7 @@ func TestPingsAreAnsweredBothWays(t *testing.T) {
 // A store that blocks for a while must not cost connections: not because our own
 // pings go unanswered, as the answers wait behind a message that nobody takes, and
 // not because the relay hears nothing from us.
-func TestBusyOwnerIsNotCutOff(t *testing.T) {
+func TestSlowReceiverIsNotDisconnected(t *testing.T) {
 	var frames counter
 	u := rawServer(t, func(p peer) {
 		for i := range 3 {

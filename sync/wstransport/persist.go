@@ -8,7 +8,6 @@ import (
 	"github.com/graspsync/graspsync/egress"
 )
 
-// recordsPerChunk is the maximum average number of records per chunk.
 const recordsPerChunk = 500
 
 // Export implements [relaysync.Transport]. Each chunk is readable alone, because a crash may happen
