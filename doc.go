@@ -37,5 +37,5 @@
 //	adapter/explain, adapter/statuspage, adapter/pages  reasons in sentences; a page for operators; public pages
 //	adapter/nostrlib                                    adapters for fiatjaf.com/nostr
 //
-// Start with adapter/grasp, or with package sync beside a relay of your own.
+// Start with adapter/grasp, or with package sync for a relay of your own.
 package graspsync

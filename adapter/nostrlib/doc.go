@@ -1,5 +1,4 @@
-// Package nostrlib connects graspsync to fiatjaf.com/nostr, called nostrlib below. It is a separate module,
-// so that other users do not depend on that library.
+// Package nostrlib connects graspsync to fiatjaf.com/nostr, called nostrlib below.
 //
 //	event, err := nostrlib.FromEvent(theirs)                  // nostr.Event to graspsync.Event
 //	theirs, err := nostrlib.ToEvent(event)                    // and back

@@ -32,7 +32,4 @@
 // Every 29 s the relay gets a ping. If it sends nothing for 10 s after it, the connection ends. While
 // this side does not read, it gets an unsolicited pong instead (RFC 6455), because khatru
 // disconnects clients that send no pong for 60 s.
-//
-// Concurrency is that of [relaysync.Conn]: one goroutine in Receive, one in Send, any number in
-// Close and Info.
 package wstransport
