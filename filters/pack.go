@@ -83,5 +83,34 @@ func halve(f nostr.Filter) (a, b nostr.Filter, ok bool) {
 	return Part(f, list, 0, half), Part(f, list, half, n), true
 }
 
-// Size returns the length in bytes of the JSON of f.
-func Size(f nostr.Filter) int { return len(f.String()) }
+// Size returns the length in bytes of the JSON of f. Lists of plain values are not encoded, because
+// they may be long.
+func Size(f nostr.Filter) int {
+	n := 0
+	first := func(values []string) []string {
+		if len(values) < 2 || slices.ContainsFunc(values, isEscaped) {
+			return values
+		}
+		for _, v := range values[1:] {
+			n += len(v) + len(`"",`)
+		}
+		return values[:1]
+	}
+	f.IDs, f.Authors = first(f.IDs), first(f.Authors)
+	tags := make(nostr.TagMap, len(f.Tags))
+	for name, values := range f.Tags {
+		tags[name] = first(values)
+	}
+	f.Tags = tags
+	return n + len(f.String())
+}
+
+// isEscaped reports whether the JSON of s may differ from s.
+func isEscaped(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return true
+		}
+	}
+	return false
+}

@@ -47,9 +47,10 @@ func TestPackAgreesWithNaiveTwin(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		var fs []nostr.Filter
 		for range rng.IntN(40) {
-			fs = append(fs, nostr.Filter{Tags: nostr.TagMap{"e": {strings.Repeat("x", rng.IntN(100)), "y"}}})
+			odd := []string{"", `"`, "\\", "<", ">", "&", "\n", "\x7f", "\xff", "é", "\u2028"}[rng.IntN(11)]
+			fs = append(fs, nostr.Filter{Tags: nostr.TagMap{"e": {strings.Repeat("x", rng.IntN(100)), "y" + odd}}})
 		}
-		maxBytes, maxFilters := 200+rng.IntN(400), 1+rng.IntN(8)
+		maxBytes, maxFilters := 250+rng.IntN(400), 1+rng.IntN(8)
 		reqs, _, tooLarge := filters.Pack(fs, maxBytes, maxFilters)
 		require.Empty(t, tooLarge)
 		require.Equal(t, requests(naivePack(fs, maxBytes, maxFilters)), requests(reqs), "seed %d", seed)
