@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // Errors of [Session.Step], in addition to [ErrProtocol].
@@ -145,18 +144,18 @@ func ask(w *writer, hi int, upper *bound) bool {
 // Need returns the ids that only the peer has, in order of arrival. They are claims until their
 // events are fetched.
 func (s *Session) Need() [][32]byte {
-	type claim struct {
-		id [32]byte
-		at uint32
+	places := make([]uint32, s.claims+1) // by number of the claim; there are too many claims to sort them
+	for _, claim := range s.need {
+		places[claim] = 1
 	}
-	claims := make([]claim, 0, len(s.need))
-	for id, at := range s.need {
-		claims = append(claims, claim{id, at})
+	n := uint32(0)
+	for claim, needed := range places {
+		places[claim] = n
+		n += needed
 	}
-	slices.SortFunc(claims, func(a, b claim) int { return cmp.Compare(a.at, b.at) })
-	ids := make([][32]byte, len(claims))
-	for i, c := range claims {
-		ids[i] = c.id
+	ids := make([][32]byte, n)
+	for id, claim := range s.need {
+		ids[places[claim]] = id
 	}
 	return ids
 }
