@@ -36,7 +36,7 @@ const anyOrders = 6
 // TestAnyOrder delivers sets of events in random orders, splits and repetitions. In the end all
 // stores must have the same events of hosted repositories.
 func TestAnyOrder(t *testing.T) {
-	seeds := cmp.Or(*anyOrderSeeds, racetest.Rounds(120))
+	seeds := cmp.Or(*anyOrderSeeds, racetest.Rounds(60))
 	stored := 0
 	for i := range uint64(seeds) {
 		seed := *anyOrderFrom + i

@@ -40,11 +40,11 @@ func TestCaseC1_LiveSubscriptionsThatAreEndedAgainAndAgain(t *testing.T) {
 		lasts  time.Duration
 	}{
 		"half an hour": {30 * time.Minute, "error: subscription ended", 72 * time.Hour},
-		"no reason":    {30 * time.Minute, "", 72 * time.Hour},
-		"restricted":   {30 * time.Minute, "restricted: this session is over", 72 * time.Hour},
-		"bad request":  {30 * time.Minute, "invalid: idle for too long", 72 * time.Hour},
-		"ten minutes":  {10 * time.Minute, "error: shutting down idle subscription", 72 * time.Hour},
-		"five seconds": {5 * time.Second, "error: subscription ended", 4 * time.Hour},
+		"no reason":    {30 * time.Minute, "", 24 * time.Hour},
+		"restricted":   {30 * time.Minute, "restricted: this session is over", 24 * time.Hour},
+		"bad request":  {30 * time.Minute, "invalid: idle for too long", 24 * time.Hour},
+		"ten minutes":  {10 * time.Minute, "error: shutting down idle subscription", 24 * time.Hour},
+		"five seconds": {5 * time.Second, "error: subscription ended", time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -125,8 +125,8 @@ func TestClaimedIDsHaveRoomInCommon(t *testing.T) {
 		var hostile []*fetchClaims
 		for i := range 2 {
 			hosts := []string{us}
-			for k := range 15 {
-				c := &fetchClaims{messages: 7, each: 28_000, mute: true}
+			for k := range 10 {
+				c := &fetchClaims{messages: 5, each: 28_000, mute: true}
 				hostile = append(hostile, c)
 				hosts = append(hosts, fmt.Sprintf("h%d-%d.example", i, k))
 				net.Add("wss://"+hosts[k+1], c.behavior())

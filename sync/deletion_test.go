@@ -25,28 +25,32 @@ func deletionOf(by *relaytest.Key, ago time.Duration, n int, last string, tags .
 // more than a hundred ids never had.
 func TestDeletionOfManyIDs(t *testing.T) {
 	racetest.Amounts(t)
-	for _, n := range []int{1, 15, 16, 100, 101, 3_000} {
-		t.Run(fmt.Sprint(n, " ids"), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				net := relaytest.NewNetwork()
-				a := net.Add("wss://a.example", relaytest.Behavior{})
-				late := net.Add("wss://late.example", relaytest.Behavior{Down: true})
-				bob := relaytest.NewCheapKey("bob")
-				r, owner := hosted(t, net, relaysync.Config{}, "a.example", "late.example")
-				defer r.stop()
-				issue := bob.Issue(at(3*time.Hour), owner.Ref("repo"), "x")
-				here := bob.Comment(at(2*time.Hour), issue, "here already")
-				coming := bob.Comment(at(2*time.Hour), issue, "comes after its deletion")
-				r.save(issue, here)
-				a.Publish(deletionOf(bob, time.Hour, n, here.ID), deletionOf(bob, time.Hour, n, coming.ID))
-				after(25 * time.Hour) // they tag no event of the repository, so only a pass over authors finds them
-				require.False(t, r.has(here))
-				late.Publish(coming)
-				late.SetDown(false)
-				after(25 * time.Hour)
-				require.False(t, r.has(coming))
-				require.True(t, r.has(issue))
-			})
-		})
-	}
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		late := net.Add("wss://late.example", relaytest.Behavior{Down: true})
+		bob := relaytest.NewCheapKey("bob")
+		r, owner := hosted(t, net, relaysync.Config{}, "a.example", "late.example")
+		defer r.stop()
+		issue := bob.Issue(at(3*time.Hour), owner.Ref("repo"), "x")
+		r.save(issue)
+		here, coming := make(map[int]*nostr.Event), make(map[int]*nostr.Event) // by number of ids
+		for _, n := range []int{1, 15, 16, 100, 101, 3_000} {
+			here[n] = bob.Comment(at(2*time.Hour), issue, fmt.Sprint("here already", n))
+			coming[n] = bob.Comment(at(2*time.Hour), issue, fmt.Sprint("comes after its deletion", n))
+			r.save(here[n])
+			a.Publish(deletionOf(bob, time.Hour, n, here[n].ID), deletionOf(bob, time.Hour, n, coming[n].ID))
+		}
+		after(25 * time.Hour) // they tag no event of the repository, so only a pass over authors finds them
+		for n, ev := range here {
+			require.False(t, r.has(ev), n)
+			late.Publish(coming[n])
+		}
+		late.SetDown(false)
+		after(25 * time.Hour)
+		for n, ev := range coming {
+			require.False(t, r.has(ev), n)
+		}
+		require.True(t, r.has(issue))
+	})
 }

@@ -90,7 +90,7 @@ func TestHubOfTheField(t *testing.T) {
 	}
 	began := time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC) // the start time of bubbles
 	hub := fieldhub.New(fieldhub.Config{Size: size, Server: us, Now: began.Add(-time.Hour)})
-	for _, model := range racetest.Some(3, loadModels) {
+	for _, model := range racetest.Some(2, loadModels) {
 		t.Run(model.name, func(t *testing.T) {
 			b := model.relay()
 			b.Latency = 50 * time.Millisecond

@@ -55,7 +55,7 @@ func storeDownWithLittleRoom(t *testing.T, relays int) {
 	var events []*nostr.Event
 	heap := heapInUse()
 	for minute := range 360 {
-		for i := range 80 {
+		for i := range 40 {
 			ev := owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(minute, "/", i))
 			events = append(events, ev)
 			all[i%relays].Publish(ev)

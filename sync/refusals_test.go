@@ -196,7 +196,7 @@ func TestLearnedExpires(t *testing.T) {
 				after(time.Hour)
 				require.Empty(t, c.lacks(c.issues))
 				c.relay.Update(func(b *relaytest.Behavior) { *b = relaytest.Behavior{} })
-				after(50 * time.Hour)
+				after(30 * time.Hour)
 				before := len(c.relay.Requests())
 				after(25 * time.Hour) // a daily pass
 				reconciled := 0

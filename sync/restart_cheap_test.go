@@ -31,7 +31,7 @@ func hubOf(hub *relaytest.Relay, host string, n int) *relaytest.Key {
 			roots = append(roots, owner.Issue(at(time.Duration(24*60+i)*time.Minute), owner.Ref(name), fmt.Sprint(i)))
 			hub.Publish(roots[len(roots)-1])
 		default:
-			hub.Publish(owner.Comment(at(time.Duration(i)*time.Second), roots[i%len(roots)], fmt.Sprint(i)))
+			hub.Publish(owner.Comment(at(time.Duration(3*i)*time.Second), roots[i%len(roots)], fmt.Sprint(i)))
 		}
 	}
 	return owner
@@ -53,7 +53,7 @@ func TestRestartIsCheap(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				const events = 15_000
+				const events = 5_000
 				net := relaytest.NewNetwork()
 				hub := net.Add("wss://hub.example", c.behavior)
 				owner := hubOf(hub, "hub.example", events)
@@ -93,7 +93,7 @@ func TestRestartIsCheap(t *testing.T) {
 // before, in between and after are stored in the end, long before a daily pass could fetch them.
 func TestRestartsMissNothing(t *testing.T) {
 	racetest.Amounts(t)
-	for seed := range uint64(40) {
+	for seed := range uint64(racetest.Rounds(15)) {
 		bubble(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(5, seed))
 			net := relaytest.NewNetwork()

@@ -20,7 +20,7 @@ import (
 // request is repeated again and again.
 func TestSameSecond(t *testing.T) {
 	racetest.Amounts(t)
-	const events = 5_000
+	const events = 2_000
 	for _, spread := range []bool{true, false} {
 		for _, neg := range []bool{true, false} {
 			for _, limit := range []int{20, 100, 500} {
