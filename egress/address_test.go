@@ -65,7 +65,7 @@ func TestPublicAgreesWithItsTwin(t *testing.T) {
 	}
 }
 
-// naivePublic says the same as Public with byte comparisons.
+// naivePublic is Public with byte comparisons.
 func naivePublic(a netip.Addr) bool {
 	if !a.IsValid() || a.Zone() != "" {
 		return false

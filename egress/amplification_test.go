@@ -56,7 +56,7 @@ func (d *due) Pop() any {
 	return x
 }
 
-// process is what of a server dials relays.
+// process contains the parts of a server that dial relays.
 type process struct {
 	t       *testing.T
 	dialer  *egress.Dialer
@@ -92,7 +92,7 @@ func newProcess(t *testing.T, seen map[netip.Addr]int) *process {
 	return p
 }
 
-// restart is a crash in the middle of an attempt, and a new process.
+// restart returns a new process after a crash during an attempt.
 func (p *process) restart(urls []graspsync.RelayURL) *process {
 	next := newProcess(p.t, p.seen)
 	next.firstOK = p.firstOK
@@ -140,10 +140,10 @@ func (p *process) dial(u graspsync.RelayURL) time.Time {
 	return p.tracker.NextAttempt(u)
 }
 
-// mostRelays is how many relays of an announcement count.
+// mostRelays is the maximum number of relays per announcement.
 const mostRelays = 16
 
-// attack is what 250 keys sign, each of them 1,000 URLs, as far as it counts.
+// attack returns the URLs that count of the announcements of 250 keys with 1,000 URLs each.
 func attack(t *testing.T) (urls []graspsync.RelayURL) {
 	keys := racetest.Rounds(250)
 	for key := range keys {
@@ -165,8 +165,8 @@ func attack(t *testing.T) (urls []graspsync.RelayURL) {
 	return urls
 }
 
-// Strangers sign a quarter of a million URLs that lead to one victim, and the server crashes all
-// the time: elsewhere every path, name and restart was a new relay to try.
+// Strangers sign 250,000 URLs that lead to one victim, and the server crashes again and again. Another
+// server treated each path, name and restart as a new relay.
 func TestPromiseP14_Victim(t *testing.T) {
 	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {

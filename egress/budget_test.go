@@ -19,8 +19,7 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 )
 
-// world is a Dialer without a network beneath: what connects to an address is
-// decided by the test.
+// world is a Dialer without a network. The test decides the result of each connection.
 type world struct {
 	*testing.T
 	d     *egress.Dialer
@@ -60,7 +59,7 @@ func newWorld(t *testing.T, bc egress.BudgetConfig, changes ...func(*egress.Conf
 	return w
 }
 
-// dial connects to a host, which the test closes in the end.
+// dial opens a connection to a host, which is closed at the end of the test.
 func (w *world) dial(host string) (net.Conn, error) {
 	conn, err := w.d.DialContext(w.Context(), "tcp", net.JoinHostPort(host, "443"))
 	if err == nil {
@@ -123,8 +122,8 @@ func TestPromiseP14_OneBudgetPerAddress(t *testing.T) {
 	})
 }
 
-// Made-up names behind the address of a relay, as with a shared front end, took the
-// attempts of that relay.
+// Invented names with the address of a relay, as behind a shared front end, used up the attempts of
+// that relay.
 func TestPromiseP14_ProvenHostIsNeverStarved(t *testing.T) {
 	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -279,8 +278,8 @@ func FuzzBudgetState(f *testing.F) {
 	})
 }
 
-// A connection that we ended before it had stood for a minute was a failure of its
-// address, though a relay had answered on it, and owed a pause after a restart.
+// A connection that we ended within a minute counted as a failure of its address, even if the relay
+// had answered. After a restart the address then had to wait.
 func TestAnsweredHostIsNoFailure(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

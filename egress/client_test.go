@@ -103,8 +103,8 @@ func TestRedirectOnlyForPlainGet(t *testing.T) {
 	}
 }
 
-// TestTrapG9_CredentialsStayOut: elsewhere user names and passwords of URLs
-// reached the log, and `https://real/x@other` was booked to the wrong host.
+// Another server logged user names and passwords of URLs, and took the wrong host from
+// `https://real/x@other`.
 func TestTrapG9_CredentialsStayOut(t *testing.T) {
 	for _, s := range []string{
 		"https://user:secret@host/x", "user:secret@host", "https://user:secret@host:99999/", "https://user:sec\x00ret@host", "https://secret@[::1",
@@ -133,8 +133,7 @@ func TestTrapG9_CredentialsStayOut(t *testing.T) {
 	assert.Zero(t, begun.Load())
 }
 
-// TestProxiesOfTheEnvironmentAreIgnored: behind one, the guard would judge the
-// proxy and not the destination.
+// With a proxy, the dialer would check the address of the proxy instead of the destination.
 func TestProxiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	t.Setenv("NO_PROXY", "")
 	require.NotEmpty(t, os.Getenv("HTTPS_PROXY"))

@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/egress"
 )
 
-// What an operator has blocked is connected to on no way out, however it is spelled, from the moment
-// on when it is; nor does a redirect lead there.
+// No connection and no redirect leads to a blocked host, in any spelling, from the moment of the
+// block.
 func TestDeny(t *testing.T) {
 	resolver := libc()
 	for _, name := range []string{"spam.example", "good.example"} {

@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/egress"
 )
 
-// FuzzCheck: what Check lets through is not a special address, in whichever
-// spelling it came, and net/http would be sent to the same host.
+// FuzzCheck requires that Check accepts no special address in any spelling, and that net/http reads
+// the same host.
 func FuzzCheck(f *testing.F) {
 	for _, s := range []string{"https://127.0.0.1", "https://[::ffff:7f00:1]", "https://[64:ff9b::7f00:1]", "https://１２７.1", "https://8.8.8.8"} {
 		f.Add(s)
@@ -54,8 +54,8 @@ func FuzzPublic(f *testing.F) {
 	})
 }
 
-// FuzzRedirect: any Location leads to a refused redirect, an unfollowed response,
-// or a request to a URL that passes ParseURL and Check.
+// FuzzRedirect requires that each Location is refused, not followed, or leads to a URL that passes
+// ParseURL and Check.
 func FuzzRedirect(f *testing.F) {
 	for _, s := range []string{"/x", "//127.0.0.1:8080/", "http://other.test", "https://u:pw@h.test/", "https://h.test:22/", "\x7f", "?a#b", "https://[::1]/"} {
 		f.Add(s)

@@ -14,8 +14,7 @@ import (
 	"github.com/graspsync/graspsync/egress"
 )
 
-// TestTrapG3_RebindingName: elsewhere a name was checked with one DNS answer and
-// dialed with the next.
+// Another server checked a name with one DNS answer, and dialed it with the next.
 func TestTrapG3_RebindingName(t *testing.T) {
 	c := newCanary(t)
 	good, err := net.Listen("tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), c.port).String())
@@ -38,8 +37,7 @@ func TestTrapG3_RebindingName(t *testing.T) {
 	c.silent(t)
 }
 
-// TestSocketIsJudged: without all earlier checks, the socket would still not
-// connect.
+// The check of the socket refuses an address even without the earlier checks.
 func TestSocketIsJudged(t *testing.T) {
 	c := newCanary(t)
 	d := newDialer(t, egress.Config{})
@@ -57,8 +55,7 @@ func TestSocketIsJudged(t *testing.T) {
 	}
 }
 
-// TestTrapG3_SchemesAndPorts: elsewhere clone URLs were used as given, `file:`,
-// `ssh:` and `ext:` among them, and any port.
+// Another server used clone URLs as given, including `file:`, `ssh:`, `ext:` and any port.
 func TestTrapG3_SchemesAndPorts(t *testing.T) {
 	for _, s := range []string{
 		"file:///etc/passwd", "/etc/passwd", "./x", "../x", "ssh://git@host/x", "git@host:x", "git://host/x", "ext::sh -c id", "ext::https://host",

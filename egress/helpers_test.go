@@ -19,8 +19,7 @@ import (
 	"github.com/graspsync/graspsync/egress"
 )
 
-// canary listens on both loopback addresses at one port, and must never hear from
-// anybody.
+// canary listens on one port of both loopback addresses. Nothing may connect to it.
 type canary struct {
 	port      uint16
 	listeners []net.Listener
@@ -49,8 +48,8 @@ func newCanary(t *testing.T) *canary {
 	return nil
 }
 
-// silent fails the test if anybody has connected. The first connection to be
-// accepted is the first one that was made: it must be our own.
+// silent fails the test if anything has connected. It connects and requires that this is the first
+// accepted connection.
 func (c *canary) silent(t *testing.T) {
 	t.Helper()
 	for _, l := range c.listeners {
@@ -64,7 +63,7 @@ func (c *canary) silent(t *testing.T) {
 	}
 }
 
-// answers is a Resolver that knows its names by heart.
+// answers is a Resolver with fixed answers.
 type answers struct {
 	mu    sync.Mutex
 	names map[string][]string // guarded by mu
@@ -102,8 +101,7 @@ func libc() *answers {
 	}}
 }
 
-// attempted returns a context, and a count of the connections that were begun
-// under it, to whichever address.
+// attempted returns a context, and the number of connections that were begun with it.
 func attempted(t *testing.T) (context.Context, *atomic.Int64) {
 	begun := new(atomic.Int64)
 	return httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{

@@ -10,9 +10,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// proxied counts the connections to the proxy that all proxy variables of the
-// environment name. net/http reads them once per process, at the first request:
-// setting them in one test would prove nothing.
+// proxied counts the connections to the proxy that all proxy variables of the environment name. They
+// are set for all tests, because net/http reads them once per process.
 var proxied atomic.Int64
 
 func TestMain(m *testing.M) {

@@ -46,13 +46,12 @@ var forbiddenUses = map[string]*regexp.Regexp{
 	"github.com/nbd-wtf/go-nostr/sdk":   regexp.MustCompile(`.*`),
 }
 
-// mayRunPrograms are the packages that start git: one to take in what was fetched, one
-// to answer clients, and what both of them set for it. None has git reach the network.
+// mayRunPrograms are the packages that may start git, which never uses the network.
 var mayRunPrograms = map[string]bool{"purgatory/gitfetch": true, "purgatory/gitserve": true, "purgatory/internal/gitrun": true, "internal/gittest": true}
 
-// outside lists what does not have to go through egress: egress itself, programs and glue around
-// servers, which dial nobody that a stranger named, and what runs tests.
-var outside = []string{"egress", "adapter", "examples", "cmd"}
+// exemptFolders lists folders that need not use egress: egress itself, and adapters and programs,
+// which dial no address of a stranger.
+var exemptFolders = []string{"egress", "adapter", "examples", "cmd"}
 
 // TestOnlyEgressUsesTheNetwork checks that other packages do not dial, and that few start programs.
 func TestOnlyEgressUsesTheNetwork(t *testing.T) {
@@ -79,7 +78,7 @@ func TestOnlyEgressUsesTheNetwork(t *testing.T) {
 		}
 		rel = filepath.ToSlash(rel)
 		seen[rel] = true
-		found, err := waysOut(rel, src)
+		found, err := findForbiddenUses(rel, src)
 		if err != nil {
 			return err
 		}
@@ -99,7 +98,7 @@ func skipDir(root, rel, name string) error {
 	if name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") {
 		return fs.SkipDir
 	}
-	for _, dir := range outside {
+	for _, dir := range exemptFolders {
 		if rel == dir {
 			return fs.SkipDir
 		}
@@ -110,8 +109,8 @@ func skipDir(root, rel, name string) error {
 	return nil
 }
 
-// waysOut lists what a file uses that it must not.
-func waysOut(name string, src []byte) ([]string, error) {
+// findForbiddenUses returns the forbidden uses of a file.
+func findForbiddenUses(name string, src []byte) ([]string, error) {
 	files := token.NewFileSet()
 	f, err := parser.ParseFile(files, name, src, parser.SkipObjectResolution)
 	if err != nil {
@@ -143,18 +142,18 @@ func waysOut(name string, src []byte) ([]string, error) {
 			report(spec, "import of "+p)
 		}
 	}
-	v := &outVisitor{imports: imports, report: report}
+	v := &useVisitor{imports: imports, report: report}
 	ast.Walk(v, f)
 	return found, nil
 }
 
-type outVisitor struct {
+type useVisitor struct {
 	imports map[string]string
 	report  func(ast.Node, string)
 }
 
 // Visit implements [ast.Visitor].
-func (v *outVisitor) Visit(n ast.Node) ast.Visitor {
+func (v *useVisitor) Visit(n ast.Node) ast.Visitor {
 	switch n := n.(type) {
 	case *ast.StarExpr:
 		// A pointer to a client is one that somebody made, with HTTPClient.
@@ -186,7 +185,7 @@ func (v *outVisitor) Visit(n ast.Node) ast.Visitor {
 }
 
 // selector returns the import path and name of an expression like net.Dial.
-func (v *outVisitor) selector(e ast.Expr) (importPath, name string) {
+func (v *useVisitor) selector(e ast.Expr) (importPath, name string) {
 	sel, ok := e.(*ast.SelectorExpr)
 	if !ok {
 		return "", ""
@@ -209,7 +208,7 @@ func hasKey(lit *ast.CompositeLit, key string) bool {
 	return false
 }
 
-// TestForbiddenUsesAreFound shows that the test above sees what it is for.
+// TestForbiddenUsesAreFound checks that TestOnlyEgressUsesTheNetwork can fail.
 func TestForbiddenUsesAreFound(t *testing.T) {
 	file := func(imports, body string) []byte {
 		return []byte("package x\n" + imports + "\nfunc f() {\n" + body + "\n}\n")
@@ -236,7 +235,7 @@ func TestForbiddenUsesAreFound(t *testing.T) {
 		{"sync/x.go", `import "github.com/nbd-wtf/go-nostr"`, `var _ *nostr.Event; _ = nostr.Now()`, 0},
 		{"sync/x.go", `import "github.com/coder/websocket"`, `websocket.Dial(nil, "x", &websocket.DialOptions{HTTPClient: nil})`, 0},
 	} {
-		found, err := waysOut(row.name, file(row.imports, row.body))
+		found, err := findForbiddenUses(row.name, file(row.imports, row.body))
 		require.NoError(t, err)
 		assert.Len(t, found, row.found, "%s: %s: %v", row.name, row.body, found)
 	}

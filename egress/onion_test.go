@@ -11,17 +11,17 @@ import (
 	"github.com/graspsync/graspsync/egress"
 )
 
-// asked is a resolver that notes the names it is asked for.
-type asked []string
+// lookupRecorder is a resolver that records the requested names.
+type lookupRecorder []string
 
-func (a *asked) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+func (a *lookupRecorder) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
 	*a = append(*a, host)
 	return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil
 }
 
-// DNS was asked for names of Tor, which tells others who is asked for (RFC 7686).
+// Names of Tor were looked up in DNS, which reveals them to others (RFC 7686).
 func TestCaseC13_NoLookupOfOnion(t *testing.T) {
-	var names asked
+	var names lookupRecorder
 	d, err := egress.NewDialer(egress.Config{Resolver: &names})
 	require.NoError(t, err)
 	for _, host := range []string{strings.Repeat("a", 56) + ".onion", "sub." + strings.Repeat("b", 56) + ".ONION", "x.onion.", "x.i2p", "x.alt"} {
@@ -31,5 +31,5 @@ func TestCaseC13_NoLookupOfOnion(t *testing.T) {
 	require.Empty(t, names)
 	_, err = d.DialContext(t.Context(), "tcp", "onion.example.com:443")
 	require.Error(t, err)
-	require.Equal(t, asked{"onion.example.com"}, names)
+	require.Equal(t, lookupRecorder{"onion.example.com"}, names)
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/graspsync/graspsync/egress"
 )
 
-// TestOwnListenersAreRefused: P18, own listeners are refused though the allow list
-// opens everything.
+// P18: own listeners are refused even if Allow contains all addresses.
 func TestOwnListenersAreRefused(t *testing.T) {
 	c := newCanary(t)
 	other := newCanary(t)
@@ -62,8 +61,8 @@ func TestOwnListenersAreRefused(t *testing.T) {
 	c.silent(t)
 }
 
-// TestTrapD2_OwnNamesAreComparedWhole: elsewhere `x.org` in `evil-x.org` made a
-// stranger's server ours, and our own name on another path slipped through.
+// Another server took `evil-x.org` for its own name `x.org`, and did not recognize its own name with
+// another path.
 func TestTrapD2_OwnNamesAreComparedWhole(t *testing.T) {
 	d := newDialer(t, egress.Config{
 		AllowPlaintext: true,
@@ -91,8 +90,7 @@ func TestTrapD2_OwnNamesAreComparedWhole(t *testing.T) {
 	}
 }
 
-// TestHostAddressesAreRefused: P1, the host's own addresses are refused at any
-// port, public or not.
+// P1: the addresses of this host are refused at any port, public or not.
 func TestHostAddressesAreRefused(t *testing.T) {
 	d := newDialer(t, egress.Config{
 		Resolver: &answers{names: map[string][]string{"us.test": {"8.8.8.8", "8.8.4.4"}}},

@@ -20,8 +20,7 @@ import (
 	"github.com/graspsync/graspsync/egress"
 )
 
-// ssrfCorpus returns the hosts of testdata/ssrf.txt; those that are DNS answers are
-// names that the returned resolver knows.
+// ssrfCorpus returns the hosts of testdata/ssrf.txt, and a resolver for those that are DNS answers.
 func ssrfCorpus(t *testing.T) (hosts []string, resolver *answers) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/ssrf.txt")
@@ -58,8 +57,8 @@ func (r *rebinding) LookupNetIP(ctx context.Context, network, host string) ([]ne
 	return r.bad.LookupNetIP(ctx, network, r.host)
 }
 
-// R16: whatever strangers write and DNS servers answer, nothing that is not public
-// and nothing of our own is connected to, on no way out.
+// R16: no URL of a stranger and no DNS answer leads to a connection to an address that is not public
+// or is ours.
 func TestSSRFCorpus(t *testing.T) {
 	hosts, resolver := ssrfCorpus(t)
 	c := newCanary(t)
@@ -121,7 +120,7 @@ func TestSSRFCorpus(t *testing.T) {
 	t.Logf("SSRF: %d spellings and DNS answers, %d attempts, %d connections", len(hosts), tried, connections)
 }
 
-// rebind dials each name whose first answer was good once more.
+// rebind dials again each name whose first answer was good.
 func rebind(t *testing.T, hosts []string, resolver *answers, port string) (connections int64) {
 	for _, host := range hosts {
 		if !strings.HasPrefix(host, "answer") {
@@ -145,7 +144,7 @@ func rebind(t *testing.T, hosts []string, resolver *answers, port string) (conne
 	return connections
 }
 
-// TestSSRFRedirects: every hop is judged anew, none leaves https, and there are few.
+// Each redirect is checked, none leaves https, and their number is limited.
 func TestSSRFRedirects(t *testing.T) {
 	for _, row := range []struct {
 		from, to string
@@ -163,7 +162,7 @@ func TestSSRFRedirects(t *testing.T) {
 	}
 }
 
-// TestSSRFControls are as odd as the corpus, and honest.
+// Honest URLs in spellings as odd as those of the corpus are accepted.
 func TestSSRFControls(t *testing.T) {
 	resolver := &answers{names: map[string][]string{}}
 	for _, host := range []string{

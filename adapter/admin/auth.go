@@ -43,11 +43,11 @@ var (
 
 type auth struct {
 	// read-only
-	owners   map[graspsync.PubKey]bool
-	identity nip34.Identity
-	urls     map[graspsync.URL]bool
-	used     state.Store // ids of accepted requests
-	after    int64       // requests up to this time are refused, in Unix seconds
+	owners    map[graspsync.PubKey]bool
+	identity  nip34.Identity
+	urls      map[graspsync.URL]bool
+	used      state.Store // ids of accepted requests
+	notBefore int64       // requests up to this time are refused, in Unix seconds
 
 	// verifySlots is held while a signature and the records are checked. Clients take turns.
 	verifySlots *limit.Slots
@@ -148,8 +148,8 @@ func (a *auth) verify(ctx context.Context, c signedRequest, body []byte, client 
 	if ok, err := c.event.CheckSignature(); !ok || err != nil || !c.event.CheckID() {
 		return fmt.Errorf("%w: wrong id or signature", errAuth)
 	}
-	if int64(c.event.CreatedAt) <= a.after {
-		return fmt.Errorf("%w: sign it again after %s", errEarly, time.Unix(a.after, 0).UTC().Format("15:04:05 UTC"))
+	if int64(c.event.CreatedAt) <= a.notBefore {
+		return fmt.Errorf("%w: sign it again after %s", errEarly, time.Unix(a.notBefore, 0).UTC().Format("15:04:05 UTC"))
 	}
 	return a.recordUse(ctx, c.event.ID.String(), time.Now().Unix())
 }

@@ -95,7 +95,7 @@ func New(operator Operator, cfg Config) (*Handler, error) {
 		auth: &auth{owners: make(map[graspsync.PubKey]bool), identity: cfg.Identity, urls: urls, used: cfg.State, verifySlots: limit.NewSlots(1, 1)},
 	}
 	if cfg.State == nil { // an earlier process may have accepted requests dated up to a window ahead
-		h.auth.used, h.auth.after = state.NewMemory(), time.Now().Add(authWindow).Unix()
+		h.auth.used, h.auth.notBefore = state.NewMemory(), time.Now().Add(authWindow).Unix()
 	}
 	for _, k := range cfg.Owners {
 		h.auth.owners[k] = true

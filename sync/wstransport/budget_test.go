@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// A connection took 144 KiB before it asked for a part of the budget: 256 of them 36
-// MiB that nobody had counted.
+// A connection used 144 KiB before it took a part of the budget, and 256 connections used 36 MiB
+// that were not counted.
 func TestPromiseP20_SmallUntilReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

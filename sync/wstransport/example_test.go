@@ -15,8 +15,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
-// A conversation with a relay on this machine, which the dialer must be told to allow: without
-// that it reaches public addresses over TLS and nothing else.
+// A conversation with a relay on this machine. The configuration must allow it, because the dialer
+// otherwise connects only to public addresses over TLS.
 func Example() {
 	relay := relaytest.New("wss://hub.example", relaytest.Behavior{})
 	alice := relaytest.NewKey("alice")

@@ -25,8 +25,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
-// Ten relays that send compressed junk over real sockets for as long as anybody
-// listens: each is cut at its allowance, and memory stays what it was.
+// Ten relays send compressed junk over real sockets without end. Each is disconnected at its limit,
+// and memory does not grow.
 func TestPromiseP22_CompressedFlood(t *testing.T) {
 	racetest.Amounts(t)
 	const relays, each = 10, 100 << 20

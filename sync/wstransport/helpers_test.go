@@ -28,7 +28,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
-// patience is how long a test waits for what should happen at once.
+// patience is the maximum time until something that should happen immediately.
 const patience = 20 * time.Second
 
 // loopback lets tests dial their own servers.

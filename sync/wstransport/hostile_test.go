@@ -30,7 +30,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// quick makes a transport lose patience within milliseconds.
+// quick sets timeouts of milliseconds.
 func quick(c *wstransport.Config) {
 	c.Fixed().PingInterval, c.Fixed().PingTimeout, c.Fixed().WriteTimeout = 20*time.Millisecond, 150*time.Millisecond, 150*time.Millisecond
 }
@@ -165,7 +165,7 @@ func TestMalformedAreDroppedAndCounted(t *testing.T) {
 	assert.Equal(t, uint64(5*40*(10+2)+100*2), c.Traffic().DroppedBytes)
 }
 
-// The relay holds the connection and says nothing: no FIN, no answer to a ping.
+// The relay keeps the connection open and sends nothing, not even an answer to a ping.
 func TestHostileSilence(t *testing.T) {
 	u := rawServer(t, func(p peer) { p.wait() })
 	assert.ErrorContains(t, receiveError(t, dial(t, newTransport(t, quick), u)), "silent")
@@ -177,7 +177,7 @@ func TestHostileSilence(t *testing.T) {
 	assert.ErrorContains(t, receiveError(t, c), "silent")
 }
 
-// Frames that bring nothing: no message ever gets done, and no ping is answered.
+// The relay sends frames of a message that never ends, and answers no ping.
 func TestHostileDrip(t *testing.T) {
 	for name, serve := range map[string]func(p peer) error{
 		"byte by byte":        func(p peer) error { return p.frame2("x") },
@@ -202,8 +202,8 @@ func TestHostileDrip(t *testing.T) {
 	}
 }
 
-// Frames without payload, and compressed blocks without text, never reach Receive: a relay that sent nothing else had a
-// processor read them for as long as it liked.
+// Frames without payload and compressed blocks without text never reach Receive. A relay that sent
+// only these used a processor without limit.
 func TestHostileEmptyFrames(t *testing.T) {
 	const notice = `["NOTICE","x"]`
 	nothing := map[string]func(p peer) error{
@@ -257,7 +257,7 @@ func TestHostileEmptyFrames(t *testing.T) {
 	})
 }
 
-// The relay stops reading: its window fills, and a write would block for ever.
+// The relay stops reading, so a write would block forever.
 func TestHostileStopsReading(t *testing.T) {
 	release := make(chan struct{})
 	u := rawServer(t, func(peer) { <-release })
@@ -276,8 +276,7 @@ func TestHostileStopsReading(t *testing.T) {
 	assert.Equal(t, err, receiveError(t, c))
 }
 
-// A relay that answers every request at once but takes only one byte at a time
-// from us must not keep Send for longer than its time.
+// A relay that reads one byte at a time must not block Send for longer than WriteTimeout.
 func TestHostileReadsSlowly(t *testing.T) {
 	u := rawServer(t, func(p peer) {
 		one := make([]byte, 1)
@@ -302,7 +301,7 @@ func TestHostileReadsSlowly(t *testing.T) {
 	assert.ErrorContains(t, err, "does not read")
 }
 
-// A newer relay may send messages that we do not know, but not without end.
+// A newer relay may send unknown messages, but only a limited number of bytes.
 func TestUnknownLabels(t *testing.T) {
 	unknown := `["HELLO","` + strings.Repeat("x", 1000) + `"]`
 	u := rawServer(t, func(p peer) {
@@ -319,7 +318,7 @@ func TestUnknownLabels(t *testing.T) {
 	assert.Less(t, c.Traffic().DroppedBytes, uint64(9<<20))
 }
 
-// Pings cost work and never reach Receive.
+// Pings never reach Receive, and each costs processor time.
 func TestHostilePingFlood(t *testing.T) {
 	for _, op := range []byte{opPing, opPong} {
 		u := rawServer(t, func(p peer) {

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// infoServer upgrades, and leaves NIP-11 to document.
+// infoServer upgrades connections, and passes requests for NIP-11 to document.
 func infoServer(t *testing.T, document http.HandlerFunc) (c relaysync.Conn, closed func() error) {
 	t.Helper()
 	u := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,7 @@ func TestInfoIsBounded(t *testing.T) {
 	require.NoError(t, closed())
 }
 
-// The document of a relay is late, wrong or missing: the connection does not care.
+// A late, wrong or missing document of a relay does not affect the connection.
 func TestInfoNeverFailsTheConnection(t *testing.T) {
 	for name, document := range map[string]http.HandlerFunc{
 		"never comes": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },

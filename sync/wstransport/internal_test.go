@@ -18,7 +18,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// pair dials a server whose end is returned as well.
+// pair returns both ends of a connection to a server.
 func pair(t *testing.T, config Config) (*conn, *websocket.Conn) {
 	t.Helper()
 	servers := make(chan *websocket.Conn, 1)

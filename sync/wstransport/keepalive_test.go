@@ -50,9 +50,8 @@ func TestPingsAreAnsweredBothWays(t *testing.T) {
 	require.NoError(t, c.Send(testContext(t), closeRequest), "the connection lives")
 }
 
-// A store that blocks for a while must not cost connections: not because our own
-// pings go unanswered, as the answers wait behind a message that nobody takes, and
-// not because the relay hears nothing from us.
+// A store that blocks for a while must not end connections. The answers to our pings then wait behind
+// an unread message, and the relay still needs frames from us.
 func TestSlowReceiverIsNotDisconnected(t *testing.T) {
 	var frames counter
 	u := rawServer(t, func(p peer) {
@@ -75,8 +74,8 @@ func TestSlowReceiverIsNotDisconnected(t *testing.T) {
 	require.NoError(t, c.Send(testContext(t), closeRequest))
 }
 
-// Pings and pongs go beneath the websocket library: they must never end up inside
-// a message, nor messages inside each other.
+// Pings and pongs are written below the websocket library. They must never be inside a message, and
+// messages never inside each other.
 func TestControlFramesDoNotMixWithMessages(t *testing.T) {
 	const requests = 200
 	var frames counter
@@ -126,7 +125,7 @@ func TestControlFramesDoNotMixWithMessages(t *testing.T) {
 	assert.Positive(t, frames[opPing].Load())
 }
 
-// When Close returns, not a goroutine is left, not even one about to end.
+// When Close returns, all goroutines have ended.
 func TestCloseWaitsForItsGoroutines(t *testing.T) {
 	u := rawServer(t, func(p peer) {
 		_ = p.frame(fin|opText, `["NOTICE","x"]`)

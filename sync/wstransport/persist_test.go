@@ -22,8 +22,7 @@ func keeping(t *testing.T) *Transport {
 	return tr
 }
 
-// Of a state of several chunks a crash leaves new ones beside old ones: all was
-// forgotten then.
+// A crash may leave new chunks beside old chunks. All records were lost then.
 func TestPromiseP15_BudgetsOfTornChunks(t *testing.T) {
 	const n = 3_000
 	now := time.Now()

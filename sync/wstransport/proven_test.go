@@ -18,8 +18,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// A connection that stands for long enough frees its host; one that does not, or a
-// server that is no relay, uses up the budget of its address.
+// A connection that stays open long enough makes its host exempt from the budget. A shorter one, or a
+// server that is no relay, uses the budget of its address.
 func TestPromiseP14_ConnectionsProveTheirHost(t *testing.T) {
 	racetest.Amounts(t)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -24,8 +24,8 @@ func largest(size int) []byte {
 	return []byte(`["NOTICE","` + strings.Repeat("x", size-around) + `"]`)
 }
 
-// Two hundred relays that send the largest message at once: memory is what the
-// budget says, and each message arrives.
+// Two hundred relays send the largest message concurrently. Memory stays within the budget, and each
+// message arrives.
 func TestPromiseP20_ReadBudget(t *testing.T) {
 	racetest.Amounts(t)
 	const relays = 200
@@ -106,8 +106,8 @@ func TestPromiseP20_StalledMessageIsCut(t *testing.T) {
 	}
 }
 
-// P10: nothing that a relay could know us by goes out, and a request for it is a
-// plain failure.
+// P10: requests contain nothing that identifies this server, and a request for credentials is a
+// failure.
 func TestPromiseP10_NoCredentials(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusProxyAuthRequired} {
 		var mu sync.Mutex
@@ -140,8 +140,8 @@ func TestPromiseP10_NoCredentials(t *testing.T) {
 	}
 }
 
-// Relays that send a large message as slowly as they may kept the budget of all for
-// minutes: 14 of them, and no large message of another relay came within 15 seconds.
+// Relays that sent large messages slowly held the budget for minutes. With 14 of them, no large message
+// of another relay arrived within 15 seconds.
 func TestPromiseP37_TrickledMessagesGiveWay(t *testing.T) {
 	racetest.Amounts(t)
 	message, big := largest(2<<20), largest(300<<10)

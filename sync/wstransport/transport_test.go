@@ -45,7 +45,7 @@ func TestNewNamesEveryBadField(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// A server that connects wherever a stranger's URL points to.
+// Dial refuses forbidden addresses in URLs of strangers.
 func TestDialForbidden(t *testing.T) {
 	var mu sync.Mutex
 	requests := 0
@@ -92,7 +92,7 @@ func (r resolver) LookupNetIP(context.Context, string, string) ([]netip.Addr, er
 	return []netip.Addr{r.addr}, nil
 }
 
-// A redirect at the upgrade leads past every check of the URL.
+// A redirect of the upgrade is not followed, because it would bypass the checks of the URL.
 func TestDialFollowsNoRedirect(t *testing.T) {
 	reached := make(chan struct{}, 10)
 	target := httpServer(t, func(http.ResponseWriter, *http.Request) { reached <- struct{}{} })
@@ -108,7 +108,7 @@ func TestDialFollowsNoRedirect(t *testing.T) {
 	assert.Empty(t, reached)
 }
 
-// A relay that takes the connection and never answers.
+// The relay accepts the connection and never answers.
 func TestDialNeverAnswered(t *testing.T) {
 	release := make(chan struct{})
 	u := httpServer(t, func(http.ResponseWriter, *http.Request) { <-release })

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Idle checks that nothing is held of the read budget, and nobody waits for it.
+// Idle requires that no part of the read budget is in use, and that no connection waits for one.
 func (t *Transport) Idle(tb testing.TB) {
 	tb.Helper()
 	used, waiting := t.readBudget.Stats()
