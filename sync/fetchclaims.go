@@ -75,7 +75,7 @@ func (c *fetchClaims) settled(id graspsync.EventID) {
 
 // wait blocks until the claim on an id has ended, or the batch has waited for claimFor.
 func (c *fetchClaims) wait(ctx context.Context, id graspsync.EventID, f *relayBatch) error {
-	for c.waits(id, f) {
+	for c.mustWait(id, f) {
 		select {
 		case <-time.After(claimPoll):
 		case <-ctx.Done():
@@ -85,7 +85,7 @@ func (c *fetchClaims) wait(ctx context.Context, id graspsync.EventID, f *relayBa
 	return nil
 }
 
-func (c *fetchClaims) waits(id graspsync.EventID, f *relayBatch) bool {
+func (c *fetchClaims) mustWait(id graspsync.EventID, f *relayBatch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.waited += claimPoll

@@ -152,6 +152,7 @@ func (l *loop) tick(ctx context.Context) {
 	l.step(ctx, plan.Tick{})
 }
 
+// step passes an input to the plan, and its effects to the connections.
 func (l *loop) step(ctx context.Context, in plan.Input) {
 	l.changed = true
 	for _, e := range l.plan.Step(time.Now(), in) {
@@ -300,6 +301,7 @@ func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {
 	return nil
 }
 
+// tell passes an effect to a connection, see relayConn.handle.
 func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
 	if c := l.conn(u, epoch); c != nil {
 		c.mailbox.put(connMessage{effect: e})
