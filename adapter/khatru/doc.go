@@ -1,6 +1,6 @@
 // Package khatruadapter embeds graspsync in a khatru relay.
 //
-//	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{})
+//	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{Sync: relaysync.Config{State: records}})
 //	if err != nil {
 //		return err
 //	}

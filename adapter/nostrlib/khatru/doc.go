@@ -1,6 +1,8 @@
 // Package khatruadapter embeds graspsync in a relay on fiatjaf.com/nostr/khatru.
 //
-//	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{ApplyPolicyToClients: true})
+//	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
+//		ApplyPolicyToClients: true, Sync: relaysync.Config{State: records},
+//	})
 //	if err != nil {
 //		return err
 //	}
