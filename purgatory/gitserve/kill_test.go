@@ -83,7 +83,7 @@ esac
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(began)
 		return err == nil
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	held, err := os.Open(folder)
 	require.NoError(t, err)
 	require.ErrorIs(t, syscall.Flock(int(held.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK, "another process has it")

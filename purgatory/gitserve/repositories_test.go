@@ -215,7 +215,7 @@ func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 		_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", r.allowed()+string(packOf()))
 		ended <- text
 	}()
-	require.Eventually(t, func() bool { return r.count(t, "waiting", "push", "run") == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.count(t, "waiting", "push", "run") == 1 }, time.Minute, time.Millisecond)
 	require.NoError(t, r.repos.Leave(t.Context(), owner.Ref("x")))
 	empty()
 	require.Contains(t, <-ended, "unpack no such repository: ")

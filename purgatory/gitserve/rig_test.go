@@ -244,7 +244,7 @@ func (r *rig) count(t testing.TB, name string, values ...string) int {
 // taken waits until a metric of a kind of requests has a value.
 func (r *rig) taken(t testing.TB, name, kind string, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return r.count(t, name, kind) == n }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.count(t, name, kind) == n }, time.Minute, time.Millisecond)
 }
 
 func stagingMetric(t testing.TB, r *gitserve.Repositories, name string, values ...string) int {

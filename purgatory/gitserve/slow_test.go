@@ -33,7 +33,7 @@ func (r *rig) post(t *testing.T, service, text string, header ...string) net.Con
 
 func status(t *testing.T, conn net.Conn) int {
 	t.Helper()
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())

@@ -416,7 +416,7 @@ exec %s "$@"
 				require.Eventually(t, func() bool {
 					_, err := os.Stat(began)
 					return err == nil
-				}, 20*time.Second, time.Millisecond)
+				}, time.Minute, time.Millisecond)
 			} else {
 				require.NoError(t, <-pushed)
 			}
