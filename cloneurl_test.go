@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// A clone URL is http or https, in one spelling, and reads what it writes.
+// A clone URL is http or https, has one canonical spelling, and can parse it.
 func TestCloneURL(t *testing.T) {
 	u, err := graspsync.ParseCloneURL("HTTP://Git.Example.com:8080/Path/repo.git/")
 	require.NoError(t, err)

@@ -94,8 +94,7 @@ func TestParseRepoRef(t *testing.T) {
 	}
 }
 
-// Elsewhere an identifier was cut at its first colon, so the repository was never
-// found.
+// Another server cut identifiers at the first colon, so the repository was never found.
 func TestTrapD4_IdentifierWithColons(t *testing.T) {
 	for _, identifier := range []string{":", "a:b", "a:b:c", "::a", "30617:" + ownerHex + ":x", "https://x.org/y"} {
 		want := graspsync.RepoRef{Owner: graspsync.PubKey{7}, Identifier: identifier}

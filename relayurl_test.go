@@ -9,7 +9,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// relay parses a URL that must be good.
+// relay parses a URL, which must be valid.
 func relay(t testing.TB, s string) graspsync.RelayURL {
 	t.Helper()
 	u, err := graspsync.ParseRelayURL(s)
@@ -17,8 +17,8 @@ func relay(t testing.TB, s string) graspsync.RelayURL {
 	return u
 }
 
-// Elsewhere the spellings of one relay were several relays, each with its own
-// connection and health record.
+// Another server treated the spellings of one relay as several relays, each with its own connection and
+// health record.
 func TestTrapD1_SpellingsOfOneRelay(t *testing.T) {
 	for want, spellings := range map[string][]string{
 		"wss://relay.example.com": {

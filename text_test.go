@@ -49,7 +49,7 @@ func FuzzPrintable(f *testing.F) {
 	})
 }
 
-// Ids and keys are in JSON as people write them.
+// Ids and keys are hex digits in JSON.
 func TestIDsInJSON(t *testing.T) {
 	type both struct {
 		ID  graspsync.EventID

@@ -106,8 +106,8 @@ func TestParseURLRefuses(t *testing.T) {
 	}
 }
 
-// TestTrapD1_OneRelayManySpellings: elsewhere `wss://x`, `wss://x/`, `x` and
-// `WSS://X:443` were four relays with four connections and four health records.
+// Another server treated `wss://x`, `wss://x/`, `x` and `WSS://X:443` as four relays with four connections
+// and four health records.
 func TestTrapD1_OneRelayManySpellings(t *testing.T) {
 	seen := map[graspsync.URL]string{}
 	for _, in := range []string{
@@ -127,9 +127,8 @@ func TestTrapD1_OneRelayManySpellings(t *testing.T) {
 	}
 }
 
-// checkCanonical checks what holds for every URL that ParseURL gives: reading it
-// again changes nothing, and net/url, which will read it for the request, sees the
-// same parts.
+// checkCanonical checks properties of all results of ParseURL. Parsing the result again changes nothing,
+// and net/url, which parses it for the request, reads the same parts.
 func checkCanonical(t *testing.T, u graspsync.URL, schemes []string) {
 	t.Helper()
 	s := u.String()
@@ -155,7 +154,7 @@ func checkCanonical(t *testing.T, u graspsync.URL, schemes []string) {
 	require.Equal(t, u.HostPort, a.HostPort)
 }
 
-// A URL may have 2048 bytes, as it is read and as it is spelled by us.
+// A URL may have 2,048 bytes, both as written and in canonical spelling.
 func TestURLBounds(t *testing.T) {
 	const host = "wss://relay.example/"
 	for in, ok := range map[string]bool{

@@ -92,8 +92,7 @@ func TestTrapD7_FirstRelaysCount(t *testing.T) {
 	assert.Equal(t, n-MaxListed, a.DroppedClones)
 }
 
-// Four spellings of one relay became four connections; here they are also one of
-// those that count.
+// Four spellings of one relay became four connections. They also count as one of the first relays.
 func TestTrapD1_SpellingsCountOnce(t *testing.T) {
 	tag := nostr.Tag{"relays"}
 	for i := range MaxListed {

@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
-// people are those of the scripts; their keys are in order of the names.
+// people are the names in scripts. The order of their keys is that of the names.
 var people = []string{"ann", "bob", "cat", "dan", "eve", "fay", "gus", "hal"}
 
 func keyOf(name string) (graspsync.PubKey, error) {
@@ -39,7 +39,7 @@ func named(text string) string {
 	return text
 }
 
-// authorityPlayer plays the scripts of which keys are members:
+// authorityPlayer plays scripts that show which keys are members:
 //
 //	case a title             forgets all announcements
 //	ann M=ann m=bob:10:20    the announcement of ann with these tags; at=200 and d=other are its
@@ -157,7 +157,7 @@ func TestAuthorityScripts(t *testing.T) {
 	goldentest.Play(t, func(*testing.T) goldentest.Player { return new(authorityPlayer).play })
 }
 
-// The table of docs is what the scripts say.
+// The table of the documentation equals the output of the scripts.
 func TestAuthorityTable(t *testing.T) {
 	files, err := filepath.Glob("testdata/authority-?-*.txt")
 	require.NoError(t, err)
@@ -264,11 +264,11 @@ func writeTable(out *strings.Builder, script string) (cases int) {
 	return cases
 }
 
-// naiveRoles are the tags of an announcement, read anew for each question.
+// naiveRoles are the tags of an announcement, read again by each method.
 type naiveRoles struct{ tags nostr.Tags }
 
-// named reports whether an entry of one of the letters names somebody, and whether one of
-// these is active.
+// named reports whether a role tag with one of the letters names a key, and whether such a tag is
+// active.
 func (n naiveRoles) named(letters string, who graspsync.PubKey) (named, active bool) {
 	for _, tag := range n.tags {
 		if len(tag) < 2 || len(tag[0]) != 1 || !strings.Contains(letters, tag[0]) || tag[1] != who.String() {
@@ -313,8 +313,8 @@ func (n naiveRoles) hasSay(author graspsync.PubKey) bool {
 	return !named || active
 }
 
-// naiveSay goes round until nothing changes.
-func naiveSay(all map[graspsync.PubKey]naiveRoles, view graspsync.PubKey, oneSided bool, everybody []graspsync.PubKey) map[graspsync.PubKey]struct{} {
+// naiveMembers adds members until nothing changes.
+func naiveMembers(all map[graspsync.PubKey]naiveRoles, view graspsync.PubKey, oneSided bool, everybody []graspsync.PubKey) map[graspsync.PubKey]struct{} {
 	root := view
 	for step := 0; ; step++ {
 		n, known := all[root]
@@ -407,7 +407,7 @@ func TestAuthorityAgainstNaiveTwin(t *testing.T) {
 			somewhere := make(map[graspsync.PubKey]struct{})
 			for _, view := range everybody {
 				ref := graspsync.RepoRef{Owner: view, Identifier: "x"}
-				want, got := naiveSay(all, view, oneSided, everybody), family.Authority(ref)
+				want, got := naiveMembers(all, view, oneSided, everybody), family.Authority(ref)
 				require.Equal(t, want, got.Members(), "%v", all)
 				require.Equal(t, got, other.Authority(ref), "whatever the order")
 				maps.Copy(somewhere, want)
@@ -444,7 +444,7 @@ func textOf(a *Authority) string {
 	return out.String()
 }
 
-// checkReasons checks that what is said of people is so.
+// checkReasons checks the reasons of all memberships.
 func checkReasons(t *testing.T, f *AnnouncementSet, a *Authority) {
 	t.Helper()
 	require.Equal(t, a.LeadSearch == Found, len(a.Members()) > 0)
@@ -476,8 +476,8 @@ func lists(owner int, maintainers ...int) *Announcement {
 	return a
 }
 
-// A chain of 1,000 who answer each other and a crowd of 1,000 are cut at the same size, the
-// nearest first, and leads that lead on for too long lead nowhere.
+// A chain of 1,000 keys that list each other and a list of 1,000 keys are cut at the same size, the
+// nearest keys first. A path of leads that is too long ends without a root.
 func TestAuthorityIsBounded(t *testing.T) {
 	var chain, crowd, leads []*Announcement
 	first := lists(0)
@@ -550,7 +550,7 @@ func FuzzRoles(f *testing.F) {
 			require.Contains(t, a.Maintainers, l)
 		}
 		view := Membership{}.AnnouncementSet("x", []*Announcement{a}).Authority(a.Ref)
-		require.Equal(t, naiveSay(map[graspsync.PubKey]naiveRoles{key(0): naive}, key(0), false, []graspsync.PubKey{key(0), key(1)}) != nil && view.LeadSearch == Found, view.Has(key(0)))
+		require.Equal(t, naiveMembers(map[graspsync.PubKey]naiveRoles{key(0): naive}, key(0), false, []graspsync.PubKey{key(0), key(1)}) != nil && view.LeadSearch == Found, view.Has(key(0)))
 	})
 }
 

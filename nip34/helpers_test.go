@@ -52,7 +52,7 @@ func cloneURL(t *testing.T, s string) graspsync.CloneURL {
 	return u
 }
 
-// realEvents returns what was published in the field.
+// realEvents returns events that were published on real relays.
 func realEvents(t testing.TB) []*nostr.Event {
 	t.Helper()
 	data, err := os.ReadFile("testdata/real-events.jsonl")
@@ -69,8 +69,8 @@ func realEvents(t testing.TB) []*nostr.Event {
 	return events
 }
 
-// fuzzTags reads tags from fuzzed text: a line is a tag, its fields are divided by
-// tabs, an empty line is a tag without elements.
+// fuzzTags reads tags from fuzzed text. A line is a tag with elements separated by tabs, and an empty
+// line is a tag without elements.
 func fuzzTags(text string) nostr.Tags {
 	var tags nostr.Tags
 	for line := range strings.SplitSeq(text, "\n") {

@@ -59,8 +59,8 @@ func TestIdentityIsRelay(t *testing.T) {
 	}
 }
 
-// Substring tests took evil-x.org for x.org, and made servers on one host with
-// different ports refuse each other.
+// Another server compared substrings. It took evil-x.org for x.org, and servers on one host with
+// different ports refused each other.
 func TestTrapD2_WholeAuthorities(t *testing.T) {
 	us := identity(t, "x.org")
 	for _, s := range []string{"evil-x.org", "x.org.evil.net", "evil.net/x.org", "evil.net/?x.org", "x.org:7334"} {

@@ -22,7 +22,7 @@ func announced(t *testing.T, identifier string, relays, clones []string) *nip34.
 	return a
 }
 
-// Neither another port, path, owner or identifier is the service.
+// A URL with another port, path, owner or identifier is not the service.
 func TestListedIn(t *testing.T) {
 	us, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// What we call ourselves, whatever a client calls us.
+// The URLs of this service do not depend on the Host header of a client.
 func TestCaseC4_NamesOfAnIdentity(t *testing.T) {
 	for spec, want := range map[string]string{
 		"grasp.example.com": "https://grasp.example.com", "grasp.example.com:7334": "https://grasp.example.com:7334", "127.0.0.1:3334": "http://127.0.0.1:3334",

@@ -55,7 +55,7 @@ func TestParsePullRequest(t *testing.T) {
 	}
 }
 
-// Whatever a stranger signs is refused, or has what git may be asked for.
+// Each event is refused, or has an object id that is safe to pass to git.
 func FuzzParsePullRequest(f *testing.F) {
 	tags, err := json.Marshal(pullRequest().Tags)
 	require.NoError(f, err)

@@ -38,8 +38,8 @@ func TestParseState(t *testing.T) {
 	assert.Equal(t, map[RefName]ObjectID{{"refs/heads/main"}: {sha1}, {"refs/tags/v1"}: {sha256}}, s.Refs)
 }
 
-// Zero refs mean an empty repository; a parser that wants refs hides the deletion
-// of all of them.
+// A state without refs means an empty repository. A parser that requires refs would ignore the deletion
+// of all refs.
 func TestParseStateWithoutRefs(t *testing.T) {
 	s, err := ParseState(eventtest.Of(event(graspsync.KindState, key(1), nostr.Tag{"d", "x"})))
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestTrapG10_NotObjects(t *testing.T) {
 	assert.Empty(t, s.Refs)
 }
 
-// A branch or tag that could not be read was left out of the state, which asked for its deletion.
+// A branch or tag that could not be read was left out of the state, and therefore deleted.
 func TestUnreadableRefsAreRefused(t *testing.T) {
 	for _, tag := range []nostr.Tag{
 		{"refs/heads/main"}, {"refs/tags/v1"}, {"refs/heads/main", ""}, {"refs/heads/main", "abc"}, {"refs/heads/main", "abc12g"},
@@ -85,7 +85,7 @@ func TestAbbreviatedObjectID(t *testing.T) {
 	}
 }
 
-// Values reached git's command line unchecked.
+// Another server passed values to the command line of git without a check.
 func TestTrapG1_NoOptionsNoRefspecs(t *testing.T) {
 	for _, value := range []string{
 		"--depth=1", "+refs/heads/x:refs/heads/main", "", strings.ToUpper(sha1), sha1[1:], sha1 + "0",
@@ -182,7 +182,7 @@ func TestObjectFormats(t *testing.T) {
 	assert.Equal(t, "refs/nostr/"+strings.Repeat("00", 32), EventRef(graspsync.EventID{}).String())
 }
 
-// A state that git can't apply was taken for one, and held up everything else.
+// A state that git cannot apply was accepted, and blocked all later states.
 func TestParseStateThatNoRepositoryCanHave(t *testing.T) {
 	parse := func(names ...string) (*State, error) {
 		tags := []nostr.Tag{{"d", "x"}}

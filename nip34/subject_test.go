@@ -50,7 +50,7 @@ func subjects(t testing.TB) (event, repo, relay map[string]string) {
 	return event, repo, relay
 }
 
-// Whatever people copy is read: it names the same event, repository or relay in every spelling.
+// All spellings that people copy name the same event, repository or relay.
 func TestSubject(t *testing.T) {
 	event, repo, relay := subjects(t)
 	for want, spellings := range map[string]map[string]string{
@@ -86,7 +86,7 @@ func TestSubject(t *testing.T) {
 	require.Equal(t, nip34.SubjectRelay, relayOf.Kind, "some have a key in their path")
 }
 
-// What is no subject is refused in a sentence, and never repeated: it may be a secret.
+// Other text is refused with a sentence that does not repeat it, because it may be a secret.
 func TestNoSubject(t *testing.T) {
 	secret, err := nip19.EncodePrivateKey(someKey)
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestNoSubject(t *testing.T) {
 	}
 }
 
-// The key of an npub is that of its bytes, as others read it.
+// The key of an npub is that of its bytes.
 func TestParsePubKey(t *testing.T) {
 	k, err := graspsync.ParsePubKey(someKey)
 	require.NoError(t, err)

@@ -45,7 +45,7 @@ func TestReferences(t *testing.T) {
 	assert.Empty(t, RepoRefs(event(1, key(1))))
 }
 
-// Identifiers with ":" were cut short, and only the first a tag was used.
+// Another server cut identifiers at ":", and used only the first a tag.
 func TestTrapD4_WholeIdentifiersAndAllTags(t *testing.T) {
 	ev := event(graspsync.KindIssue, key(1), nostr.Tag{"a", repo(1, "a:b:c").String()}, nostr.Tag{"a", repo(2, ":").String()})
 	want := []graspsync.RepoRef{repo(1, "a:b:c"), repo(2, ":")}

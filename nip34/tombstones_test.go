@@ -30,8 +30,8 @@ func FuzzTombstones(f *testing.F) {
 	})
 }
 
-// Whatever a deletion's tags say, what is taken for an address is spelled as events
-// are looked up by, and only its author's events are covered.
+// For any tags of a deletion, its addresses are in canonical spelling, and only events of its author
+// are covered.
 func FuzzDeletion(f *testing.F) {
 	one := key(1).String()
 	f.Add("30617:"+one+":repo", "a", one)

@@ -42,7 +42,7 @@ func TestLog(t *testing.T) {
 	require.Nil(t, l, "a caller would close it")
 }
 
-// The log grew without end.
+// The log had no maximum size.
 func TestLogIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l, err := admin.OpenLog(path)

@@ -39,16 +39,16 @@ func keyOf(t testing.TB, secret string) graspsync.PubKey {
 	return k
 }
 
-// obedient does what it is told, and says what that was.
-type obedient struct {
+// recorder is an Operator that accepts and records all commands.
+type recorder struct {
 	mu   sync.Mutex
 	told []string
 	all  []rules.Rule
 }
 
-func (o *obedient) Commands() []string { return []string{"allow", "block", "rules"} }
+func (o *recorder) Commands() []string { return []string{"allow", "block", "rules"} }
 
-func (o *obedient) Do(_ context.Context, by, command string, args ...string) (any, error) {
+func (o *recorder) Do(_ context.Context, by, command string, args ...string) (any, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if command == "rules" {
@@ -58,14 +58,14 @@ func (o *obedient) Do(_ context.Context, by, command string, args ...string) (an
 	return nil, nil
 }
 
-func newHandler(t testing.TB) (*admin.Handler, *obedient) {
+func newHandler(t testing.TB) (*admin.Handler, *recorder) {
 	return newHandlerWith(t, state.NewMemory())
 }
 
-func newHandlerWith(t testing.TB, records state.Store) (*admin.Handler, *obedient) {
+func newHandlerWith(t testing.TB, records state.Store) (*admin.Handler, *recorder) {
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)
-	o := &obedient{}
+	o := &recorder{}
 	h, err := admin.New(o, admin.Config{
 		Owners: []graspsync.PubKey{keyOf(t, ownerKey)}, Identity: identity, URLs: []string{"http://127.0.0.1:7334/"}, State: records,
 	})
@@ -103,7 +103,7 @@ func signed(t testing.TB, secret, url, method, body string, at time.Time) http.H
 	return http.Header{"Authorization": {value}}
 }
 
-// changed is an authorization of which something was changed, signed again by its author or not.
+// changed returns an authorization after a change, signed again by its author or not.
 func changed(t testing.TB, again bool, change func(*nostr.Event)) http.Header {
 	h := signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())
 	data, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(h.Get("Authorization"), "Nostr "))
@@ -131,9 +131,8 @@ func tag(name, value string) func(*nostr.Event) {
 	}
 }
 
-// Whoever gets at the interface without the owner's key, or with something that the owner has
-// signed, gets nowhere: khatru's own obeys what is signed for another kind, method and time, and
-// any number of times.
+// Requests without the owner's key, and other events that the owner has signed, are refused. The handler
+// of khatru accepts events of other kinds, methods and times, any number of times.
 func TestAttacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := state.NewMemory()
@@ -230,7 +229,7 @@ func TestAttacks(t *testing.T) {
 	})
 }
 
-// One request at once from many sides is carried out once.
+// A request that many clients send concurrently is executed once.
 func TestReplayedAtOnce(t *testing.T) {
 	h, o := newHandler(t)
 	header := signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(2*time.Second))
@@ -242,8 +241,8 @@ func TestReplayedAtOnce(t *testing.T) {
 	require.Len(t, o.told, 1)
 }
 
-// What was dated ahead and obeyed was obeyed once more after a restart. Other requests of the same
-// time are obeyed.
+// A request with a future date was executed again after a restart. Other requests of the same time are
+// executed.
 func TestReplayedAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := state.NewMemory()
@@ -325,7 +324,7 @@ func TestMethods(t *testing.T) {
 	require.ErrorContains(t, err, "Identity and URLs are empty")
 }
 
-// What else comes to a relay is none of the handler's business.
+// The handler passes other requests to the next handler.
 func TestMiddleware(t *testing.T) {
 	h, _ := newHandler(t)
 	site := h.Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
@@ -363,7 +362,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// What NIP-98 signs is read as any event: members that are unknown are ignored, and the field that is wrong is named.
+// Unknown members of an authorization event are ignored, and errors name the wrong field.
 func TestCaseC2_AuthorizationWithMembersThatAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, o := newHandler(t)
@@ -383,7 +382,7 @@ func TestCaseC2_AuthorizationWithMembersThatAreUnknown(t *testing.T) {
 	})
 }
 
-// URLs are compared as all others are: scheme and host in any case, the default port or none, escapes that are not needed.
+// URLs are compared in canonical spelling, whatever the case, default port and escapes.
 func TestCaseC12_URLInAnySpelling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := newHandler(t)
@@ -395,7 +394,7 @@ func TestCaseC12_URLInAnySpelling(t *testing.T) {
 			status, said := post(signed(t, ownerKey, url, http.MethodPost, body, time.Now())).do(t, h)
 			require.Equal(t, want, status, "%s: %s", url, said)
 		}
-		_, err := admin.New(&obedient{}, admin.Config{Owners: []graspsync.PubKey{keyOf(t, ownerKey)}, URLs: []string{"127.0.0.1:7334"}})
+		_, err := admin.New(&recorder{}, admin.Config{Owners: []graspsync.PubKey{keyOf(t, ownerKey)}, URLs: []string{"127.0.0.1:7334"}})
 		require.ErrorIs(t, err, admin.ErrConfig)
 		require.ErrorContains(t, err, "127.0.0.1:7334")
 	})
