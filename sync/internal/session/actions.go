@@ -43,6 +43,7 @@ type (
 		// relay may bring.
 		More bool `json:",omitempty"`
 	}
+	// Done reports the end of a batch.
 	Done struct {
 		Batch   plan.BatchID
 		Result  plan.Result
@@ -75,7 +76,8 @@ type (
 	SetAside struct{ relaylimits.Value }
 	// Authenticate asks for a signed answer, which goes to Signed.
 	Authenticate struct{ Challenge string }
-	Notice       struct{ Text string }
+	// Notice reports a NOTICE that is not classified.
+	Notice struct{ Text string }
 	// Hangup ends the connection, because the relay answers nothing.
 	Hangup struct{ Reason string }
 	// Strike reports a proof of hostility. Last reports that the limit is reached.
