@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
 )
 
 // Client sends commands to a server.
@@ -84,13 +86,13 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 		Error  string          `json:"error"`
 	}
 	if err := json.Unmarshal(data, &answer); err != nil || answer.Error == "" && answer.Result == nil {
-		return nil, fmt.Errorf("%w at %s: it answers %s", ErrNoServer, c.URL, resp.Status)
+		return nil, fmt.Errorf("%w at %s: it answers %s", ErrNoServer, c.URL, graspsync.Printable(resp.Status))
 	}
 	if strings.Contains(answer.Error, "unknown method") { // khatru answers so if the server has no Handler
 		return nil, fmt.Errorf("%w at %s: it has no owner", ErrNoServer, c.URL)
 	}
 	if answer.Error != "" {
-		return nil, fmt.Errorf("%w: %s", ErrAnswer, answer.Error)
+		return nil, fmt.Errorf("%w: %s", ErrAnswer, graspsync.Printable(answer.Error))
 	}
 	return answer.Result, nil
 }

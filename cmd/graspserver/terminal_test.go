@@ -45,6 +45,11 @@ func TestCaseC8_CommandsPrintWhatIsPrintable(t *testing.T) {
 		}
 		require.Contains(t, text.String(), "é")
 	}
+	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		require.NoError(t, json.NewEncoder(w).Encode(map[string]string{"error": odd}))
+	}))
+	defer bad.Close()
+	require.NotContains(t, command(t.Context(), []string{"-url", bad.URL, "rules"}, key, &out).Error(), "\x1b")
 	var said struct{ Name string }
 	require.NoError(t, json.Unmarshal(out.Bytes(), &said))
 	require.Equal(t, odd, said.Name)
