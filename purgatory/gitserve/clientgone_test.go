@@ -3,6 +3,7 @@ package gitserve_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -56,7 +57,8 @@ func (r *rig) ref(name string) bool {
 // A client disconnects while git moves refs. Git must complete, and AfterPush must be called.
 // Otherwise a ref without a record would stay forever.
 func TestClientGoneInMidPush(t *testing.T) {
-	r := slowly(t, gitserve.Config{}, "sleep 1; cat OUT")
+	var log strings.Builder
+	r := slowly(t, gitserve.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, "sleep 1; cat OUT")
 	conn := r.send(t)
 	require.Eventually(t, func() bool { return r.ref("refs/nostr/" + event) }, time.Minute, time.Millisecond)
 	require.NoError(t, conn.Close())
@@ -65,6 +67,8 @@ func TestClientGoneInMidPush(t *testing.T) {
 		defer r.mu.Unlock()
 		return len(r.pushed) == 1
 	}, time.Minute, 10*time.Millisecond)
+	r.git.Close()
+	require.NotContains(t, log.String(), "push answered", "there is nobody to answer")
 }
 
 // A client that does not read the answer to a push must not hold the lock.

@@ -485,7 +485,7 @@ func (h *Handler) settled(ctx context.Context, p *push) {
 	_ = p.setQueued(true) // then ctx ends
 	ctx, cancel := context.WithTimeout(ctx, settledMost)
 	defer cancel()
-	if err := h.auth.WaitServed(ctx, p.ref); err != nil {
+	if err := h.auth.WaitServed(ctx, p.ref); err != nil && !errors.Is(err, context.Canceled) {
 		h.log.seldom(slog.LevelWarn, p.ref, "push answered before its events were served", err)
 	}
 }

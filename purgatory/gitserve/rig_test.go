@@ -138,7 +138,7 @@ func (a *authority) AdmitPullRefs(context.Context, graspsync.RepoRef, string, []
 
 func (*authority) Staged(graspsync.RepoRef, []graspsync.EventID) {}
 
-func (*authority) WaitServed(context.Context, graspsync.RepoRef) error { return nil }
+func (*authority) WaitServed(ctx context.Context, _ graspsync.RepoRef) error { return ctx.Err() }
 
 // on calls do before the n-th operation of a kind.
 func (a *authority) on(kind string, n int, do func()) {
