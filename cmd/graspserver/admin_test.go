@@ -27,10 +27,13 @@ import (
 )
 
 // answer returns what a URL answers, with whatever code.
-func answer(t *testing.T, url string) (code int, body string) {
+func answer(t *testing.T, url string, header ...string) (code int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	require.NoError(t, err)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	client := http.Client{Timeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)

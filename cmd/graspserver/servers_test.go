@@ -80,20 +80,9 @@ func freeAddr(t *testing.T) string {
 
 func get(t *testing.T, url string, header ...string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	require.NoError(t, err)
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	client := http.Client{Timeout: 5 * time.Second}
-	defer client.CloseIdleConnections()
-	resp, err := client.Do(req)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	require.Equal(t, http.StatusOK, resp.StatusCode)
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return string(body)
+	code, body := answer(t, url, header...)
+	require.Equal(t, http.StatusOK, code)
+	return body
 }
 
 func dial(t *testing.T, addr string) relaysync.Conn {
