@@ -17,7 +17,7 @@ func encode(f frame) []byte {
 	var parts []any
 	switch m.Type {
 	case wire.TypeEvent:
-		parts = []any{"EVENT", m.Sub, json.RawMessage(m.Event.String())}
+		return fmt.Appendf(nil, `["EVENT",%s,%s]`, toJSON(m.Sub), m.Event.String())
 	case wire.TypeEOSE:
 		parts = []any{"EOSE", m.Sub}
 		if hint := map[wire.Hint]string{wire.HintFinish: "finish", wire.HintMore: "more"}[m.Hint]; hint != "" {
@@ -40,7 +40,7 @@ func encode(f frame) []byte {
 	case wire.TypeOK:
 		parts = []any{"OK", m.ID.String(), m.Accepted, m.Text}
 	case wire.TypeNegMsg:
-		parts = []any{"NEG-MSG", m.Sub, hex.EncodeToString(m.Payload)}
+		return fmt.Appendf(nil, `["NEG-MSG",%s,"%x"]`, toJSON(m.Sub), m.Payload)
 	}
 	return toJSON(parts)
 }

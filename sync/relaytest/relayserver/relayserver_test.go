@@ -85,10 +85,10 @@ func TestEnds(t *testing.T) {
 				require.NoError(t, ws.Write(t.Context(), websocket.MessageText, []byte(`["CLOSE","y"]`)))
 				big := wire.Message{Type: wire.TypeNotice, Text: strings.Repeat("x", 20<<20)}
 				r.Broadcast(big)
-				require.Eventually(t, func() bool { return r.Traffic().MessagesSent == 2 }, 10*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return r.Traffic().MessagesSent == 2 }, time.Minute, time.Millisecond)
 			}
 			end(r, s, ws)
-			require.Eventually(t, open(r), 10*time.Second, time.Millisecond)
+			require.Eventually(t, open(r), time.Minute, time.Millisecond)
 			if name == "relay" || name == "down" || name == "server" {
 				_, _, err := ws.Read(t.Context())
 				require.Error(t, err)
@@ -104,7 +104,7 @@ func TestCloseEndsADialWithoutAnswer(t *testing.T) {
 		_, _, err := websocket.Dial(t.Context(), s.URL().String(), nil)
 		done <- err
 	}()
-	require.Eventually(t, func() bool { s.Close(); return true }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { s.Close(); return true }, time.Minute, time.Millisecond)
 	require.Error(t, <-done)
 	assert.Zero(t, r.Open())
 }
