@@ -83,26 +83,33 @@ func halve(f nostr.Filter) (a, b nostr.Filter, ok bool) {
 	return Part(f, list, 0, half), Part(f, list, half, n), true
 }
 
-// Size returns the length in bytes of the JSON of f. Lists of plain values are not encoded, because
-// they may be long.
+// Size returns the length in bytes of the JSON of f. Plain values are not encoded, because there may
+// be many.
 func Size(f nostr.Filter) int {
-	n := 0
-	first := func(values []string) []string {
-		if len(values) < 2 || slices.ContainsFunc(values, isEscaped) {
-			return values
+	ids, authors, tags := f.IDs, f.Authors, f.Tags
+	f.IDs, f.Authors, f.Tags = nil, nil, nil
+	n := len(f.String())
+	add := func(name string, values []string) {
+		if n > len(`{}`) {
+			n += len(`,`)
 		}
-		for _, v := range values[1:] {
-			n += len(v) + len(`"",`)
+		n += len(`"":[]`) + len(name) + max(0, len(values)-1)
+		for _, v := range values {
+			if n += len(v) + len(`""`); isEscaped(v) {
+				n += len(nostr.Filter{Search: v}.String()) - len(`{"search":""}`) - len(v)
+			}
 		}
-		return values[:1]
 	}
-	f.IDs, f.Authors = first(f.IDs), first(f.Authors)
-	tags := make(nostr.TagMap, len(f.Tags))
-	for name, values := range f.Tags {
-		tags[name] = first(values)
+	if len(ids) > 0 {
+		add("ids", ids)
 	}
-	f.Tags = tags
-	return n + len(f.String())
+	if len(authors) > 0 {
+		add("authors", authors)
+	}
+	for name, values := range tags {
+		add("#"+name, values)
+	}
+	return n
 }
 
 // isEscaped reports whether the JSON of s may differ from s.
