@@ -2,6 +2,7 @@ package eventstoreadapter_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -40,8 +41,12 @@ func (b *endless) QueryEvents(_ context.Context, f nostr.Filter) (chan *nostr.Ev
 		at = *f.Until
 	}
 	ch := make(chan *nostr.Event, f.Limit)
+	one := event(alice, 1, at, nostr.Tag{"a", "30617:" + alice + ":repo"}, nostr.Tag{"e", alice})
 	for i := range f.Limit {
-		ch <- event(alice, 1, at-nostr.Timestamp(i), nostr.Tag{"a", "30617:" + alice + ":repo"}, nostr.Tag{"e", alice})
+		e := *one
+		e.CreatedAt -= nostr.Timestamp(i)
+		e.ID = fmt.Sprintf("%064x", e.CreatedAt) // not its hash, of which half a million take seconds
+		ch <- &e
 	}
 	b.given += f.Limit
 	close(ch)
