@@ -73,7 +73,7 @@ func TestAdminListen(t *testing.T) {
 	require.Contains(t, get(t, "http://"+admin+"/status/explain?q=<b>"), "&lt;b&gt;")
 	for _, at := range []string{addr, admin} {
 		require.Equal(t, "ok\n", get(t, "http://"+at+"/healthz"))
-		require.Eventually(t, func() bool { code, _ := answer(t, "http://"+at+"/readyz"); return code == http.StatusOK }, 10*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool { code, _ := answer(t, "http://"+at+"/readyz"); return code == http.StatusOK }, time.Minute, 20*time.Millisecond)
 	}
 	for _, path := range []string{"/metrics", "/status.json", "/status/", "/status/relays"} {
 		code, _ := answer(t, "http://"+addr+path)
@@ -92,7 +92,7 @@ func TestNotReady(t *testing.T) {
 	require.Eventually(t, func() bool {
 		code, body := answer(t, "http://"+admin+"/readyz")
 		return code == http.StatusServiceUnavailable && strings.Contains(body, "writing to the folder of repositories")
-	}, 10*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	code, body := answer(t, "http://"+addr+"/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Equal(t, "not ready\n", body)

@@ -149,7 +149,7 @@ func pack(t testing.TB, dir string) {
 // In generated histories without one object, exactly the ids that need the object are missing. This
 // holds for objects in the repository or in the quarantine, packed or loose, and with any refs.
 func TestPromiseP32_OneObjectGone(t *testing.T) {
-	seeds := racetest.Rounds(150)
+	seeds := racetest.Rounds(60)
 	empty := bare(t, nip34.SHA1)
 	f := fetcher(t)
 	checked, gone := 0, 0

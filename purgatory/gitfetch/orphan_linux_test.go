@@ -46,7 +46,7 @@ echo x > %s
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(began)
 		return err == nil
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	require.NoError(t, victim.Process.Kill())
 	_ = victim.Wait() // it was killed
 	pipe, err := os.OpenFile(filepath.Join(dir, "pipe"), os.O_RDWR, 0)

@@ -127,7 +127,7 @@ func serveAs(t *testing.T, kind, at, domain, bootstrap string, flags ...string) 
 			resp.Body.Close()
 		}
 		return err == nil
-	}, 20*time.Second, 50*time.Millisecond, "%s does not start", kind)
+	}, time.Minute, 50*time.Millisecond, "%s does not start", kind)
 	return s
 }
 
