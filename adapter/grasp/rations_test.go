@@ -53,7 +53,7 @@ func TestCaseH5_PullRequestsToOneRepositoryLeaveRoomInTheOthers(t *testing.T) {
 		return r.try(work[i], "push", "-q", owner.CloneURL("ws://"+r.addr, name), "change:refs/nostr/"+ev.ID)
 	}
 	pushed := 0
-	for _, size := range []int{800, 400, 200, 100, 50, 20, 8, 3, 1} {
+	for _, size := range []int{800, 200, 50, 10, 1} {
 		for i := range 6 {
 			for range 3 {
 				if _, err := proposes(i, size*kib); err != nil {
