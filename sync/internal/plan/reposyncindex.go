@@ -174,8 +174,8 @@ func (w *repoSyncIndex) updateOldest(it Item, before, after []*repo) {
 		r.oldest = slices.DeleteFunc(r.oldest, func(o Item) bool { return o == it })
 	}
 	for _, r := range after {
-		if n := len(r.oldest); n > 0 && w.compareRoots(it, r.oldest[n-1]) < 0 {
-			r.oldest = nil
+		if i, _ := slices.BinarySearchFunc(r.oldest, it, w.compareRoots); i < len(r.oldest) {
+			r.oldest = slices.Insert(r.oldest, i, it)
 		}
 	}
 }
