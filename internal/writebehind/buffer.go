@@ -56,7 +56,7 @@ type Buffer struct {
 	seed    maphash.Seed
 	writing chan struct{}     // one slot, held during a write
 	wake    chan struct{}     // one slot, filled by each queued change
-	sums    map[string]uint64 // of values known to be in the store; owned by the holder of turn
+	sums    map[string]uint64 // of values known to be in the store; owned by the holder of writing
 
 	mu    sync.Mutex
 	queue map[string]Value // not written; guarded by mu

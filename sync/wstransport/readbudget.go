@@ -50,7 +50,7 @@ func (w *readWait) length() time.Duration {
 type readProgress struct {
 	c                 *conn
 	began             time.Time
-	received, atChunk int         // bytes; moved is got at the last complete chunk
+	received, atChunk int         // bytes; atChunk is received at the last complete chunk
 	timer             *time.Timer // ends the connection without a further chunk
 }
 
