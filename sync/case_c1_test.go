@@ -39,7 +39,7 @@ func TestCaseC1_LiveSubscriptionsThatAreEndedAgainAndAgain(t *testing.T) {
 		words  string
 		lasts  time.Duration
 	}{
-		"half an hour": {30 * time.Minute, "error: subscription ended", 72 * time.Hour},
+		"half an hour": {30 * time.Minute, "error: subscription ended", 48 * time.Hour},
 		"no reason":    {30 * time.Minute, "", 24 * time.Hour},
 		"restricted":   {30 * time.Minute, "restricted: this session is over", 24 * time.Hour},
 		"bad request":  {30 * time.Minute, "invalid: idle for too long", 24 * time.Hour},
