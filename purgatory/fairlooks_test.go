@@ -124,7 +124,7 @@ func TestHeavyTreesUnderTheSameIdentifier(t *testing.T) {
 			for i, seed := range []string{"a3", "a4", "a2"} {
 				key := relaytest.NewKey(seed)
 				if listed { // states of the victim concern their repositories as well
-					w.held(key.Event(at-1, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", relaytest.NewKey("v1").Hex()}))
+					w.held(listing(key, at-1, relaytest.NewKey("v1")))
 					git.Put(key.Ref("r"), object(70+i))
 				} else {
 					heavy(w, git, key, "r", at, 70+i)
@@ -182,7 +182,7 @@ func TestUnfitStateHoldsUpNothing(t *testing.T) {
 		})
 		w.start()
 		at := now()
-		w.relay.put(alice.Event(at-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
+		w.relay.put(listing(alice, at-100, bob),
 			says(alice, at-100, "main", 1))
 		w.git.Put(repoOf(alice), object(1), object(2), object(3), object(5))
 		w.git.Tree(object(3))
@@ -215,7 +215,7 @@ func TestSharedWithWhoComesLater(t *testing.T) {
 	for _, oneSided := range []bool{false, true} {
 		run(t, purgatory.Config{Membership: nip34.Membership{OneSided: oneSided}}, func(t *testing.T, w *world) {
 			d := nostrTag{"d", "r"}
-			w.relay.put(alice.Event(now()-100, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}), says(alice, now()-100, "main", 1))
+			w.relay.put(listing(alice, now()-100, bob), says(alice, now()-100, "main", 1))
 			w.git.Put(repoOf(alice), object(1))
 			w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 			wait(time.Second)

@@ -268,10 +268,7 @@ func TestEachFailureAmongRepositoriesIsMadeUpFor(t *testing.T) {
 	racetest.Amounts(t)
 	eachFailure(t, 50, func(l *faultyLife) string {
 		l.often = true
-		listing := func(k, other *relaytest.Key) *nostrEvent {
-			return k.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", other.PubKey().String()})
-		}
-		l.relay.put(listing(alice, bob), listing(bob, alice), says(alice, now()-400, "main", 1))
+		l.relay.put(listing(alice, now()-500, bob), listing(bob, now()-500, alice), says(alice, now()-400, "main", 1))
 		for _, k := range []*relaytest.Key{alice, bob} {
 			l.git.Put(repoOf(k), object(1))
 			l.git.Push(repoOf(k), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
@@ -311,7 +308,7 @@ func TestEachFailureOfSharingIsToldAndMadeUpFor(t *testing.T) {
 		l.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1), branch("dev"): object(2)})
 		l.open()
 		wait(time.Minute)
-		l.comes(bob.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.PubKey().String()}))
+		l.comes(listing(bob, now(), alice))
 		wait(time.Second)
 		require.True(l.t, l.f.failed() != "" || l.p.Sizes()["needs"] == 0, "what it was given it does not lack")
 		wait(time.Hour)

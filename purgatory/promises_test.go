@@ -16,7 +16,7 @@ import (
 func TestPromiseP12_JudgedUnderTheLock(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		at, d := now()-500, nostrTag{"d", "r"}
-		w.relay.put(alice.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}))
+		w.relay.put(listing(alice, at, bob))
 		w.git.Put(repoOf(alice), object(1))
 		w.git.FailWith(func(op string) error {
 			if op == "lock" { // alice has removed the maintainer

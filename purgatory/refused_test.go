@@ -10,7 +10,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // If the relay refuses an event permanently after its data arrived, its refs are removed and it
@@ -30,7 +29,7 @@ func TestRefsOfRefusedEventsDoNotStay(t *testing.T) {
 					}
 					return nil
 				}
-				w.held(newer)
+				w.held(says(alice, now(), "main", 2))
 				w.held(pull)
 				wait(time.Minute)
 				st := w.p.Status()
@@ -53,10 +52,7 @@ func TestRefsOfRefusedEventsDoNotStay(t *testing.T) {
 // If no state is stored, the refs that a refused state names are deleted in all repositories.
 func TestRefusedStateLeavesNothing(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
-		listing := func(k *relaytest.Key, other *relaytest.Key) *nostrEvent {
-			return k.Event(now()-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", other.PubKey().String()})
-		}
-		w.relay.put(listing(alice, bob), listing(bob, alice))
+		w.relay.put(listing(alice, now()-100, bob), listing(bob, now()-100, alice))
 		for _, k := range []graspsync.RepoRef{repoOf(alice), repoOf(bob)} {
 			w.git.Put(k, object(1))
 		}
@@ -71,5 +67,28 @@ func TestRefusedStateLeavesNothing(t *testing.T) {
 		require.Equal(t, uint64(1), w.p.Status().Ended[purgatory.NotStored])
 		require.Empty(t, w.git.RefsOf(repoOf(alice)))
 		require.Empty(t, w.git.RefsOf(repoOf(bob)))
+	})
+}
+
+// Refs of a refused state move back to the stored one although an announcement was deleted. Before,
+// they were deleted, and the repository was not kept, because it had no refs.
+func TestRefusedStateLeavesStoredRefsOfDeletedAnnouncement(t *testing.T) {
+	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		his := listing(bob, now()-100, alice)
+		w.relay.refuse = func(ev *nostrEvent) error {
+			if ev.ID == his.ID {
+				return fmt.Errorf("a broken disk")
+			}
+			w.relay.events = append(w.relay.events, bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", his.ID}))
+			require.Contains(t, w.git.RefsOf(repoOf(bob)), branch("main"))
+			return purgatory.ErrRefused
+		}
+		w.held(his)
+		wait(time.Minute)
+		require.Equal(t, object(1), w.git.RefsOf(repoOf(bob))[branch("main")])
+		w.held(says(alice, now(), "main", 2))
+		wait(time.Hour)
+		require.Equal(t, uint64(1), w.p.Status().Dropped["departed"], "its refs are kept")
 	})
 }

@@ -90,8 +90,8 @@ func catchUp(t *testing.T, p *purgatory.Purgatory, ev *nostrEvent) {
 func (w *world) family() []graspsync.RepoRef {
 	both := []graspsync.RepoRef{repoOf(alice), repoOf(bob)}
 	w.relay.put(
-		alice.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
-		bob.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()}),
+		listing(alice, now()-500, bob),
+		listing(bob, now()-500, alice),
 		says(alice, now()-400, "main", 1, "dev", 2))
 	for _, ref := range both {
 		w.git.Put(ref, object(1), object(2), object(3), object(4))

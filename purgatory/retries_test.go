@@ -38,7 +38,7 @@ func TestEveryFailureIsRetried(t *testing.T) {
 			d := nostrTag{"d", "r"}
 			events := []*nostrEvent{
 				alice.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"clone", "https://a.example/r.git"}),
-				bob.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}),
+				listing(bob, at, alice),
 				says(alice, at, "main", 1, "dev", 2),
 				pull(carol, repoOf(alice), 3, graspsync.KindPullRequest),
 			}
@@ -65,7 +65,7 @@ func TestAnnouncementWaitsForServedState(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"), says(alice, now()-400, "main", 1))
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{})
-		a := bob.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()})
+		a := listing(bob, now(), alice)
 		w.held(a)
 		wait(20 * time.Minute)
 		w.git.Serve(clone("a.example/r.git"), serving(1))

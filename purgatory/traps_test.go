@@ -192,8 +192,8 @@ func TestPromiseP12_OnlyWhereAuthorised(t *testing.T) {
 		at := now() - 500
 		d := nostrTag{"d", "r"}
 		w.relay.put(
-			alice.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}),
-			bob.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", carol.Hex()}),
+			listing(alice, at, bob),
+			listing(bob, at, carol),
 			dave.Event(at, graspsync.KindAnnouncement, "", d),
 		)
 		for _, k := range []*relaytest.Key{alice, bob, dave} {

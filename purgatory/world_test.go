@@ -318,6 +318,11 @@ func announce(k *relaytest.Key, at nostr.Timestamp, servers ...string) *nostr.Ev
 	return k.Event(at, graspsync.KindAnnouncement, "", tags...)
 }
 
+// listing returns an announcement of repository "r" that lists another maintainer.
+func listing(k *relaytest.Key, at nostr.Timestamp, other *relaytest.Key) *nostr.Event {
+	return k.Event(at, graspsync.KindAnnouncement, "", nostr.Tag{"d", "r"}, nostr.Tag{"maintainers", other.Hex()})
+}
+
 // says returns a state with branches, from pairs of name and object number.
 func says(k *relaytest.Key, at nostr.Timestamp, refs ...any) *nostr.Event {
 	tags := nostr.Tags{{"d", "r"}, {"HEAD", "ref: refs/heads/main"}}
