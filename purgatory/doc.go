@@ -33,7 +33,7 @@
 //	stored          the relay serves the event
 //	struck off      the event is no longer held
 //
-// From promoted to struck off the repository is locked. A repeated release skips steps that are done.
+// From shared to struck off the repository is locked. A repeated release skips steps that are done.
 // The steps of an expiry:
 //
 //	removed         the repository of an announcement is deleted or, with refs of pull requests,
@@ -71,7 +71,8 @@
 // # Life cycle and concurrency
 //
 // [Purgatory.Run] owns all goroutines. All methods may be called concurrently, before, during and after
-// Run. Only [Purgatory.Submit], [Purgatory.Maintain] and [Purgatory.RemoveRepository] wait for git.
+// Run. Only [Purgatory.Submit], [Purgatory.AdmitPullRefs], [Purgatory.Maintain], [Purgatory.Drop],
+// [Purgatory.RemovePull] and [Purgatory.RemoveRepository] wait for git.
 //
 // # Plugging in
 //

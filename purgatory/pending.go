@@ -229,7 +229,7 @@ func (p *pendingEvents) sortByAge() {
 	}
 }
 
-// index adds an event to the indexes. mu is held, as in the methods below.
+// index adds an event to the indexes. mu is held, as in the methods up to dated.
 func (p *pendingEvents) index(h *pendingEvent) {
 	for _, ref := range h.Repos {
 		if p.byName[ref.Identifier] == nil {

@@ -296,8 +296,8 @@ func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, di
 // errNoRoom means that more data for pull requests must wait for a prune.
 var errNoRoom = errors.New("no room for a pull request")
 
-// checkPullRoom returns an error that wraps errNoRoom if there is no room, and ErrLimit if a prune cannot
-// make room.
+// checkPullRoom returns an error that wraps errNoRoom if there is no room, and ErrLimit if a prune
+// cannot make room.
 func (p *Purgatory) checkPullRoom(ref graspsync.RepoRef, bytes int64) error {
 	most := p.mostPullBytes(ref)
 	switch {
@@ -313,8 +313,8 @@ func (p *Purgatory) checkPullRoom(ref graspsync.RepoRef, bytes int64) error {
 	return nil
 }
 
-// addPullBytes records that bytes came for pull requests. Without maintenance nothing is pruned, and so
-// nothing is counted.
+// addPullBytes records that bytes came for pull requests. Without maintenance nothing is pruned, and
+// so nothing is counted.
 func (p *Purgatory) addPullBytes(ref graspsync.RepoRef, bytes int64) {
 	if bytes > 0 && !p.cfg.NoMaintenance {
 		p.table.change(ref, func(s *repoState) { s.pulls.came += bytes })

@@ -114,7 +114,7 @@ type released struct {
 	gained bool // objects arrived
 }
 
-// releaseAndFetch queues a fetch of the objects that a release misses.
+// releaseAndFetch is release, and queues a fetch of the missing objects.
 func (p *Purgatory) releaseAndFetch(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) error {
 	done, err := p.release(ctx, ref, why, most)
 	if err != nil && ctx.Err() == nil && !tookLong(err) {
@@ -280,8 +280,8 @@ func (p *Purgatory) createFor(ctx context.Context, ref graspsync.RepoRef, format
 	return nil
 }
 
-// retireUnannounced retires a repository that has lost its announcement, and then ends the hold of a deleted
-// announcement. In the other order, a crash could leave a repository that no event names.
+// retireUnannounced retires a repository that has lost its announcement, and then ends the hold of a
+// deleted announcement. In the other order, a crash could leave a repository that no event names.
 func (p *Purgatory) retireUnannounced(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
 	over := slices.DeleteFunc(slices.Clone(g.Over), func(o refplan.Ended) bool { return !g.EndsRepository(o) || o.Entry.Repos[0] != ref })
 	if p.departures.keeps(ref) || len(over) == 0 && !g.Why.Left[ref] {

@@ -103,7 +103,7 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 	return nil
 }
 
-// endHold is expire or extends the hold. A release may have missed an event that is still held after a
+// endHold ends or extends a hold. A release may have missed an event that is still held after a
 // failure.
 func (p *Purgatory) endHold(ctx context.Context, e refplan.Entry) {
 	now := time.Now()

@@ -190,8 +190,8 @@ func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) 
 	return nip34.SHA1, false
 }
 
-// StateObjects returns the objects of the states of r: the newest stored one, then the held ones of members
-// from new to old.
+// StateObjects returns the objects of the states of r: the newest stored one, then the held ones of
+// members from new to old.
 func (g *Group) StateObjects(r *Repository) (sets []Objects) {
 	add := func(s *nip34.State) {
 		if ids, fits := ObjectsOf(s, r.Refs.Format); fits {
@@ -382,8 +382,8 @@ func (g *Group) UnbornHead(r *Repository) (head nip34.RefName) {
 	return newest.HEAD
 }
 
-// PushedAhead reports whether a push has moved a ref to its value in a held state that is newer than the
-// deciding one. It must not be moved back.
+// PushedAhead reports whether a push has moved a ref to its value in a held state that is newer than
+// the deciding one. It must not be moved back.
 func (g *Group) PushedAhead(r *Repository, name nip34.RefName) bool {
 	if _, pushed := r.Pushed[name]; !pushed {
 		return false
@@ -592,8 +592,8 @@ func (r *Repository) IsMember(author graspsync.PubKey) bool {
 	return member
 }
 
-// HasFormat reports whether a repository has the right object format, or cannot change it because it has
-// refs.
+// HasFormat reports whether a repository has the right object format, or cannot change it because it
+// has refs.
 func (r *Repository) HasFormat(g *Group) bool {
 	format, known := g.FormatOf(r)
 	return !known || r.Refs.Format == format || len(r.Refs.At) > 0

@@ -332,7 +332,7 @@ func (sv *Records) SaveRequest(ctx context.Context, q Request, wait time.Duratio
 	return end, nil
 }
 
-// known returns nil for an unknown repository. mu is held, as in the methods below.
+// known returns nil for an unknown repository. mu is held, as in server, repository and obtain.
 func (sv *Records) known(ref graspsync.RepoRef) *record {
 	r, _ := sv.records.Get(keyOf(ref.String()))
 	return r

@@ -80,7 +80,7 @@ const (
 	Nothing                 // the server had none of the missing objects
 	Failed                  // for example a lost connection
 	Broken                  // the server has a lasting failure, such as an unknown name
-	Unasked                 // no request was sent, because [servers.Records.Next] refused it or our disk failed
+	Unasked                 // no request was sent, for example because [servers.Records.Next] refused it
 	Full                    // our repositories have no room
 	TooMuch                 // too many bytes or objects
 	NoRoom                  // a pull request may have no ref
@@ -640,8 +640,8 @@ func (q *SyncQueue) askSecond(now time.Time, r *request) {
 	}
 }
 
-// makeRoom stops a slow request of another owner or pull request. frees
-// reports whether the end of a request makes room for it.
+// makeRoom stops a slow request of another owner or pull request. frees reports whether the end of a
+// request makes room for it.
 func (q *SyncQueue) makeRoom(now time.Time, e *entry, frees func(*request) bool) {
 	running := 0
 	for _, r := range q.requests {
