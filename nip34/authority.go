@@ -74,7 +74,7 @@ const (
 	NoRole      LeadSearch = "the owner has no role and names no lead"
 	Leadless    LeadSearch = "the lead names no lead"
 	Ambiguous   LeadSearch = "two leads are named"
-	Circular    LeadSearch = "the leads name each other" // or the way is too long
+	Circular    LeadSearch = "the leads name each other" // or the path is too long
 )
 
 // MemberKind is the membership of a key in a view, with the reason.

@@ -25,7 +25,7 @@ import (
 // Client sends commands to a server.
 type Client struct {
 	URL string
-	// Signed is the URL in signatures, by default URL.
+	// SignedURL is the URL in signatures, by default URL.
 	SignedURL string
 	// Key is an owner's secret key in 64 hex digits.
 	Key string

@@ -228,8 +228,8 @@ const (
 	valuesPerFilter = 100
 )
 
-// removeReferences removes the events that refer to a repository, directly or over at most maxHops
-// other events.
+// removeReferences removes the events that refer to a repository, directly or over fewer than
+// maxHops other events.
 func (p *purger) removeReferences(ctx context.Context, ref graspsync.RepoRef) {
 	next := filtersFor("aAq", []string{ref.String()})
 	for range maxHops {

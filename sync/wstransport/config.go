@@ -39,7 +39,7 @@ const (
 	// readLimit is the maximum size of a message, in bytes after decompression. With less,
 	// reconciliation of large sets with khatru fails.
 	readLimit = 2<<20 + 4<<10
-	// defaultRequest is the maximum size of a request, in bytes, for a relay whose document names
+	// defaultMaxRequest is the maximum size of a request, in bytes, for a relay whose document names
 	// none. It is the limit of khatru.
 	defaultMaxRequest = 512_000
 	// dialTimeout limits a Dial whose context has no deadline.

@@ -59,7 +59,7 @@ type conn struct {
 	relay  string
 	host   string
 	ws     *websocket.Conn
-	raw    io.Writer // connection below ws; see beat
+	raw    io.Writer // connection below ws; see sendControlFrame
 	remote netip.Addr
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
