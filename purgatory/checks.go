@@ -82,12 +82,14 @@ func leaving(announced, there map[graspsync.RepoRef]bool) map[string]map[graspsy
 }
 
 // guardDepartures keeps all repositories in service if more than least, and more than half, have no
-// announcement, because the store may have lost events.
+// announcement, because the store may have lost events. Announcements that do not list this service
+// count only if one does, because otherwise its name is probably wrong.
 func (p *Purgatory) guardDepartures(ctx context.Context, announced, there map[graspsync.RepoRef]bool, least int) error {
 	missing := maps.Clone(there)
+	listed := slices.Contains(slices.Collect(maps.Values(announced)), true)
 	maps.DeleteFunc(missing, func(ref graspsync.RepoRef, _ bool) bool {
 		_, known := announced[ref]
-		return known
+		return known && listed
 	})
 	many := func() bool {
 		return len(missing) > least && 2*len(missing) > len(there) || len(missing) > 0 && p.departures.wereKept()
@@ -98,7 +100,7 @@ func (p *Purgatory) guardDepartures(ctx context.Context, announced, there map[gr
 			if err != nil {
 				return err
 			}
-			if accepted {
+			if accepted && listed {
 				delete(missing, ref)
 			}
 		}
@@ -110,7 +112,7 @@ func (p *Purgatory) guardDepartures(ctx context.Context, announced, there map[gr
 	var err error
 	switch {
 	case begins:
-		p.cfg.Logger.Error("most repositories have no announcement, retirement waits for the operator, check the event store",
+		p.cfg.Logger.Error("most repositories have no announcement, retirement waits for the operator, check the event store and the domain",
 			"count", len(missing), "total", len(there))
 		err = p.keep.Put(ctx, state.Record{Key: keyDepartures})
 	case ends:

@@ -48,9 +48,14 @@ func countServed(w *world, owners []*relaytest.Key) (n int) {
 }
 
 // If most events are lost, for example because a volume is not mounted, no repository leaves
-// service. Before, all left within two hours.
+// service. Before, all left within two hours. The same holds if no announcement lists the service
+// (not listed), because its name was mistyped.
 func TestCaseC6_LostEventsTakeNoRepositoryAlong(t *testing.T) {
-	for _, count := range []int{1, 3, 30} {
+	for _, c := range []struct {
+		count     int
+		notListed bool
+	}{{1, false}, {30, false}, {1, true}, {3, true}} {
+		count := c.count
 		for name, end := range map[string]func(t *testing.T, w *world, owners []*relaytest.Key, lost []*nostrEvent){
 			"confirmed": func(t *testing.T, w *world, owners []*relaytest.Key, _ []*nostrEvent) {
 				require.Equal(t, count, w.p.ConfirmDepartures())
@@ -60,6 +65,9 @@ func TestCaseC6_LostEventsTakeNoRepositoryAlong(t *testing.T) {
 				wait(2 * time.Hour)
 			},
 			"restored": func(t *testing.T, w *world, owners []*relaytest.Key, lost []*nostrEvent) {
+				w.relay.mu.Lock()
+				w.relay.relatives = nil
+				w.relay.mu.Unlock()
 				w.relay.put(lost...)
 				wait(2 * time.Minute)
 				require.NoError(t, w.p.Ready())
@@ -68,11 +76,14 @@ func TestCaseC6_LostEventsTakeNoRepositoryAlong(t *testing.T) {
 				require.Zero(t, w.p.ConfirmDepartures())
 			},
 		} {
-			t.Run(fmt.Sprint(count, " ", name), func(t *testing.T) {
+			t.Run(fmt.Sprint(c, name), func(t *testing.T) {
 				run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 					owners := inService(w, count)
 					w.stop()
 					lost := w.relay.lose(0)
+					if c.notListed {
+						w.relay.relatives = lost
+					}
 					w.start()
 					wait(time.Second)
 					require.ErrorIs(t, w.p.Ready(), purgatory.ErrLost)

@@ -32,9 +32,9 @@ const Message = "purgatory: won't be served until git data arrives"
 var (
 	ErrRunning  = errors.New("already run")
 	ErrStarting = errors.New("the repositories are still being listed")
-	// Most repositories have no announcement. They stay in service until the operator confirms
-	// their removal or their events return.
-	ErrLost = errors.New("most repositories have no announcement, so their events may be lost: restore these, or confirm that the repositories leave")
+	// Most repositories have no announcement, or no announcement lists this service. The
+	// repositories stay in service until the operator confirms their removal or that has changed.
+	ErrLost = errors.New("most repositories have no announcement that lists this service: restore lost events, correct the name of the service, or confirm that the repositories leave")
 )
 
 // Purgatory holds events until their git data has arrived. It is created by [Open] and safe for
