@@ -12,7 +12,7 @@
 // The methods of [Session] are in these files:
 //
 //	session.go   calls, messages and the queue of requests
-//	repair.go    refusals; a bisection finds the refused part of a request
+//	repair.go    refusals and NIP-42; a bisection finds the refused part of a request
 //	history.go   batches and their queries: pages and ids; reconcile.go, audit.go
-//	requests.go  slots, pace and NIP-42; subscriptions are the open requests
+//	requests.go  slots and pace; subscriptions are the open requests
 package session
