@@ -44,43 +44,42 @@ type liveSub struct {
 }
 
 type liveState struct {
-	subs    map[LiveID]*liveSub
-	missing map[Item]struct{} // items without a subscription
-	lost    []nostr.Filter
-	stale   bool
-	retryAt time.Time // no subscription is opened before
-	refused int       // consecutive subscriptions that the relay closed
-	// end of the delay of a consolidation, or zero
-	waitUntil time.Time
-	idle      int // items that became unwanted since the last consolidation
+	subs      map[LiveID]*liveSub
+	missing   map[Item]struct{} // items without a subscription
+	lost      []nostr.Filter
+	stale     bool
+	retryAt   time.Time // no subscription is opened before
+	refusals  int       // consecutive subscriptions that the relay closed
+	waitUntil time.Time // end of the delay of a consolidation, or zero
+	unwanted  int       // items that became unwanted since the last consolidation
 	// numbers of filters of layers 1 to 3 without room, and of filters larger than a message
 	unfollowed, tooLarge int
 	kinds                LiveID // 0: none
 
-	// These outlive a connection.
-	poll         pollState
-	resting      map[Item]struct{} // polled, because the relay refuses to follow them
-	rests        int               // refused filters
-	restsUntil   time.Time
-	most         int       // learned maximum number of subscriptions; 0: unknown
-	noKinds      bool      // the relay refused the filter of all kinds
-	learnedUntil time.Time // of most and noKinds
+	// The following fields outlive a connection.
+	poll           pollState
+	refusedItems   map[Item]struct{} // polled, because the relay refuses to follow them
+	refusedFilters int               // refused filters
+	refusedUntil   time.Time
+	maxSubs        int       // learned maximum number of subscriptions; 0: unknown
+	noKinds        bool      // the relay refused the filter of all kinds
+	learnedUntil   time.Time // of maxSubs and noKinds
 }
 
-// follow opens subscriptions for missing items, in the smallest one if necessary. Without room it
+// subscribe opens subscriptions for missing items, in the smallest one if necessary. Without room it
 // consolidates.
-func (p *Plan) follow(r *relayState) {
+func (p *Plan) subscribe(r *relayState) {
 	l := &r.live
 	if p.now.Before(l.retryAt) || p.now.Before(r.coolUntil) {
 		return
 	}
-	if l.rests > 0 && !p.now.Before(l.restsUntil) {
-		l.resting, l.rests, l.stale, l.waitUntil = nil, 0, true, time.Time{}
+	if l.refusedFilters > 0 && !p.now.Before(l.refusedUntil) {
+		l.refusedItems, l.refusedFilters, l.stale, l.waitUntil = nil, 0, true, time.Time{}
 	}
-	if !p.now.Before(l.learnedUntil) && (l.noKinds || l.most > 0) {
-		l.noKinds, l.most, l.stale = false, 0, l.stale || l.unfollowed > 0
+	if !p.now.Before(l.learnedUntil) && (l.noKinds || l.maxSubs > 0) {
+		l.noKinds, l.maxSubs, l.stale = false, 0, l.stale || l.unfollowed > 0
 	}
-	if l.stale || l.idle > max(idleValues, len(r.history.items)) || len(l.subs) == 0 && len(l.missing)+len(l.lost) > 0 {
+	if l.stale || l.unwanted > max(leastUnwanted, len(r.history.items)) || len(l.subs) == 0 && len(l.missing)+len(l.lost) > 0 {
 		p.consolidate(r)
 		return
 	}
@@ -95,10 +94,10 @@ func (p *Plan) follow(r *relayState) {
 	}
 	items, _ := p.byTier(maps.Keys(l.missing))
 	if len(items)+len(l.lost) > 0 {
-		p.followMissing(r, items)
+		p.subscribeMissing(r, items)
 	}
 	if items, threads := p.byTier(maps.Keys(l.missing)); len(items) == 0 && len(threads) > 0 {
-		p.followThreads(r, threads)
+		p.subscribeThreads(r, threads)
 	}
 }
 
@@ -113,10 +112,10 @@ func (p *Plan) byTier(items iter.Seq[Item]) (out, threads []Item) {
 	return out, threads
 }
 
-func (p *Plan) followMissing(r *relayState, items []Item) {
+func (p *Plan) subscribeMissing(r *relayState, items []Item) {
 	l := &r.live
 	if l.unfollowed > 0 {
-		p.followNoMore(r, items)
+		p.pollMissing(r, items)
 		return
 	}
 	fresh := p.filters(r, items)
@@ -135,9 +134,9 @@ func (p *Plan) followMissing(r *relayState, items []Item) {
 	}
 }
 
-// followThreads follows items of layer 4 in three quarters of the subscriptions, and polls them
+// subscribeThreads follows items of layer 4 in three quarters of the subscriptions, and polls them
 // beyond.
-func (p *Plan) followThreads(r *relayState, items []Item) {
+func (p *Plan) subscribeThreads(r *relayState, items []Item) {
 	room := r.liveRoom() * 3 / 4
 	c := p.change(r, p.filters(r, items), room)
 	if r.live.unfollowed == 0 && c.tooLarge == 0 && c.fits(r, room) {
@@ -148,7 +147,7 @@ func (p *Plan) followThreads(r *relayState, items []Item) {
 	p.opened(r, items)
 }
 
-func (p *Plan) followNoMore(r *relayState, items []Item) {
+func (p *Plan) pollMissing(r *relayState, items []Item) {
 	l := &r.live
 	added := len(p.filters(r, items))
 	if len(l.lost) > 0 || l.kinds == 0 && p.prefersKinds(r, l.unfollowed+added) {
@@ -227,9 +226,9 @@ func (p *Plan) opened(r *relayState, items []Item) {
 	}
 }
 
-// idleValues is the number of unwanted items from which a consolidation is worth its traffic, if
+// leastUnwanted is the number of unwanted items from which a consolidation is worth its traffic, if
 // they are more than the wanted ones.
-const idleValues = filters.MaxValues
+const leastUnwanted = filters.MaxValues
 
 // joined joins filters that differ only in values.
 func joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
@@ -269,7 +268,7 @@ func joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
 	return out
 }
 
-const mostWait = 5 * time.Minute // of a consolidation
+const maxConsolidationWait = 5 * time.Minute
 
 // delayed reports whether a consolidation without room for old and new subscriptions waits while
 // history runs, because the items that it finds would soon require another one.
@@ -278,7 +277,7 @@ func (p *Plan) delayed(r *relayState) bool {
 		return false
 	}
 	if r.live.waitUntil.IsZero() {
-		r.live.waitUntil = p.now.Add(mostWait)
+		r.live.waitUntil = p.now.Add(maxConsolidationWait)
 		p.missedSome(r, p.now)
 	}
 	return p.now.Before(r.live.waitUntil)
@@ -308,7 +307,7 @@ func (p *Plan) consolidate(r *relayState) {
 		room = 0
 	}
 	below, left = within(below, max(0, room), max(0, r.limits.LiveBytes()-reqs.size()))
-	p.repoll(r, slices.AppendSeq(p.repos.itemsOf(append(polled, left.all()...)), maps.Keys(r.live.resting)))
+	p.repoll(r, slices.AppendSeq(p.repos.itemsOf(append(polled, left.all()...)), maps.Keys(r.live.refusedItems)))
 	r.live.subs = old
 	c := subscriptionChange{old: slices.Sorted(maps.Keys(old)), reqs: slices.Concat(reqs, below)}
 	if _, overlaps := p.replaceSubs(r, c); !overlaps {
@@ -340,10 +339,10 @@ func (p *Plan) prefersKinds(r *relayState, left int) bool {
 	return left > p.cfg.PollFilters && !r.live.noKinds
 }
 
-// filters returns the filters of layers 1 to 4 for items that do not rest, divided by the limits of the
-// relay.
+// filters returns the filters of layers 1 to 4 for items, without refused ones, divided by the limits
+// of the relay.
 func (p *Plan) filters(r *relayState, items []Item) (fs []nostr.Filter) {
-	items = slices.DeleteFunc(slices.Clone(items), func(it Item) bool { return has(r.live.resting, it) })
+	items = slices.DeleteFunc(slices.Clone(items), func(it Item) bool { return has(r.live.refusedItems, it) })
 	for _, g := range p.repos.groups(items) {
 		for _, f := range p.repos.itemFilters(g) {
 			fs = append(fs, fit(r.limits, filters.Live(f))...)
@@ -393,10 +392,10 @@ func (in LiveClosed) apply(p *Plan) {
 	delete(l.subs, in.Live)
 	kinds := in.Live == l.kinds
 	if in.Why == wire.RefusalTooManySubs {
-		l.most, l.learnedUntil = max(1, len(l.subs)-1), p.now.Add(relaylimits.Believed) // one is left to history
+		l.maxSubs, l.learnedUntil = max(1, len(l.subs)-1), p.now.Add(relaylimits.Believed) // one is left to history
 	}
 	if in.Why == wire.RefusalRestricted && !kinds && in.Stood < p.cfg.RetryBase {
-		p.refused(r, s)
+		p.splitRefused(r, s)
 		return
 	}
 	l.lost = append(l.lost, s.filters...)
@@ -416,54 +415,54 @@ func (in LiveClosed) apply(p *Plan) {
 	atOnce := in.Why == wire.RefusalOverflow && p.now.Sub(s.since) >= p.cfg.RetryBase
 	if !atOnce && !p.now.Before(l.retryAt) {
 		if in.Stood > 0 || p.now.Sub(l.retryAt) > p.cfg.RetryMax {
-			l.refused = 0
+			l.refusals = 0
 		}
-		l.refused++
-		l.retryAt = p.now.Add(p.retryAfter(l.refused))
+		l.refusals++
+		l.retryAt = p.now.Add(p.retryAfter(l.refusals))
 	}
 	p.missedSome(r, p.now)
 }
 
 const (
-	// restFor is the time for which the items of refused filters are polled. Then all are tried again.
-	restFor = 24 * time.Hour
+	// refusedFor is the time for which the items of refused filters are polled. Then all are tried again.
+	refusedFor = 24 * time.Hour
 	// maxSplit is the number of refused filters from which on refused subscriptions are not divided,
 	// because the relay may refuse all.
 	maxSplit = 64
 )
 
-// refused tries the halves of a refused subscription, until one filter remains.
-func (p *Plan) refused(r *relayState, s *liveSub) {
+// splitRefused tries the halves of a refused subscription, until one filter remains.
+func (p *Plan) splitRefused(r *relayState, s *liveSub) {
 	l, half := &r.live, len(s.filters)/2
 	items := p.repos.itemsOf(s.filters)
 	c := subscriptionChange{reqs: slices.Concat(packed(r.limits, s.filters[:half]).reqs, packed(r.limits, s.filters[half:]).reqs)}
-	if half > 0 && l.rests < maxSplit && c.fits(r, r.liveRoom()) {
+	if half > 0 && l.refusedFilters < maxSplit && c.fits(r, r.liveRoom()) {
 		p.catchUp(r, items, p.since(p.now))
 		p.replaceSubs(r, c)
 		return
 	}
-	if l.rests == 0 {
-		l.restsUntil = p.now.Add(p.longer(restFor))
+	if l.refusedFilters == 0 {
+		l.refusedUntil = p.now.Add(p.longer(refusedFor))
 	}
-	l.rests += len(s.filters)
-	items = slices.DeleteFunc(items, func(it Item) bool { return r.history.items[it] == 0 || has(l.resting, it) })
+	l.refusedFilters += len(s.filters)
+	items = slices.DeleteFunc(items, func(it Item) bool { return r.history.items[it] == 0 || has(l.refusedItems, it) })
 	for _, it := range items {
-		lazy.Put(&l.resting, it, struct{}{})
+		lazy.Put(&l.refusedItems, it, struct{}{})
 	}
 	p.poll(r, items)
 }
 
 func (l *liveState) connected() {
-	l.retryAt, l.refused = time.Time{}, 0
+	l.retryAt, l.refusals = time.Time{}, 0
 	l.reset()
 }
 
 func (l *liveState) reset() {
 	*l = liveState{
 		subs:    make(map[LiveID]*liveSub),
-		retryAt: l.retryAt, refused: l.refused, most: l.most, noKinds: l.noKinds,
+		retryAt: l.retryAt, refusals: l.refusals, maxSubs: l.maxSubs, noKinds: l.noKinds,
 		learnedUntil: l.learnedUntil, poll: l.poll,
-		resting: l.resting, rests: l.rests, restsUntil: l.restsUntil,
+		refusedItems: l.refusedItems, refusedFilters: l.refusedFilters, refusedUntil: l.refusedUntil,
 	}
 }
 
@@ -485,8 +484,8 @@ func (l *liveState) wakes(consider func(time.Time)) {
 	consider(l.retryAt)
 	consider(l.learnedUntil)
 	consider(l.waitUntil)
-	if l.rests > 0 {
-		consider(l.restsUntil)
+	if l.refusedFilters > 0 {
+		consider(l.refusedUntil)
 	}
 	for _, at := range l.poll.at {
 		consider(at)
@@ -497,15 +496,15 @@ func (l *liveState) method() LiveMethod {
 	switch {
 	case l.kinds != 0:
 		return LiveKinds
-	case l.unfollowed+l.rests > 0:
+	case l.unfollowed+l.refusedFilters > 0:
 		return LivePolling
 	}
 	return LiveAll
 }
 
 func (r *relayState) liveRoom() int {
-	if r.live.most > 0 {
-		return min(r.live.most, r.limits.LiveSubscriptions())
+	if r.live.maxSubs > 0 {
+		return min(r.live.maxSubs, r.limits.LiveSubscriptions())
 	}
 	return r.limits.LiveSubscriptions()
 }

@@ -31,7 +31,7 @@ func TestRestEndsWithoutItems(t *testing.T) {
 	p, u := hubOf(t, 0)
 	r := p.relays[u]
 	effects := p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
-	for len(r.live.resting) == 0 {
+	for len(r.live.refusedItems) == 0 {
 		settle(p, start, u, effects)
 		lives := only[OpenLive](effects)
 		effects = p.Step(start, LiveClosed{Relay: u, Epoch: 1, Live: lives[0].Live, Why: wire.RefusalRestricted})
@@ -39,7 +39,7 @@ func TestRestEndsWithoutItems(t *testing.T) {
 	settle(p, start, u, effects)
 	require.Equal(t, LivePolling, p.Status()[0].LiveMethod)
 	settle(p, start, u, p.Step(start, Changes{Roots: []RootChange{{ID: rootID(1)}}}))
-	require.Empty(t, r.live.resting)
+	require.Empty(t, r.live.refusedItems)
 	now := start.Add(27 * time.Hour)
 	settle(p, now, u, p.Step(now, Tick{}))
 	require.Equal(t, LiveAll, p.Status()[0].LiveMethod)

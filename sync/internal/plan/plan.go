@@ -429,9 +429,9 @@ func (r *relayState) remove(it Item) {
 	if has(r.live.missing, it) {
 		drop(&r.live.missing, it)
 	} else if was != 0 && r.dial.connected {
-		r.live.idle++
+		r.live.unwanted++
 	}
-	drop(&r.live.resting, it)
+	drop(&r.live.refusedItems, it)
 }
 
 func (r *repo) follows(rel *relayState) bool {
@@ -456,7 +456,7 @@ func (p *Plan) advance(r *relayState) {
 	if !r.passDueAt.IsZero() && !p.now.Before(r.passDueAt) {
 		p.startDaily(r)
 	}
-	p.follow(r) // opens subscriptions for new items
+	p.subscribe(r) // opens subscriptions for new items
 	p.computeActions(r)
 	p.wake(r, r.nextWake(p.now))
 }

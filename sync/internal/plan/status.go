@@ -70,7 +70,7 @@ func (p *Plan) status(r *relayState) RelayStatus {
 		LiveSubs:    len(r.live.subs),
 		LiveFilters: r.live.filters(),
 		Descendants: len(r.history.items) - wanted,
-		Unfollowed:  r.live.unfollowed + r.live.tooLarge + r.live.rests + len(r.live.lost),
+		Unfollowed:  r.live.unfollowed + r.live.tooLarge + r.live.refusedFilters + len(r.live.lost),
 		LiveMethod:  r.live.method(),
 		Gaps:        r.pending.gaps,
 		Parked:      r.pending.waiting(),

@@ -482,7 +482,7 @@ func (w *world) closing(in Input) (c worldClosing) {
 	sub := r.live.subs[closed.Live]
 	rests := closed.Why == wire.RefusalRestricted && closed.Stood < 30*time.Second && closed.Live != r.live.kinds
 	atOnce := rests || closed.Why == wire.RefusalOverflow && sub != nil && w.now.Sub(sub.since) >= 30*time.Second
-	return worldClosing{sub != nil, r.live.retryAt, r.live.refused, atOnce}
+	return worldClosing{sub != nil, r.live.retryAt, r.live.refusals, atOnce}
 }
 
 // checkClosed checks when a closed subscription is opened again: after a wait that doubles up to an
@@ -494,7 +494,7 @@ func (w *world) checkClosed(in Input, before worldClosing) {
 	}
 	r := w.plan.relays[in.(LiveClosed).Relay]
 	if before.atOnce || w.now.Before(before.retryAt) {
-		w.must(r.live.retryAt.Equal(before.retryAt) && r.live.refused == before.refused, "one refusal counts once")
+		w.must(r.live.retryAt.Equal(before.retryAt) && r.live.refusals == before.refused, "one refusal counts once")
 		return
 	}
 	n := before.refused
@@ -504,7 +504,7 @@ func (w *world) checkClosed(in Input, before worldClosing) {
 	least := min(30*time.Second<<n, time.Hour)
 	wait := r.live.retryAt.Sub(w.now)
 	w.must(wait >= least && wait <= least+least/10, fmt.Sprintf("closed for the %d. time, and opened again after %v", n+1, wait))
-	w.must(r.live.refused == n+1, "refusals in a row")
+	w.must(r.live.refusals == n+1, "refusals in a row")
 }
 
 // deletions records the authors whose deletions were requested from a relay.

@@ -121,7 +121,7 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 		return // its tick is due
 	}
 	if !r.live.waitUntil.IsZero() {
-		require.LessOrEqual(t, r.live.waitUntil.Sub(w.now), mostWait+w.back)
+		require.LessOrEqual(t, r.live.waitUntil.Sub(w.now), maxConsolidationWait+w.back)
 		require.NotZero(t, len(r.history.tiers[mainTier].todo)+len(r.pending.open), "what is it put off for?")
 		return
 	}
@@ -136,8 +136,8 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 			maps.Copy(covered, keys)
 		}
 	}
-	if l := r.live; len(l.resting) > 0 {
-		w.must(w.now.Before(l.restsUntil) && l.restsUntil.Before(w.now.Add(27*time.Hour+w.back)), "what is refused rests for a day")
+	if l := r.live; len(l.refusedItems) > 0 {
+		w.must(w.now.Before(l.refusedUntil) && l.refusedUntil.Before(w.now.Add(27*time.Hour+w.back)), "what is refused rests for a day")
 	}
 	if r.live.unfollowed > 0 {
 		w.crowded[r.url] = true
@@ -156,7 +156,7 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	maps.DeleteFunc(covered, func(key string, _ bool) bool { return !wanted[key] })
 	idle -= len(covered)
 	// Unwanted items may be followed for a limited time.
-	require.LessOrEqual(t, idle, 2*(len(wanted)+6*idleValues), "idle on "+short(r.url))
+	require.LessOrEqual(t, idle, 2*(len(wanted)+6*leastUnwanted), "idle on "+short(r.url))
 	sameKeys(t, wanted, covered, "followed of "+short(r.url))
 }
 
