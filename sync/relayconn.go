@@ -99,7 +99,7 @@ func (c *relayConn) handle(msg connMessage, now time.Time) []session.Action {
 	case session.LoadSet:
 		n := c.m.ingest.inflight.claims.takeRoom()
 		c.claimable += n
-		c.session.Room(n)
+		c.session.SetIDRoom(n)
 		return c.session.SetLoaded(now, a.Query, msg.set, msg.err)
 	case session.Missing:
 		return c.session.Checked(now, a.Query, msg.free, msg.busy, msg.err)
@@ -190,7 +190,7 @@ func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, in
 		Historic: limits.Historic(), Reconciling: 2,
 		PageLimit: t.PageLimit, MaxPage: maxPage, IDChunk: idsPerRequest,
 		NegFrame: min(negentropyFrame, limits.MaxMessage/4), NegRounds: negentropyRounds, NegIDs: negentropyIDs,
-		Limits: limits, SetAside: aside, PageSize: facts.Value(relaylimits.PageSize, now),
+		Limits: limits, Excluded: aside, PageSize: facts.Value(relaylimits.PageSize, now),
 		Auth: cfg.Signer != nil, Cooled: cooled, MaxStrikes: strikes,
 	}
 	c.IDChunk = min(c.IDChunk, (limits.MaxMessage-200)/67) // of 64 digits, quotes and a comma
@@ -305,7 +305,7 @@ func (c *relayConn) excuse() {
 	c.stalled += sum - c.waited
 	c.waited = sum
 	if c.stalled >= leastExcuse {
-		c.session.Excuse(c.stalled)
+		c.session.ExtendDeadlines(c.stalled)
 		c.stalled = 0
 	}
 }
@@ -345,7 +345,7 @@ func (c *relayConn) perform(actions []session.Action) {
 			c.m.inbox.put(planInput{plan.RateLimited{Relay: c.url, Epoch: c.epoch, Until: a.Until}})
 		case session.Learned:
 			c.learn(a)
-		case session.SetAside:
+		case session.ExcludeValue:
 			c.setAside(a.Value)
 		case session.Authenticate:
 			c.authenticate(a)
@@ -357,7 +357,7 @@ func (c *relayConn) perform(actions []session.Action) {
 			c.end(fmt.Errorf("%w: %s", errHung, a.Reason))
 		}
 	}
-	c.holdClaimable(c.session.Granted())
+	c.holdClaimable(c.session.ReservedIDs())
 }
 
 func (c *relayConn) strike(a session.Strike) {
@@ -503,7 +503,7 @@ func (c *relayConn) done(a session.Done) {
 func (c *relayConn) lost() {
 	if c.cut {
 		_ = c.contain(func() {
-			for _, a := range c.session.Cut() {
+			for _, a := range c.session.LearnFromLoss() {
 				if a, ok := a.(session.Learned); ok && c.stats.cutAgain(a.Kind) {
 					c.learn(a)
 				}
@@ -665,7 +665,7 @@ func (c *relayConn) outgrow(now time.Time) {
 
 func (c *relayConn) learn(a session.Learned) {
 	now := time.Now()
-	until := now.Add(relaylimits.Believed)
+	until := now.Add(relaylimits.FactLifetime)
 	if a.Kind == relaylimits.NoNegentropy && !a.Wrong {
 		until = now.Add(negentropyRetry)
 	}
@@ -679,7 +679,7 @@ func (c *relayConn) learn(a session.Learned) {
 // setAside excludes a value, because the relay refuses every filter that contains it.
 func (c *relayConn) setAside(v relaylimits.Value) {
 	now := time.Now()
-	c.stats.with(func() { c.stats.observed.Omit(v, now, now.Add(relaylimits.Believed)) })
+	c.stats.with(func() { c.stats.observed.Omit(v, now, now.Add(relaylimits.FactLifetime)) })
 	c.m.telemetry.drop("bad_value", 1)
 	c.m.telemetry.remote(slog.LevelInfo, c.url, "relay refused a filter value", "list", v.Tag, "value", graspsync.Printable(v.Text))
 	c.updateLimits(now)

@@ -87,7 +87,7 @@ func (f *selfSubscriber) tellAll() { f.update(f.overrun) }
 
 func (f *selfSubscriber) add(c index.Change) {
 	if f.all || f.tooMany(&c) {
-		c = c.Beside()
+		c = c.WithoutEntries()
 		f.overrun()
 	}
 	f.change.Merge(c)
@@ -103,7 +103,7 @@ func (f *selfSubscriber) tooMany(c *index.Change) bool {
 
 const overrunShare = 4
 
-func (f *selfSubscriber) overrun() { f.change, f.all = f.change.Beside(), true }
+func (f *selfSubscriber) overrun() { f.change, f.all = f.change.WithoutEntries(), true }
 
 // update runs change. If the window has changes, the loop calls closeWindow after BatchWindow.
 func (f *selfSubscriber) update(change func()) {

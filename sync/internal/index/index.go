@@ -67,8 +67,8 @@ func (c *Change) Empty() bool {
 	return c.Size() == 0 && c.LeftOut == 0 && !c.Broken
 }
 
-// Beside returns the part that does not name entries.
-func (c *Change) Beside() Change {
+// WithoutEntries returns the part that does not name entries.
+func (c *Change) WithoutEntries() Change {
 	return Change{LeftOut: c.LeftOut, Broken: c.Broken}
 }
 

@@ -33,14 +33,14 @@ const (
 // threads contains the stored replies in hosted repositories. Without a reached limit it depends on
 // the events only, not on their order.
 type threads struct {
-	nodes        map[refKey]*node              // by id, and by address
-	children     map[refKey]map[*node]struct{} // nodes by the keys that they refer to, stored or not
-	ours         map[refKey]*repoEntry
-	authors      map[unique.Handle[graspsync.PubKey]]map[*node]struct{}
-	roots        map[graspsync.EventID]*rootEntry      // of the tables
-	branches     map[refKey]map[*node]struct{}         // nodes with a place, by the top of their place
-	placed       *limit.Table[*node, graspsync.PubKey] // the same nodes, with the owner of the top
-	mostOfBranch int                                   // smaller in tests
+	nodes       map[refKey]*node              // by id, and by address
+	children    map[refKey]map[*node]struct{} // nodes by the keys that they refer to, stored or not
+	ours        map[refKey]*repoEntry
+	authors     map[unique.Handle[graspsync.PubKey]]map[*node]struct{}
+	roots       map[graspsync.EventID]*rootEntry      // of the tables
+	branches    map[refKey]map[*node]struct{}         // nodes with a place, by the top of their place
+	placed      *limit.Table[*node, graspsync.PubKey] // the same nodes, with the owner of the top
+	branchLimit int                                   // smaller in tests
 
 	orphans *limit.Table[*node, struct{}]
 }
@@ -101,7 +101,7 @@ func (p place) before(other place) bool {
 
 func newThreads(roots map[graspsync.EventID]*rootEntry) *threads {
 	return &threads{
-		roots: roots, mostOfBranch: maxOfBranch, placed: limit.NewTable[*node, graspsync.PubKey](maxDescendants, 0),
+		roots: roots, branchLimit: maxOfBranch, placed: limit.NewTable[*node, graspsync.PubKey](maxDescendants, 0),
 		orphans: limit.NewTable[*node, struct{}](maxOrphans, 0),
 		nodes:   make(map[refKey]*node), children: make(map[refKey]map[*node]struct{}), ours: make(map[refKey]*repoEntry),
 		authors:  make(map[unique.Handle[graspsync.PubKey]]map[*node]struct{}),
@@ -316,7 +316,7 @@ func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 	above := func(o *node) bool {
 		return slices.ContainsFunc(o.keys(), func(k refKey) bool { return slices.Contains(n.refs, k) })
 	}
-	if b := d.branches[at.top]; len(b) >= d.mostOfBranch {
+	if b := d.branches[at.top]; len(b) >= d.branchLimit {
 		oldest := n
 		for o := range b {
 			if o.before(oldest) && !above(o) {

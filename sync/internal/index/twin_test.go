@@ -334,7 +334,7 @@ func (t *tables) checkBelow(tb testing.TB) {
 			}
 		}
 		require.NotEmpty(tb, b)
-		require.LessOrEqual(tb, len(b), d.mostOfBranch)
+		require.LessOrEqual(tb, len(b), d.branchLimit)
 		size += len(b)
 	}
 	require.Equal(tb, size, d.placed.Len())

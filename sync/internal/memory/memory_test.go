@@ -98,7 +98,7 @@ func TestEverythingComesBack(t *testing.T) {
 		var facts relaylimits.Facts
 		facts.Learn(relaylimits.MaxFilters, 7, now.Add(time.Hour))
 		m.Health(of(u, record), OfHost("h.example", func(string) (health.Record, bool) { return record, true }))
-		m.Learned(u, relaylimits.Learned{Facts: facts, SetAside: []relaylimits.Aside{{Value: relaylimits.Value{Tag: "e", Text: "past"}, Until: now.Add(-1)}, {Value: relaylimits.Value{Tag: "e", Text: "poison"}, Until: now.Add(time.Hour)}}})
+		m.Learned(u, relaylimits.Learned{Facts: facts, Excluded: []relaylimits.ExcludedValue{{Value: relaylimits.Value{Tag: "e", Text: "past"}, Until: now.Add(-1)}, {Value: relaylimits.Value{Tag: "e", Text: "poison"}, Until: now.Add(time.Hour)}}})
 		m.Kept(Kept{Relay: u, Mark: now, PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}})
 		m.Kept(Kept{Relay: v, Mark: now, Items: []uint64{2}})
 		synctest.Wait()
@@ -108,7 +108,7 @@ func TestEverythingComesBack(t *testing.T) {
 		n := store.count()
 		require.Equal(t, 9, n)
 		require.NoError(t, m.SaveChunks(t.Context(), "rejected", [][]byte{[]byte("a"), []byte("c")}))
-		m.Learned(u, relaylimits.Learned{Facts: facts, SetAside: []relaylimits.Aside{{Value: relaylimits.Value{Tag: "e", Text: "past"}, Until: now.Add(-1)}, {Value: relaylimits.Value{Tag: "e", Text: "poison"}, Until: now.Add(time.Hour)}}})
+		m.Learned(u, relaylimits.Learned{Facts: facts, Excluded: []relaylimits.ExcludedValue{{Value: relaylimits.Value{Tag: "e", Text: "past"}, Until: now.Add(-1)}, {Value: relaylimits.Value{Tag: "e", Text: "poison"}, Until: now.Add(time.Hour)}}})
 		require.NoError(t, m.Flush(t.Context()))
 		require.Equal(t, n+2, store.count(), "what is the same is not written again")
 		stop()
@@ -118,7 +118,7 @@ func TestEverythingComesBack(t *testing.T) {
 			Salt:    first.Salt,
 			Health:  map[graspsync.RelayURL]health.Record{u: record},
 			Hosts:   map[string]health.Record{"h.example": record},
-			Learned: map[graspsync.RelayURL]relaylimits.Learned{u: {Facts: facts, SetAside: []relaylimits.Aside{{Value: relaylimits.Value{Tag: "e", Text: "poison"}, Until: now.Add(time.Hour)}}}},
+			Learned: map[graspsync.RelayURL]relaylimits.Learned{u: {Facts: facts, Excluded: []relaylimits.ExcludedValue{{Value: relaylimits.Value{Tag: "e", Text: "poison"}, Until: now.Add(time.Hour)}}}},
 			Kept: []Kept{
 				{Relay: u, Mark: now, PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}},
 				{Relay: v, Mark: now, Items: []uint64{2}},
@@ -171,7 +171,7 @@ func FuzzLoad(f *testing.F) {
 	now := time.Now()
 	var facts relaylimits.Facts
 	facts.Learn(relaylimits.PageSize, 500, now.Add(time.Hour))
-	for _, v := range []any{health.Record{Record: backoff.Record{Failures: 1, LastAttempt: now}}, relaylimits.Learned{Facts: facts, SetAside: []relaylimits.Aside{{Value: relaylimits.Value{Tag: "e", Text: "x"}, Until: now.Add(time.Hour)}}}} {
+	for _, v := range []any{health.Record{Record: backoff.Record{Failures: 1, LastAttempt: now}}, relaylimits.Learned{Facts: facts, Excluded: []relaylimits.ExcludedValue{{Value: relaylimits.Value{Tag: "e", Text: "x"}, Until: now.Add(time.Hour)}}}} {
 		b, _ := encode(v)
 		f.Add("wss://a.example", b)
 	}

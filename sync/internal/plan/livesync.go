@@ -43,15 +43,19 @@ type liveSub struct {
 	since   time.Time
 }
 
+// liveState contains the subscriptions of a relay. New items get another subscription, or replace the
+// smallest one if there is no room. Without room for that, or if stale is set or many items are
+// unwanted, all subscriptions are consolidated. Items without room are followed by kinds, or polled
+// if they are few.
 type liveState struct {
 	subs      map[LiveID]*liveSub
 	missing   map[Item]struct{} // items without a subscription
-	lost      []nostr.Filter
-	stale     bool
-	retryAt   time.Time // no subscription is opened before
-	refusals  int       // consecutive subscriptions that the relay closed
-	waitUntil time.Time // end of the delay of a consolidation, or zero
-	unwanted  int       // items that became unwanted since the last consolidation
+	lost      []nostr.Filter    // of subscriptions that the relay closed
+	stale     bool              // consolidate next
+	retryAt   time.Time         // no subscription is opened before
+	refusals  int               // consecutive subscriptions that the relay closed
+	waitUntil time.Time         // end of the delay of a consolidation, or zero
+	unwanted  int               // items that became unwanted since the last consolidation
 	// numbers of filters of layers 1 to 3 without room, and of filters larger than a message
 	unfollowed, tooLarge int
 	kinds                LiveID // 0: none
@@ -392,7 +396,7 @@ func (in LiveClosed) apply(p *Plan) {
 	delete(l.subs, in.Live)
 	kinds := in.Live == l.kinds
 	if in.Why == wire.RefusalTooManySubs {
-		l.maxSubs, l.learnedUntil = max(1, len(l.subs)-1), p.now.Add(relaylimits.Believed) // one is left to history
+		l.maxSubs, l.learnedUntil = max(1, len(l.subs)-1), p.now.Add(relaylimits.FactLifetime) // one is left to history
 	}
 	if in.Why == wire.RefusalRestricted && !kinds && in.Stood < p.cfg.RetryBase {
 		p.splitRefused(r, s)
@@ -406,7 +410,7 @@ func (in LiveClosed) apply(p *Plan) {
 		case wire.RefusalTooManySubs, wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
 		default:
 			if in.Stood < p.cfg.RetryBase {
-				l.noKinds, l.learnedUntil = true, p.now.Add(relaylimits.Believed)
+				l.noKinds, l.learnedUntil = true, p.now.Add(relaylimits.FactLifetime)
 			}
 		}
 	}

@@ -113,11 +113,11 @@ func (f *Facts) UnmarshalJSON(data []byte) error {
 // Longest is the maximum lifetime of a fact.
 const Longest = 30 * 24 * time.Hour
 
-// Believed is the lifetime of most facts.
-const Believed = 24 * time.Hour
+// FactLifetime is the lifetime of most facts.
+const FactLifetime = 24 * time.Hour
 
-// MaxAside is the maximum number of values set aside per relay.
-const MaxAside = 1000
+// MaxExcluded is the maximum number of excluded values per relay.
+const MaxExcluded = 1000
 
 // Value is one value of a filter. Tag is a tag name, "ids" or "authors".
 type Value struct {
@@ -125,8 +125,8 @@ type Value struct {
 	Text string `json:"value"`
 }
 
-// Aside is a value that a relay does not accept, with its expiry.
-type Aside struct {
+// ExcludedValue is a value that a relay does not accept, with its expiry.
+type ExcludedValue struct {
 	Value
 	Until time.Time `json:"until"`
 }
@@ -134,8 +134,8 @@ type Aside struct {
 // Learned contains everything learned about a relay. It survives a restart. It is not safe for
 // concurrent use.
 type Learned struct {
-	Facts    Facts   `json:"facts"`
-	SetAside []Aside `json:"set_aside,omitempty"`
+	Facts    Facts           `json:"facts"`
+	Excluded []ExcludedValue `json:"set_aside,omitempty"`
 }
 
 // Page records the size of the largest page of a batch, 0 if none.
@@ -147,15 +147,15 @@ func (l *Learned) Page(size int, now time.Time) {
 
 // Omit records a value that requests omit, at most [MaxAside].
 func (l *Learned) Omit(v Value, now, until time.Time) {
-	l.SetAside = slices.DeleteFunc(slices.Clone(l.SetAside), func(a Aside) bool { return a.Value == v || !now.Before(a.Until) })
-	if len(l.SetAside) < MaxAside {
-		l.SetAside = append(l.SetAside, Aside{v, until})
+	l.Excluded = slices.DeleteFunc(slices.Clone(l.Excluded), func(a ExcludedValue) bool { return a.Value == v || !now.Before(a.Until) })
+	if len(l.Excluded) < MaxExcluded {
+		l.Excluded = append(l.Excluded, ExcludedValue{v, until})
 	}
 }
 
 // Omitted returns the values to omit now.
 func (l *Learned) Omitted(now time.Time) (values []Value) {
-	for _, a := range l.SetAside {
+	for _, a := range l.Excluded {
 		if now.Before(a.Until) {
 			values = append(values, a.Value)
 		}
@@ -172,13 +172,13 @@ func (l *Learned) Clamp(now time.Time) {
 			f.Until = most
 		}
 	}
-	l.SetAside = slices.DeleteFunc(l.SetAside, func(v Aside) bool { return !v.Until.After(now) })
-	for i := range l.SetAside {
-		if v := &l.SetAside[i]; v.Until.After(most) {
+	l.Excluded = slices.DeleteFunc(l.Excluded, func(v ExcludedValue) bool { return !v.Until.After(now) })
+	for i := range l.Excluded {
+		if v := &l.Excluded[i]; v.Until.After(most) {
 			v.Until = most
 		}
 	}
 }
 
 // Empty reports whether nothing is known.
-func (l *Learned) Empty(now time.Time) bool { return len(l.Facts.Known(now))+len(l.SetAside) == 0 }
+func (l *Learned) Empty(now time.Time) bool { return len(l.Facts.Known(now))+len(l.Excluded) == 0 }

@@ -72,8 +72,8 @@ type (
 		// refusal.
 		Wrong bool `json:",omitempty"`
 	}
-	// SetAside reports a value that later requests omit.
-	SetAside struct{ relaylimits.Value }
+	// ExcludeValue reports a value that later requests omit.
+	ExcludeValue struct{ relaylimits.Value }
 	// Authenticate asks for a signed answer, which goes to Signed.
 	Authenticate struct{ Challenge string }
 	// Notice reports a NOTICE that is not classified.
@@ -95,7 +95,7 @@ func (Done) action()         {}
 func (LiveClosed) action()   {}
 func (RateLimited) action()  {}
 func (Learned) action()      {}
-func (SetAside) action()     {}
+func (ExcludeValue) action() {}
 func (Authenticate) action() {}
 func (Notice) action()       {}
 func (Hangup) action()       {}

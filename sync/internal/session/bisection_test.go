@@ -126,8 +126,8 @@ func TestTrialFindsThePoison(t *testing.T) {
 		for _, i := range bad {
 			want[relaylimits.Value{Tag: list, Text: fmt.Sprint("BAD", i)}] = struct{}{}
 		}
-		require.Equal(t, want, r.s.caps.aside, "seed %d", seed)
-		require.Len(t, only[SetAside](r.other), len(bad))
+		require.Equal(t, want, r.s.caps.excluded, "seed %d", seed)
+		require.Len(t, only[ExcludeValue](r.other), len(bad))
 		require.LessOrEqual(t, r.probes(), 4+len(bad)*2*7)
 		last := r.reqs[len(r.reqs)-1]
 		require.Empty(t, refuseValues(last))

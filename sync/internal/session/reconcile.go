@@ -70,7 +70,7 @@ func (s *Session) openNeg(q *query) {
 	if q.room == 0 {
 		q.room = 2 * s.cfg.NegIDs
 	}
-	s.reconciling.granted += q.room - q.granted
+	s.reconciling.reserved += q.room - q.granted
 	q.granted = q.room
 	most := min(s.cfg.NegIDs, q.room/2) // ids claimed twice may double the number
 	q.neg = negentropy.NewSession(q.set, negentropy.Limits{FrameSize: s.cfg.NegFrame, MaxRounds: s.cfg.NegRounds, MaxIDs: most})
@@ -255,12 +255,12 @@ func (s *Session) maybeCut(n int) bool {
 // reconcileQueue limits the number of concurrent reconciliations, because claimed ids cost the
 // relay nothing and use local memory.
 type reconcileQueue struct {
-	most    int
-	offered bool // not known to lack NIP-77
-	doubted bool // a NEG-OPEN was refused for a reason that may be the filter
-	waiting []*query
-	active  int
-	granted int // ids that queries with a slot may need
+	most     int
+	offered  bool // not known to lack NIP-77
+	doubted  bool // a NEG-OPEN was refused for a reason that may be the filter
+	waiting  []*query
+	active   int
+	reserved int // ids that queries with a slot may need
 }
 
 func (t *reconcileQueue) wait(q *query) { t.waiting = append(t.waiting, q) }
@@ -283,7 +283,7 @@ func (t *reconcileQueue) leave(q *query) (free bool) {
 		t.waiting = slices.DeleteFunc(t.waiting, func(o *query) bool { return o == q })
 	case q.placed:
 		t.active--
-		t.granted, q.granted = t.granted-q.granted, 0
+		t.reserved, q.granted = t.reserved-q.granted, 0
 		q.placed, q.neg = false, nil
 		if q.state == qLoading || q.state == qReconciling {
 			q.state = qFetching

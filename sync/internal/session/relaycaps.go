@@ -21,16 +21,16 @@ type relayCaps struct {
 	relaylimits.Limits
 	liveNoNotes bool // learned from a live subscription
 	idChunk     int
-	aside       map[relaylimits.Value]struct{}
+	excluded    map[relaylimits.Value]struct{}
 
 	do func(Action)
 }
 
-func (t *relayCaps) set(to relaylimits.Limits, aside []relaylimits.Value) {
+func (t *relayCaps) set(to relaylimits.Limits, excluded []relaylimits.Value) {
 	t.Limits = to
-	clear(t.aside)
-	for _, v := range aside[:min(len(aside), relaylimits.MaxAside)] {
-		t.aside[v] = struct{}{}
+	clear(t.excluded)
+	for _, v := range excluded[:min(len(excluded), relaylimits.MaxExcluded)] {
+		t.excluded[v] = struct{}{}
 	}
 }
 
@@ -59,11 +59,11 @@ func (t *relayCaps) withoutNotes(x *request, text string) bool {
 }
 
 func (t *relayCaps) setAside(v relaylimits.Value) {
-	if _, known := t.aside[v]; known || len(t.aside) >= relaylimits.MaxAside {
+	if _, known := t.excluded[v]; known || len(t.excluded) >= relaylimits.MaxExcluded {
 		return
 	}
-	t.aside[v] = struct{}{}
-	t.do(SetAside{v})
+	t.excluded[v] = struct{}{}
+	t.do(ExcludeValue{v})
 }
 
 // reshape returns filters for the same events within the limits of the relay. less reports that
@@ -112,11 +112,11 @@ func (t *relayCaps) mustReshape(f nostr.Filter, live bool) bool {
 
 // withoutAside returns f without the excluded values, and whether it had some.
 func (t *relayCaps) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
-	if len(t.aside) == 0 {
+	if len(t.excluded) == 0 {
 		return f, false
 	}
 	keep := func(list string, values []string) []string {
-		is := func(v string) bool { _, aside := t.aside[relaylimits.Value{Tag: list, Text: v}]; return aside }
+		is := func(v string) bool { _, ok := t.excluded[relaylimits.Value{Tag: list, Text: v}]; return ok }
 		if !slices.ContainsFunc(values, is) {
 			return values
 		}

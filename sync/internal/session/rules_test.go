@@ -193,7 +193,7 @@ func TestWorldsOfRules(t *testing.T) {
 			require.Less(t, len(w.used), 2_000)
 			if len(w.lives) > 0 && !hopeless {
 				live, _, _ := w.s.open()
-				require.NotZero(t, live+len(w.s.caps.aside))
+				require.NotZero(t, live+len(w.s.caps.excluded))
 			}
 		})
 	}

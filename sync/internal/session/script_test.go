@@ -84,7 +84,7 @@ func (p *player) command(words []string) (out []string, err error) {
 		p.relay = append(p.relay, p.events(args[1], args[0], args[2:])...)
 		return nil, nil
 	case "excuse":
-		p.s.Excuse(p.duration(args[0]))
+		p.s.ExtendDeadlines(p.duration(args[0]))
 		return nil, nil
 	case "wake":
 		at, ok := p.s.NextWake()

@@ -29,7 +29,7 @@ type Config struct {
 	NegRounds   int // maximum messages of one reconciliation
 	NegIDs      int // maximum ids of one reconciliation; twice as many at its end
 	Limits      relaylimits.Limits
-	SetAside    []relaylimits.Value // values that the relay never accepts
+	Excluded    []relaylimits.Value // values that the relay never accepts
 	Auth        bool                // a key for NIP-42 exists
 	Cooled      Cooling             // last pause of an earlier connection; optional
 	MaxStrikes  int                 // maximum proofs of hostility within an hour
@@ -91,8 +91,8 @@ func New(cfg Config) *Session {
 		pageSize: cfg.PageSize, reconciling: reconcileQueue{most: cfg.Reconciling},
 	}
 	s.auth = &auth{cfg: s.cfg, do: s.do}
-	s.caps = &relayCaps{Limits: cfg.Limits, idChunk: cfg.IDChunk, aside: make(map[relaylimits.Value]struct{}), do: s.do}
-	s.SetLimits(cfg.Limits, cfg.SetAside)
+	s.caps = &relayCaps{Limits: cfg.Limits, idChunk: cfg.IDChunk, excluded: make(map[relaylimits.Value]struct{}), do: s.do}
+	s.SetLimits(cfg.Limits, cfg.Excluded)
 	return s
 }
 
@@ -105,18 +105,18 @@ func (s *Session) take() []Action {
 }
 
 // SetLimits replaces the limits of the relay and the excluded values. Open requests do not change.
-func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
+func (s *Session) SetLimits(t relaylimits.Limits, excluded []relaylimits.Value) {
 	if t.MaxSubscriptions > s.caps.MaxSubscriptions {
 		s.mostHistoric = t.Historic()
 	}
 	s.pace.believe(t.Pace)
 	s.reconciling.offered = !t.NoNegentropy
-	s.caps.set(t, aside)
+	s.caps.set(t, excluded)
 }
 
-// Cut returns the limits to learn if the relay disconnects repeatedly instead of answering, because
-// some relays do so after a NEG-OPEN or after a message that is too large for them.
-func (s *Session) Cut() []Action {
+// LearnFromLoss returns the limits to learn if the relay disconnects repeatedly instead of answering.
+// Some relays do so after a NEG-OPEN or after a message that exceeds their limit.
+func (s *Session) LearnFromLoss() []Action {
 	const reason = "disconnected instead of answering"
 	if s.subs.unansweredNeg() != nil {
 		s.noNegentropy(reason, false)
@@ -126,11 +126,11 @@ func (s *Session) Cut() []Action {
 	return s.take()
 }
 
-// Room sets the maximum number of ids for the next query of SetLoaded.
-func (s *Session) Room(ids int) { s.room = ids }
+// SetIDRoom sets the maximum number of ids for the next query of SetLoaded.
+func (s *Session) SetIDRoom(ids int) { s.room = ids }
 
-// Granted returns the number of ids reserved by open reconciliations.
-func (s *Session) Granted() int { return s.reconciling.granted }
+// ReservedIDs returns the number of ids reserved by open reconciliations.
+func (s *Session) ReservedIDs() int { return s.reconciling.reserved }
 
 // Follow opens a live subscription.
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
@@ -491,8 +491,8 @@ func (w *wake) consider(t time.Time) {
 	}
 }
 
-// Excuse extends all deadlines of answers by d, for a time in which no message was read.
-func (s *Session) Excuse(d time.Duration) {
+// ExtendDeadlines extends all deadlines of answers by d, for a time in which no message was read.
+func (s *Session) ExtendDeadlines(d time.Duration) {
 	for _, x := range s.subs {
 		x.idleBy, x.totalBy = x.idleBy.Add(d), x.totalBy.Add(d)
 	}

@@ -57,7 +57,7 @@ func show(a Action) string {
 		return fmt.Sprintf("rate limited until %s: %s", clock(a.Until), a.Reason)
 	case Learned:
 		return fmt.Sprintf("learned %s %d: %s", a.Kind, a.Value, a.Reason)
-	case SetAside:
+	case ExcludeValue:
 		return fmt.Sprintf("set aside #%s %s", a.Tag, a.Value.Text)
 	case Authenticate:
 		return "authenticate " + a.Challenge

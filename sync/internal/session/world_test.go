@@ -352,7 +352,7 @@ func (w *world) odd() {
 			w.do("abandon", w.s.Abandon(w.now, id))
 		}
 	case 1:
-		w.s.Excuse(time.Duration(w.src.n(5)) * time.Second)
+		w.s.ExtendDeadlines(time.Duration(w.src.n(5)) * time.Second)
 	case 2:
 		w.curious = !w.curious
 	case 3:
@@ -369,7 +369,7 @@ func (w *world) odd() {
 	}
 }
 
-// forget lets some learned limits and values set aside expire.
+// forget lets some learned limits and excluded values expire.
 func (w *world) forget() {
 	t := w.s.caps.Limits
 	if w.src.n(2) == 0 {
@@ -383,7 +383,7 @@ func (w *world) forget() {
 	}
 	t.NeedsKinds = t.NeedsKinds && w.src.n(2) == 0
 	t.NoLimitZero = t.NoLimitZero && w.src.n(2) == 0
-	aside := slices.SortedFunc(maps.Keys(w.s.caps.aside), func(a, b relaylimits.Value) int {
+	aside := slices.SortedFunc(maps.Keys(w.s.caps.excluded), func(a, b relaylimits.Value) int {
 		return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Text, b.Text))
 	})
 	aside = slices.DeleteFunc(aside, func(relaylimits.Value) bool { return w.src.n(2) == 0 })
