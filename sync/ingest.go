@@ -57,9 +57,9 @@ type ingest struct {
 	view      View
 	request   func(graspsync.RelayURL, []graspsync.EventID) // requests events by id and never blocks
 
-	inflight *inflight
-	wakeups  mailbox[[]pending.Key] // dependencies that events fulfill which were stored without the writer
-	overrun  atomic.Bool            // a part of wakeups was dropped
+	inflight       *inflight
+	wakeups        mailbox[[]pending.Key] // dependencies that events fulfill which were stored without the writer
+	wakeupsDropped atomic.Bool            // a part of wakeups was dropped
 
 	savesNothing atomic.Bool // all attempts to save fail
 
@@ -193,7 +193,7 @@ func (g *ingest) gather(ctx context.Context) (jobs []*job) {
 		select {
 		case j := <-g.toVerify:
 			if jobs = append(jobs, j); j.incoming.Source.Kind == graspsync.Live {
-				return more(g.toVerify, jobs, verifyBatch)
+				return takeWaiting(g.toVerify, jobs, verifyBatch)
 			}
 			if linger == nil {
 				linger, hurried = time.After(verifyLinger), g.hurried
@@ -204,7 +204,7 @@ func (g *ingest) gather(ctx context.Context) (jobs []*job) {
 		case <-linger:
 			return jobs
 		case <-hurried:
-			return more(g.toVerify, jobs, verifyBatch)
+			return takeWaiting(g.toVerify, jobs, verifyBatch)
 		}
 	}
 	return jobs
@@ -338,8 +338,8 @@ func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsy
 	return out, nil
 }
 
-// more appends jobs from the queue without waiting, up to most in total.
-func more(from <-chan *job, jobs []*job, most int) []*job {
+// takeWaiting appends jobs from the queue without waiting, up to most in total.
+func takeWaiting(from <-chan *job, jobs []*job, most int) []*job {
 	for len(jobs) < most {
 		select {
 		case j := <-from:
@@ -457,8 +457,8 @@ type job struct {
 	turn     *limit.Slot   // room for a signature check
 	foreign  bool          // an announcement for another service, whose signature was not checked
 	revived  bool          // it was pending and is settled
-	again    bool          // it stays pending until it has another result
-	over     bool          // it is settled
+	retrying bool          // it stays pending until it has another result
+	settled  bool          // it is settled
 }
 
 func (j *job) note() pending.Note {

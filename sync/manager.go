@@ -268,7 +268,7 @@ func (m *SyncManager) NotifyHeld(event graspsync.Event) {
 		return
 	}
 	m.apply()
-	m.ingest.wakeFor(m.ingest.nowHeld(event))
+	m.ingest.wakeFor(m.ingest.followHeld(event))
 }
 
 // Ready returns a channel that is closed when Run has read the Store and Judge can be called.
@@ -609,7 +609,7 @@ func (l *loop) rulesChanged(ctx context.Context) {
 		return
 	}
 	l.followBootstrap(ctx)
-	l.m.self.tellAll()
+	l.m.self.notifyAllChanged()
 	l.window = nil
 	l.closeWindow(ctx)
 	if l.scanAgain = l.scanning; !l.scanning {

@@ -9,9 +9,9 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// nowHeld follows the repository of a held announcement, and returns the dependencies that a held
+// followHeld follows the repository of a held announcement, and returns the dependencies that a held
 // event fulfills.
-func (g *ingest) nowHeld(ev graspsync.Event) []pending.Key {
+func (g *ingest) followHeld(ev graspsync.Event) []pending.Key {
 	keys := append(pending.Fulfils(ev, false), pending.KeyOf(graspsync.OnHeldBy(ev.PubKey)))
 	if a := g.index.ListedBy(ev); a != nil {
 		g.self.hold(a)
@@ -137,8 +137,8 @@ func (g *ingest) count(ev graspsync.Event) {
 // a limit all pending events are judged again.
 func (g *ingest) wakeFor(keys []pending.Key) {
 	if g.wakeups.put(keys) > maxFulfilled {
-		g.wakeups.take() // before overrun, which then covers all that is dropped
-		g.overrun.Store(true)
+		g.wakeups.take() // before wakeupsDropped, which then covers all that is dropped
+		g.wakeupsDropped.Store(true)
 		g.wakeups.put(nil)
 	}
 }

@@ -228,8 +228,8 @@ func unlisted(identity nip34.Identity, a *nip34.Announcement) (v graspsync.Verdi
 
 // Bounds of the details of a rejection.
 const (
-	mostListed = 3
-	mostOfURL  = 150 // bytes
+	maxListed = 3
+	maxOfURL  = 150 // bytes
 )
 
 func some[T fmt.Stringer](urls []T) string {
@@ -237,8 +237,8 @@ func some[T fmt.Stringer](urls []T) string {
 		return "none"
 	}
 	var out []string
-	for _, u := range urls[:min(len(urls), mostListed)] {
-		out = append(out, graspsync.PrintableAtMost(u.String(), mostOfURL))
+	for _, u := range urls[:min(len(urls), maxListed)] {
+		out = append(out, graspsync.PrintableAtMost(u.String(), maxOfURL))
 	}
 	if n := len(urls) - len(out); n > 0 {
 		out = append(out, fmt.Sprintf("and %d more", n))

@@ -45,21 +45,21 @@ type relayConn struct {
 	lostAt    time.Time
 
 	// owned by the goroutine
-	conn      Conn
-	session   *session.Session
-	stalled   time.Duration // time lost by our Store or by a relay that does not read, not yet added to the deadlines
-	waited    time.Duration // part of Traffic.ReadWaited that was added to the deadlines
-	batches   map[plan.BatchID]*relayBatch
-	seed      maphash.Seed // of seen
-	seen      []uint64     // hashes of received events
-	dropped   uint64       // part of Traffic.DroppedBytes that was charged
-	claimable int          // ids for which the connection holds room in fetchClaims
-	live      *relayBatch  // of live events; nothing waits for it
-	cut       bool         // the relay or the network ended the connection
+	conn        Conn
+	session     *session.Session
+	unreadTime  time.Duration // time lost by our Store or by a relay that does not read, not yet added to the deadlines
+	waited      time.Duration // part of Traffic.ReadWaited that was added to the deadlines
+	batches     map[plan.BatchID]*relayBatch
+	seed        maphash.Seed // of seen
+	seen        []uint64     // hashes of received events
+	dropped     uint64       // part of Traffic.DroppedBytes that was charged
+	claimRoom   int          // ids for which the connection holds room in fetchClaims
+	live        *relayBatch  // of live events; nothing waits for it
+	lostByRelay bool         // the relay or the network ended the connection
 
-	info   wire.Info
-	limits relaylimits.Limits // of requests
-	aside  int                // number of values that requests omit
+	info     wire.Info
+	limits   relaylimits.Limits // of requests
+	excluded int                // number of values that requests omit
 
 	// owned by the loop
 	connected bool // it is connected
@@ -98,7 +98,7 @@ func (c *relayConn) handle(msg connMessage, now time.Time) []session.Action {
 	switch a := msg.action.(type) {
 	case session.LoadSet:
 		n := c.m.ingest.inflight.claims.takeRoom()
-		c.claimable += n
+		c.claimRoom += n
 		c.session.SetIDRoom(n)
 		return c.session.SetLoaded(now, a.Query, msg.set, msg.err)
 	case session.Missing:
@@ -141,7 +141,7 @@ func (c *relayConn) run() {
 	if err := c.contain(func() { c.converse(frames, failed) }); err != nil {
 		c.end(err)
 	}
-	c.holdClaimable(0)
+	c.holdClaimRoom(0)
 	c.lost()
 	c.close()
 	wg.Wait()
@@ -268,7 +268,7 @@ func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 		case <-due:
 			c.tick(frames)
 		case err := <-failed: // all messages are taken
-			c.cut = c.ctx.Err() == nil
+			c.lostByRelay = c.ctx.Err() == nil
 			c.end(err)
 		case <-c.ctx.Done():
 		}
@@ -282,7 +282,7 @@ func (c *relayConn) tick(frames <-chan wire.Message) {
 		c.onMessage(msg)
 	default:
 	}
-	c.excuse()
+	c.extendDeadlines()
 	c.perform(c.session.Tick(time.Now()))
 }
 
@@ -293,20 +293,20 @@ func (c *relayConn) onMessage(msg wire.Message) {
 	actions := c.session.Receive(time.Now(), msg)
 	c.charge(msg, actions)
 	c.perform(actions)
-	c.excuse()
+	c.extendDeadlines()
 }
 
-// leastExcuse is the minimum extension of a deadline, because answers have seconds.
-const leastExcuse = 10 * time.Millisecond
+// leastExtension is the minimum extension of a deadline, because answers have seconds.
+const leastExtension = 10 * time.Millisecond
 
-// excuse extends the deadlines of the relay by the time in which its messages were not read.
-func (c *relayConn) excuse() {
+// extendDeadlines extends the deadlines of the relay by the time in which its messages were not read.
+func (c *relayConn) extendDeadlines() {
 	sum := c.conn.Traffic().ReadWaited
-	c.stalled += sum - c.waited
+	c.unreadTime += sum - c.waited
 	c.waited = sum
-	if c.stalled >= leastExcuse {
-		c.session.ExtendDeadlines(c.stalled)
-		c.stalled = 0
+	if c.unreadTime >= leastExtension {
+		c.session.ExtendDeadlines(c.unreadTime)
+		c.unreadTime = 0
 	}
 }
 
@@ -319,8 +319,8 @@ func (c *relayConn) perform(actions []session.Action) {
 			start := time.Now()
 			actions = append(actions, c.send(a.Request)...)
 			// A relay that did not read has not received the request yet.
-			c.stalled += time.Since(start)
-			c.excuse()
+			c.unreadTime += time.Since(start)
+			c.extendDeadlines()
 		case session.Deliver:
 			c.deliver(a)
 		case session.LoadSet:
@@ -346,7 +346,7 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.Learned:
 			c.learn(a)
 		case session.ExcludeValue:
-			c.setAside(a.Value)
+			c.excludeValue(a.Value)
 		case session.Authenticate:
 			c.authenticate(a)
 		case session.Notice:
@@ -357,7 +357,7 @@ func (c *relayConn) perform(actions []session.Action) {
 			c.end(fmt.Errorf("%w: %s", errHung, a.Reason))
 		}
 	}
-	c.holdClaimable(c.session.ReservedIDs())
+	c.holdClaimRoom(c.session.ReservedIDs())
 }
 
 func (c *relayConn) strike(a session.Strike) {
@@ -392,7 +392,7 @@ func (c *relayConn) deliver(a session.Deliver) {
 	start := time.Now()
 	j := &job{incoming: graspsync.Incoming{Event: a.Event, Source: src}, gap: gap, size: int64(a.Size), from: c, batches: []*relayBatch{batch}}
 	_ = c.m.ingest.submit(c.ctx, j, a.Known) // the only error is that of ctx
-	c.stalled += time.Since(start)
+	c.unreadTime += time.Since(start)
 }
 
 // loadSet and missing query the Store on their own goroutine.
@@ -408,10 +408,10 @@ func (c *relayConn) loadSet(a session.LoadSet) {
 	})
 }
 
-// holdClaimable adjusts the room for claimed ids to the number that the session needs.
-func (c *relayConn) holdClaimable(n int) {
-	c.m.ingest.inflight.claims.giveRoom(c.claimable - n)
-	c.claimable = n
+// holdClaimRoom adjusts the room for claimed ids to the number that the session needs.
+func (c *relayConn) holdClaimRoom(n int) {
+	c.m.ingest.inflight.claims.giveRoom(c.claimRoom - n)
+	c.claimRoom = n
 }
 
 func (c *relayConn) missing(a session.Missing) {
@@ -501,10 +501,10 @@ func (c *relayConn) done(a session.Done) {
 // lost learns from the request after which the relay disconnected, if that happened twice in a row,
 // because a connection may be lost by chance.
 func (c *relayConn) lost() {
-	if c.cut {
+	if c.lostByRelay {
 		_ = c.contain(func() {
 			for _, a := range c.session.LearnFromLoss() {
-				if a, ok := a.(session.Learned); ok && c.stats.cutAgain(a.Kind) {
+				if a, ok := a.(session.Learned); ok && c.stats.lostAgain(a.Kind) {
 					c.learn(a)
 				}
 			}
@@ -651,8 +651,8 @@ func (c *relayConn) updateLimits(now time.Time) (aside []relaylimits.Value, chan
 	if c.session != nil && limits.Requests != c.limits.Requests {
 		c.m.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: limits.Requests}})
 	}
-	changed = limits != c.limits || len(aside) != c.aside
-	c.limits, c.aside = limits, len(aside)
+	changed = limits != c.limits || len(aside) != c.excluded
+	c.limits, c.excluded = limits, len(aside)
 	return aside, changed
 }
 
@@ -676,8 +676,8 @@ func (c *relayConn) learn(a session.Learned) {
 	c.updateLimits(now)
 }
 
-// setAside excludes a value, because the relay refuses every filter that contains it.
-func (c *relayConn) setAside(v relaylimits.Value) {
+// excludeValue excludes a value, because the relay refuses every filter that contains it.
+func (c *relayConn) excludeValue(v relaylimits.Value) {
 	now := time.Now()
 	c.stats.with(func() { c.stats.observed.Omit(v, now, now.Add(relaylimits.FactLifetime)) })
 	c.m.telemetry.drop("bad_value", 1)
@@ -693,7 +693,7 @@ func (c *relayConn) send(r wire.Request) []session.Action {
 	case errors.Is(err, ErrMessageTooLarge) && !errors.Is(err, ErrClosed) && r.Event == nil:
 		return c.session.Unsent(time.Now(), r.Sub, size, graspsync.Printable(err.Error()))
 	default:
-		c.cut = c.ctx.Err() == nil
+		c.lostByRelay = c.ctx.Err() == nil
 		c.end(fmt.Errorf("sending: %w", err))
 	}
 	return nil

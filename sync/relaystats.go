@@ -38,7 +38,7 @@ type relayStats struct {
 	method   session.Method
 	software string
 	lastErr  string
-	cut      string                                  // the limit that may have ended the last connection
+	lostBy   string                                  // the limit that may have ended the last connection
 	badSigs  *limit.Table[graspsync.EventID, string] // the last signature of each event; may be nil
 }
 
@@ -54,12 +54,12 @@ func (s *relayStats) failed(err string) {
 	s.lastErr = err
 }
 
-// cutAgain reports whether the same limit may have ended the connection before.
-func (s *relayStats) cutAgain(k relaylimits.Kind) (again bool) {
+// lostAgain reports whether the same limit may have ended the connection before.
+func (s *relayStats) lostAgain(k relaylimits.Kind) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	again = s.cut == k.String()
-	s.cut = k.String()
+	again = s.lostBy == k.String()
+	s.lostBy = k.String()
 	return again
 }
 
@@ -68,7 +68,7 @@ func (s *relayStats) batch(r session.Report, now time.Time) {
 	s.seconds.Add(uint64(r.Seconds))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cut = ""
+	s.lostBy = ""
 	s.method |= r.Method
 	s.observed.Page(r.PageSize, now)
 	if r.Err != "" {

@@ -62,7 +62,7 @@ func (msg scanResult) handle(ctx context.Context, l *loop) {
 	least, most := l.m.cfg.passBetween()
 	l.rescanBefore(least + rand.N(most-least+1))
 	if l.started {
-		l.m.self.tellAll() // items that a limit left out may have room now
+		l.m.self.notifyAllChanged() // items that a limit left out may have room now
 	} else {
 		l.started = true
 		l.followBootstrap(ctx)

@@ -82,28 +82,28 @@ func (f *selfSubscriber) apply(find func() index.Change) (found bool) {
 	return found
 }
 
-// tellAll makes the loop read the whole index.
-func (f *selfSubscriber) tellAll() { f.update(f.overrun) }
+// notifyAllChanged makes the loop read the whole index.
+func (f *selfSubscriber) notifyAllChanged() { f.update(f.setAllChanged) }
 
 func (f *selfSubscriber) add(c index.Change) {
 	if f.all || f.tooMany(&c) {
 		c = c.WithoutEntries()
-		f.overrun()
+		f.setAllChanged()
 	}
 	f.change.Merge(c)
 	if f.tooMany(&f.change) {
-		f.overrun()
+		f.setAllChanged()
 	}
 }
 
 // tooMany reports whether reading the whole index costs less than the changes.
 func (f *selfSubscriber) tooMany(c *index.Change) bool {
-	return c.Size() > f.m.cfg.constants.FeedQueue && c.Size() > f.m.index.Size()/overrunShare
+	return c.Size() > f.m.cfg.constants.FeedQueue && c.Size() > f.m.index.Size()/allChangedShare
 }
 
-const overrunShare = 4
+const allChangedShare = 4
 
-func (f *selfSubscriber) overrun() { f.change, f.all = f.change.WithoutEntries(), true }
+func (f *selfSubscriber) setAllChanged() { f.change, f.all = f.change.WithoutEntries(), true }
 
 // update runs change. If the window has changes, the loop calls closeWindow after BatchWindow.
 func (f *selfSubscriber) update(change func()) {
@@ -128,7 +128,7 @@ func (l *loop) closeWindow(ctx context.Context) {
 	if len(authors) > 0 {
 		l.step(ctx, authors)
 	}
-	if changes := l.m.self.targets(change, all); all {
+	if changes := l.m.self.planChanges(change, all); all {
 		l.step(ctx, plan.Snapshot(changes))
 	} else {
 		l.step(ctx, changes)
@@ -149,8 +149,8 @@ func (f *selfSubscriber) take() (c index.Change, authors plan.Authors, all bool)
 	return c, authors, all
 }
 
-func (f *selfSubscriber) targets(c index.Change, all bool) plan.Changes {
-	held := f.heldBesides(c)
+func (f *selfSubscriber) planChanges(c index.Change, all bool) plan.Changes {
+	held := f.heldWithout(c)
 	if all {
 		for ref := range held {
 			if _, also := c.Repos[ref]; !also {
@@ -206,9 +206,8 @@ func (f *selfSubscriber) targets(c index.Change, all bool) plan.Changes {
 	return out
 }
 
-// heldBesides returns the held announcements. Those of repositories that c announces are no longer
-// held.
-func (f *selfSubscriber) heldBesides(c index.Change) map[graspsync.RepoRef]*nip34.Announcement {
+// heldWithout ends the hold of announcements that c replaces, and returns the others.
+func (f *selfSubscriber) heldWithout(c index.Change) map[graspsync.RepoRef]*nip34.Announcement {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for ref, a := range c.Repos {
@@ -232,9 +231,9 @@ func (f *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) 
 		rule := rules[ref.Identifier]
 		if rule == nil {
 			all := append(f.m.index.Family(ref.Identifier), waiting[ref.Identifier]...)
-			most := f.m.cfg.MaxRelaysPerRepo
+			perList := f.m.cfg.MaxRelaysPerRepo
 			rule = nip34.Membership{}.AnnouncementSet(ref.Identifier, all).Targets(nip34.TargetBounds{
-				MaxAuthors: nip34.ServedBounds().PerOwner, PerAuthor: most, MaxByOthers: most, IsUsable: f.m.usable,
+				MaxAuthors: nip34.ServedBounds().PerOwner, PerAuthor: perList, MaxByOthers: perList, IsUsable: f.m.usable,
 			})
 			rules[ref.Identifier] = rule
 		}
@@ -261,7 +260,7 @@ func (f *selfSubscriber) heldAnnouncement(ref graspsync.RepoRef) *nip34.Announce
 // listers returns the author who lists each relay of a repository.
 func (f *selfSubscriber) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
 	by := make(map[graspsync.RelayURL]graspsync.PubKey)
-	relays, _ := f.relays(f.heldBesides(index.Change{}))(ref)
+	relays, _ := f.relays(f.heldWithout(index.Change{}))(ref)
 	for _, r := range relays {
 		by[r.Relay] = r.ListedBy
 	}

@@ -25,7 +25,7 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 		x.Stored(eventtest.Of(testEvent(10_000+i, graspsync.KindPatch, 1, 1, tagRepo(ref))))
 	}
 	f := newSelfSubscriber(&SyncManager{cfg: &Config{constants: constants{FeedQueue: 10}}, index: x})
-	f.tellAll()
+	f.notifyAllChanged()
 	var stored atomic.Int64
 	began, stop, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {

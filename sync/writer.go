@@ -60,7 +60,7 @@ func (w *writer) run(ctx context.Context) {
 	for {
 		select {
 		case j := <-w.toSave:
-			_ = w.telemetry.contain(whosePipeline, func() { w.process(ctx, more(w.toSave, []*job{j}, saveBatch)) })
+			_ = w.telemetry.contain(whosePipeline, func() { w.process(ctx, takeWaiting(w.toSave, []*job{j}, saveBatch)) })
 		case <-w.wakeups.wake:
 			_ = w.telemetry.contain(whosePipeline, func() { w.catchUp(ctx) })
 		case <-retry.C:
@@ -92,7 +92,7 @@ func (w *writer) catchUp(ctx context.Context) {
 	defer w.inflight.unsettled.Add(-1)
 	keys := slices.Concat(w.wakeups.take()...)
 	waiting := append(w.arrived(ctx, keys), w.maintainersChanged(ctx)...)
-	if w.overrun.Swap(false) {
+	if w.wakeupsDropped.Swap(false) {
 		waiting = append(waiting, w.rejected.Anything()...)
 	}
 	w.process(ctx, w.revived(waiting))
@@ -111,7 +111,7 @@ func (w *writer) judgeAgain(ctx context.Context) {
 		rand.Shuffle(len(waiting), func(a, b int) { waiting[a], waiting[b] = waiting[b], waiting[a] })
 		jobs := w.revived(waiting)
 		for _, j := range jobs {
-			j.again = true
+			j.retrying = true
 		}
 		works, failures := w.works, w.failures
 		w.misses = 0
@@ -145,7 +145,7 @@ func (w *writer) process(ctx context.Context, jobs []*job) {
 		woken = append(woken, w.save(ctx, accepted, w.cfg.constants.StoreTimeout)...)
 		woken = append(woken, w.maintainersChanged(ctx)...)
 		if jobs = append(jobs[n:], w.revived(woken)...); len(jobs) > saveBatch && len(jobs) <= w.cfg.constants.Waiting {
-			jobs = append(more(w.toSave, nil, saveBatch/2), jobs...)
+			jobs = append(takeWaiting(w.toSave, nil, saveBatch/2), jobs...)
 		}
 	}
 }
@@ -264,21 +264,21 @@ func (w *writer) reject(j *job, v graspsync.Verdict) {
 	n := j.note()
 	n.Deps = pending.KeysOf(v.DependsOn)
 	n.Whole = len(v.DependsOn) > 0 && !j.foreign
-	w.unwanted(j, IsRejected, v, n)
+	w.keepRefused(j, IsRejected, v, n)
 }
 
 // postpone keeps an event without room for a later judgment.
 func (w *writer) postpone(j *job, v graspsync.Verdict) {
-	if s, _ := w.rejected.Look(j.key.id); j.again && !s.Unsaved { // the event was counted when it arrived
+	if s, _ := w.rejected.Look(j.key.id); j.retrying && !s.Unsaved { // the event was counted when it arrived
 		w.end(j, true)
 		return
 	}
 	n := j.note()
 	n.Later = true
-	w.unwanted(j, IsPostponed, v, n)
+	w.keepRefused(j, IsPostponed, v, n)
 }
 
-func (w *writer) unwanted(j *job, is StateCode, v graspsync.Verdict, n pending.Note) {
+func (w *writer) keepRefused(j *job, is StateCode, v graspsync.Verdict, n pending.Note) {
 	w.telemetry.refuse(j.incoming, is, v)
 	w.keep(j, n)
 	w.telemetry.observe(Observation{Is: IsRejected, Source: j.incoming.Source, Event: j.incoming.Event, Reason: v.Reason})
@@ -293,7 +293,7 @@ func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEven
 	n := j.note()
 	n.Tries = e.Tries
 	w.inflight.addHeld(n)
-	woken = w.arrived(ctx, w.nowHeld(j.incoming.Event))
+	woken = w.arrived(ctx, w.followHeld(j.incoming.Event))
 	w.end(j, true)
 	return woken
 }
@@ -441,10 +441,10 @@ func (w *writer) keep(j *job, n pending.Note) {
 
 // end settles a job once. ok is false if its event was lost.
 func (w *writer) end(j *job, ok bool) {
-	if !j.over && !j.revived {
+	if !j.settled && !j.revived {
 		w.inflight.settled(j, ok)
 	}
-	j.over = true
+	j.settled = true
 }
 
 // remember records the state of a pending event and counts evicted records.

@@ -100,7 +100,7 @@ const (
 	// relay. An event that arrives and cannot be saved is requested at least maxTries-mostWait more
 	// times.
 	maxTries = 14
-	mostWait = 9
+	maxWait  = 9
 )
 
 // Config contains the limits of a [RejectedIndex].
@@ -156,7 +156,7 @@ func (r *RejectedIndex) Add(n Note) (d Dropped) {
 	e.wanted, e.accepted = n.Wanted, e.accepted || n.Accepted
 	tries := 0
 	if n.Later || n.Unsaved {
-		tries = min(max(int(e.tries), n.Tries)+1, mostWait)
+		tries = min(max(int(e.tries), n.Tries)+1, maxWait)
 	}
 	r.setTries(e, uint8(tries)) //nolint:gosec // bounded
 	if e.unsaved = n.Unsaved; e.unsaved {

@@ -338,7 +338,7 @@ func (s *Session) fetchIDs(q *query, ids []graspsync.EventID) {
 }
 
 func (s *Session) moreIDs(q *query) {
-	for len(q.ids.todo) > 0 && q.ids.open < q.ids.atOnce(2*s.mostHistoric) {
+	for len(q.ids.todo) > 0 && q.ids.open < q.ids.atOnce(2*s.maxHistoric) {
 		ids := q.ids.next(s.caps.idChunk)
 		missing := make(map[graspsync.EventID]struct{}, len(ids))
 		for _, id := range ids {

@@ -21,7 +21,7 @@ const (
 	// leastPace is the time between two historic requests after the first complaint. Relays built
 	// with rust-nostr refill by whole seconds since the last request.
 	leastPace = 1100 * time.Millisecond
-	mostPace  = 10 * time.Second
+	maxPace   = 10 * time.Second
 )
 
 type pacing struct {
@@ -48,7 +48,7 @@ func (p *pacing) complained(now time.Time) bool {
 	if p.every == 0 {
 		p.every = leastPace
 	} else {
-		p.every = min(2*p.every, mostPace)
+		p.every = min(2*p.every, maxPace)
 	}
 	p.since = p.until
 	return true
@@ -80,6 +80,6 @@ func (p *pacing) believe(every time.Duration) {
 	if every == 0 {
 		p.every, p.next = 0, time.Time{}
 	} else if p.every == 0 {
-		p.every = min(every, mostPace)
+		p.every = min(every, maxPace)
 	}
 }

@@ -230,7 +230,7 @@ func (s *Session) hasRoom(x *request) bool {
 		// No other request can end, so a wait would not end. The relay may refuse.
 		return s.historic == 0 || s.free() > 0
 	}
-	if s.historic >= s.mostHistoric {
+	if s.historic >= s.maxHistoric {
 		return false
 	}
 	if s.historic == 0 && (s.free() > 0 || len(s.closing) == 0 || x.kind == reqProbe && s.bisected.kind == reqLive) {
@@ -248,7 +248,7 @@ func (s *Session) retains(x *request) bool {
 func (s *Session) free() int {
 	most := s.caps.MaxSubscriptions
 	if most == 0 {
-		return s.mostHistoric
+		return s.maxHistoric
 	}
 	return most - s.subs.reqs()
 }
@@ -266,12 +266,12 @@ func (s *Session) tooMany(x *request, text string) bool {
 	}
 	s.caps.learn(relaylimits.MaxSubscriptions, open, text)
 	if n := s.caps.MaxSubscriptions; n > 0 {
-		s.mostHistoric = min(s.mostHistoric, relaylimits.Requests{MaxSubscriptions: n}.Historic())
+		s.maxHistoric = min(s.maxHistoric, relaylimits.Requests{MaxSubscriptions: n}.Historic())
 	}
 	if x.kind == reqLive {
 		return false
 	}
-	s.mostHistoric = max(1, min(s.mostHistoric, s.historic-1))
+	s.maxHistoric = max(1, min(s.maxHistoric, s.historic-1))
 	return s.historic > 1
 }
 

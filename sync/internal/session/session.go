@@ -61,19 +61,19 @@ type Session struct {
 	strikes []time.Time
 
 	// requests
-	last         uint64 // number of a request or query
-	subs         subscriptions
-	liveSubs     liveSubs
-	closing      []*request // open until their replacements have opened
-	opening      *request   // sent last, not answered
-	waiting      []*request // in sending order
-	historic     int
-	mostHistoric int
-	auth         *auth
-	unanswered   unanswered
-	pace         pacing
-	bisected     *request   // refused, under bisection
-	bisection    *bisection // the latest
+	last        uint64 // number of a request or query
+	subs        subscriptions
+	liveSubs    liveSubs
+	closing     []*request // open until their replacements have opened
+	opening     *request   // sent last, not answered
+	waiting     []*request // in sending order
+	historic    int
+	maxHistoric int
+	auth        *auth
+	unanswered  unanswered
+	pace        pacing
+	bisected    *request   // refused, under bisection
+	bisection   *bisection // the latest
 
 	// history
 	batches     map[plan.BatchID]*batch
@@ -86,7 +86,7 @@ type Session struct {
 // New returns a session for a new connection.
 func New(cfg Config) *Session {
 	s := &Session{
-		cfg: &cfg, subs: make(subscriptions), liveSubs: make(liveSubs), mostHistoric: cfg.Historic,
+		cfg: &cfg, subs: make(subscriptions), liveSubs: make(liveSubs), maxHistoric: cfg.Historic,
 		pace: pacing{last: cfg.Cooled}, batches: make(map[plan.BatchID]*batch), queries: make(map[QueryID]*query),
 		pageSize: cfg.PageSize, reconciling: reconcileQueue{most: cfg.Reconciling},
 	}
@@ -107,7 +107,7 @@ func (s *Session) take() []Action {
 // SetLimits replaces the limits of the relay and the excluded values. Open requests do not change.
 func (s *Session) SetLimits(t relaylimits.Limits, excluded []relaylimits.Value) {
 	if t.MaxSubscriptions > s.caps.MaxSubscriptions {
-		s.mostHistoric = t.Historic()
+		s.maxHistoric = t.Historic()
 	}
 	s.pace.believe(t.Pace)
 	s.reconciling.offered = !t.NoNegentropy
@@ -582,7 +582,7 @@ const (
 	// silentFor is the minimum silence if a request was answered before, because some relays drop
 	// requests that are too frequent.
 	silentFor = time.Hour
-	mostForms = 64
+	maxForms  = 64
 )
 
 // unanswered counts consecutive requests without an answer while the relay sends nothing, without
@@ -603,7 +603,7 @@ func (f *unanswered) heard(last uint64) { f.count, f.heardAfter = 0, last }
 
 func (f *unanswered) answers(x *request) {
 	f.alive = true
-	if x.kind == reqLive || x.events > 0 || len(f.answered) >= mostForms {
+	if x.kind == reqLive || x.events > 0 || len(f.answered) >= maxForms {
 		return
 	}
 	if is := formOf(x); !slices.Contains(f.answered, is) {
