@@ -378,11 +378,11 @@ func newInflight(most int64) *inflight {
 
 // admit waits until there is room for the bytes and the signature check of a job. Relay hosts take
 // turns.
-func (f *inflight) admit(ctx context.Context, j *job) (err error) {
-	if j.bytes, err = f.room.Acquire(ctx, j.host(), j.size); err != nil || j.foreign {
+func (i *inflight) admit(ctx context.Context, j *job) (err error) {
+	if j.bytes, err = i.room.Acquire(ctx, j.host(), j.size); err != nil || j.foreign {
 		return err
 	}
-	if j.turn, err = f.checks.Acquire(ctx, j.host(), 1); err != nil {
+	if j.turn, err = i.checks.Acquire(ctx, j.host(), 1); err != nil {
 		j.release()
 	}
 	return err
@@ -390,47 +390,47 @@ func (f *inflight) admit(ctx context.Context, j *job) (err error) {
 
 // enter adds a job. It returns false if the same copy is in the pipeline, which then also settles
 // the batches of j.
-func (f *inflight) enter(j *job) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if first, ok := f.inFlight[j.key]; ok {
+func (i *inflight) enter(j *job) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if first, ok := i.inFlight[j.key]; ok {
 		first.batches = append(first.batches, j.batches...)
 		return false
 	}
-	f.inFlight[j.key], j.at = j, time.Now()
-	f.coming[j.key.id]++
-	f.unsettled.Add(1)
+	i.inFlight[j.key], j.at = j, time.Now()
+	i.coming[j.key.id]++
+	i.unsettled.Add(1)
 	return true
 }
 
 // settled ends a job. ok is false if an own failure lost its event.
-func (f *inflight) settled(j *job, ok bool) {
+func (i *inflight) settled(j *job, ok bool) {
 	j.release()
-	f.mu.Lock()
-	delete(f.inFlight, j.key)
-	if f.coming[j.key.id]--; f.coming[j.key.id] == 0 {
-		delete(f.coming, j.key.id)
+	i.mu.Lock()
+	delete(i.inFlight, j.key)
+	if i.coming[j.key.id]--; i.coming[j.key.id] == 0 {
+		delete(i.coming, j.key.id)
 	}
 	batches := j.batches
-	f.mu.Unlock()
+	i.mu.Unlock()
 	for _, b := range batches {
 		b.settle(ok)
 	}
-	f.claims.settled(j.key.id)
-	f.unsettled.Add(-1)
+	i.claims.settled(j.key.id)
+	i.unsettled.Add(-1)
 }
 
-func (f *inflight) has(id graspsync.EventID) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.coming[id] > 0
+func (i *inflight) has(id graspsync.EventID) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.coming[id] > 0
 }
 
 // before reports whether a job is in the pipeline since a time.
-func (f *inflight) before(t time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, j := range f.inFlight {
+func (i *inflight) before(t time.Time) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, j := range i.inFlight {
 		if !j.at.After(t) {
 			return true
 		}

@@ -150,22 +150,22 @@ const maxFulfilled = 3_000
 const maxHeld = 100_000
 
 // addHeld records the origin of a held event if none is recorded.
-func (f *inflight) addHeld(n pending.Note) {
+func (i *inflight) addHeld(n pending.Note) {
 	n.Incoming.Event = graspsync.Event{} // to save memory
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, known := f.held[n.ID]; !known && len(f.held) < maxHeld {
-		f.held[n.ID] = n
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if _, known := i.held[n.ID]; !known && len(i.held) < maxHeld {
+		i.held[n.ID] = n
 	}
 }
 
 // heldNote returns the origin of a held event, and removes it if take is set.
-func (f *inflight) heldNote(id graspsync.EventID, take bool) (pending.Note, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n, known := f.held[id]
+func (i *inflight) heldNote(id graspsync.EventID, take bool) (pending.Note, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n, known := i.held[id]
 	if take {
-		delete(f.held, id)
+		delete(i.held, id)
 	}
 	return n, known
 }

@@ -85,19 +85,19 @@ func newPersistence(
 	}
 }
 
-func (r *persistence) start(ctx context.Context) (end func()) {
-	r.recall(ctx)
+func (p *persistence) start(ctx context.Context) (end func()) {
+	p.recall(ctx)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		r.memory.Run(ctx)
+		p.memory.Run(ctx)
 	}()
 	return func() {
 		last, stop := context.WithTimeout(ctx, lastWords)
 		defer stop()
-		if err := r.memory.Flush(last); err != nil {
-			r.cfg.Logger.Error("saving persistent state failed", keyErr, err)
+		if err := p.memory.Flush(last); err != nil {
+			p.cfg.Logger.Error("saving persistent state failed", keyErr, err)
 		}
 		cancel()
 		<-ended
@@ -107,42 +107,42 @@ func (r *persistence) start(ctx context.Context) (end func()) {
 // recall loads the records. Rejections and confirmed items of another identity or policy do not
 // count, because fetching again costs less than missing repositories for a week. Chunks of
 // rejections begin with the basis, and the salt of the items depends on it.
-func (r *persistence) recall(running context.Context) {
-	ctx, cancel := context.WithTimeout(running, r.cfg.constants.StoreTimeout)
+func (p *persistence) recall(running context.Context) {
+	ctx, cancel := context.WithTimeout(running, p.cfg.constants.StoreTimeout)
 	defer cancel()
-	loaded, err := r.memory.Load(ctx)
+	loaded, err := p.memory.Load(ctx)
 	if err != nil && running.Err() == nil { // otherwise the records are not needed
-		r.cfg.Logger.Error("reading persistent state failed", keyErr, err)
+		p.cfg.Logger.Error("reading persistent state failed", keyErr, err)
 	}
 	for u, record := range loaded.Health {
-		r.tracker.Import(u, record)
+		p.tracker.Import(u, record)
 	}
 	for host, record := range loaded.Hosts {
-		r.tracker.ImportHost(host, record)
+		p.tracker.ImportHost(host, record)
 	}
 	var rejected [][]byte
 	foreign := 0
 	for _, chunk := range loaded.Chunks[rejectedName] {
-		if own, is := bytes.CutPrefix(chunk, r.basis); is {
+		if own, is := bytes.CutPrefix(chunk, p.basis); is {
 			rejected = append(rejected, own)
 		} else if chunk != nil {
 			foreign++
 		}
 	}
 	if foreign > 0 {
-		r.cfg.Logger.Info("rejected events forgotten, because the server's name or policy changed")
+		p.cfg.Logger.Info("rejected events forgotten, because the server's name or policy changed")
 	}
-	dropped, err := r.rejected.Restore(rejected)
+	dropped, err := p.rejected.Restore(rejected)
 	if err != nil {
-		r.cfg.Logger.Warn("reading a part of the rejected events failed", keyErr, err)
+		p.cfg.Logger.Warn("reading a part of the rejected events failed", keyErr, err)
 	}
-	r.telemetry.drop("remembered", dropped.Remembered)
+	p.telemetry.drop("remembered", dropped.Remembered)
 	if chunks := loaded.Chunks[transportName]; chunks != nil {
-		if err := r.importTransport(chunks); err != nil {
-			r.cfg.Logger.Error("restoring the state of the transport failed", keyErr, err)
+		if err := p.importTransport(chunks); err != nil {
+			p.cfg.Logger.Error("restoring the state of the transport failed", keyErr, err)
 		}
 	}
-	r.salt, r.learned, r.kept = append(loaded.Salt, r.basis...), loaded.Learned, loaded.Kept
+	p.salt, p.learned, p.kept = append(loaded.Salt, p.basis...), loaded.Learned, loaded.Kept
 }
 
 func basisOf(identity nip34.Identity, policy string) []byte {
@@ -152,20 +152,20 @@ func basisOf(identity nip34.Identity, policy string) []byte {
 	return sum[:8]
 }
 
-func (r *persistence) stats(u graspsync.RelayURL) *relayStats {
-	s := &relayStats{observed: r.learned[u], host: limit.Stranger{ID: u.HostPort().Host}}
-	delete(r.learned, u)
+func (p *persistence) stats(u graspsync.RelayURL) *relayStats {
+	s := &relayStats{observed: p.learned[u], host: limit.Stranger{ID: u.HostPort().Host}}
+	delete(p.learned, u)
 	return s
 }
 
-func (r *persistence) health(u graspsync.RelayURL) {
-	r.memory.Health(r.records(u)...)
+func (p *persistence) health(u graspsync.RelayURL) {
+	p.memory.Health(p.records(u)...)
 }
 
-func (r *persistence) records(u graspsync.RelayURL) []memory.Record {
-	records := []memory.Record{memory.OfRelay(u, r.tracker.Export)}
+func (p *persistence) records(u graspsync.RelayURL) []memory.Record {
+	records := []memory.Record{memory.OfRelay(u, p.tracker.Export)}
 	if host := health.Host(u); host != "" {
-		records = append(records, memory.OfHost(host, r.tracker.ExportHost))
+		records = append(records, memory.OfHost(host, p.tracker.ExportHost))
 	}
 	return records
 }
@@ -174,32 +174,32 @@ var errUnsaved = errors.New("the attempt could not be saved")
 
 // beforeDial makes an attempt durable before it starts, against crash loops. If that fails, only
 // relays that worked before are dialed.
-func (r *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) error {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.constants.StoreTimeout)
+func (p *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.constants.StoreTimeout)
 	defer cancel()
-	err := r.memory.SaveHealth(ctx, r.records(u)...)
-	if err != nil && !r.tracker.IsProven(u) {
+	err := p.memory.SaveHealth(ctx, p.records(u)...)
+	if err != nil && !p.tracker.IsProven(u) {
 		return fmt.Errorf("%w: %w", errUnsaved, err)
 	}
 	return nil
 }
 
-func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
-	r.health(u)
+func (p *persistence) relay(u graspsync.RelayURL, s *relayStats) {
+	p.health(u)
 	if s != nil {
 		var l relaylimits.Learned
 		s.with(func() { l = s.observed })
 		if !l.Empty(time.Now()) {
-			r.memory.Learned(u, l)
+			p.memory.Learned(u, l)
 		}
 	}
 }
 
 // forget removes the records of a relay except its health.
-func (r *persistence) forget(u graspsync.RelayURL) {
-	r.memory.Forget(u)
-	delete(r.progress, u)
-	r.health(u)
+func (p *persistence) forget(u graspsync.RelayURL) {
+	p.memory.Forget(u)
+	delete(p.progress, u)
+	p.health(u)
 }
 
 // saveMark is the time after which a mark is saved again.
@@ -207,58 +207,58 @@ const saveMark = 5 * time.Minute
 
 // capture copies the confirmed state of the plan, whose events are stored. It may be saved only
 // after the records of rejected events, because waiting events count as processed.
-func (r *persistence) capture(from *plan.Plan, leastMark time.Duration) {
-	maps.Copy(r.progress, from.Changed(leastMark))
+func (p *persistence) capture(from *plan.Plan, leastMark time.Duration) {
+	maps.Copy(p.progress, from.Changed(leastMark))
 }
 
-func (r *persistence) confirmed() {
-	for u, kept := range r.progress {
+func (p *persistence) confirmed() {
+	for u, kept := range p.progress {
 		if kept == nil {
-			r.memory.NothingKept(u)
+			p.memory.NothingKept(u)
 		} else {
-			r.memory.Kept(*kept)
+			p.memory.Kept(*kept)
 		}
 	}
-	clear(r.progress)
+	clear(p.progress)
 }
 
 // export saves the rejected events and the state of the Transport. After an error the confirmed
 // state must not be saved.
-func (r *persistence) export(ctx context.Context) error {
-	first := r.saveRejected(ctx)
-	if chunks, err := r.exportTransport(); err != nil { // its earlier record stays
-		r.cfg.Logger.Warn("exporting the state of the transport failed", keyErr, err)
+func (p *persistence) export(ctx context.Context) error {
+	first := p.saveRejected(ctx)
+	if chunks, err := p.exportTransport(); err != nil { // its earlier record stays
+		p.cfg.Logger.Warn("exporting the state of the transport failed", keyErr, err)
 	} else {
-		_ = r.memory.SaveChunks(ctx, transportName, chunks) // the result does not matter to the plan
+		_ = p.memory.SaveChunks(ctx, transportName, chunks) // the result does not matter to the plan
 	}
 	return first
 }
 
 // saveRejected saves the rejected events if they have changed since the last successful call.
-func (r *persistence) saveRejected(ctx context.Context) error {
-	rejected, version := r.rejected.Export(r.version)
-	if version == r.version {
+func (p *persistence) saveRejected(ctx context.Context) error {
+	rejected, version := p.rejected.Export(p.version)
+	if version == p.version {
 		return nil
 	}
 	for i, chunk := range rejected {
 		if chunk != nil {
-			rejected[i] = slices.Concat(r.basis, chunk)
+			rejected[i] = slices.Concat(p.basis, chunk)
 		}
 	}
-	err := r.memory.SaveChunks(ctx, rejectedName, rejected)
+	err := p.memory.SaveChunks(ctx, rejectedName, rejected)
 	if err == nil {
-		r.version = version
+		p.version = version
 	}
 	return err
 }
 
-func (r *persistence) exportTransport() (chunks [][]byte, err error) {
-	defer r.telemetry.recovered(&err, whoseTransport)
-	return r.transport.Export(), nil
+func (p *persistence) exportTransport() (chunks [][]byte, err error) {
+	defer p.telemetry.recovered(&err, whoseTransport)
+	return p.transport.Export(), nil
 }
 
-func (r *persistence) importTransport(chunks [][]byte) (err error) {
-	defer r.telemetry.recovered(&err, whoseTransport)
-	r.transport.Import(chunks)
+func (p *persistence) importTransport(chunks [][]byte) (err error) {
+	defer p.telemetry.recovered(&err, whoseTransport)
+	p.transport.Import(chunks)
 	return nil
 }

@@ -471,20 +471,20 @@ func newRelayBatch(b plan.Batch, now time.Time) *relayBatch {
 }
 
 // settle counts an event down. ok is false if an own failure lost the event.
-func (f *relayBatch) settle(ok bool) {
+func (b *relayBatch) settle(ok bool) {
 	if !ok {
-		f.failed.Store(true)
+		b.failed.Store(true)
 	}
-	if f.open.Add(-1) == 0 {
-		f.ended()
+	if b.open.Add(-1) == 0 {
+		b.ended()
 	}
 }
 
 // finish counts the requests down. The goroutine that settles last calls ended, which must not
 // block.
-func (f *relayBatch) finish(ended func()) {
-	f.ended = ended
-	f.settle(true)
+func (b *relayBatch) finish(ended func()) {
+	b.ended = ended
+	b.settle(true)
 }
 
 // done reports the end of a batch to the loop after all its events are settled.

@@ -37,82 +37,82 @@ func newSelfSubscriber(m *SyncManager) *selfSubscriber {
 }
 
 // stored adds an event to the index, and its effect to the window.
-func (f *selfSubscriber) stored(ev graspsync.Event) {
-	f.update(func() {
-		f.add(f.m.index.Stored(ev))      // the changed repositories, root events and replies
-		if len(f.authors) < maxAuthors { // reporting an author twice is harmless
-			f.authors = append(f.authors, ev.PubKey)
+func (s *selfSubscriber) stored(ev graspsync.Event) {
+	s.update(func() {
+		s.add(s.m.index.Stored(ev))      // the changed repositories, root events and replies
+		if len(s.authors) < maxAuthors { // reporting an author twice is harmless
+			s.authors = append(s.authors, ev.PubKey)
 		}
 	})
 }
 
-func (f *selfSubscriber) removed(ev graspsync.Event) {
-	f.update(func() {
-		f.add(f.m.index.Removed(ev))
+func (s *selfSubscriber) removed(ev graspsync.Event) {
+	s.update(func() {
+		s.add(s.m.index.Removed(ev))
 		ref := graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()}
-		if h := f.held[ref]; h != nil && h.ID == ev.ID {
-			delete(f.held, ref)
-			f.heldChanged(h.Ref)
+		if h := s.held[ref]; h != nil && h.ID == ev.ID {
+			delete(s.held, ref)
+			s.heldChanged(h.Ref)
 		}
 	})
 }
 
-func (f *selfSubscriber) hold(a *nip34.Announcement) {
+func (s *selfSubscriber) hold(a *nip34.Announcement) {
 	a = index.WithoutEvent(a)
-	f.update(func() {
-		f.held[a.Ref] = a
-		f.heldChanged(a.Ref)
+	s.update(func() {
+		s.held[a.Ref] = a
+		s.heldChanged(a.Ref)
 	})
 }
 
-func (f *selfSubscriber) heldChanged(ref graspsync.RepoRef) {
+func (s *selfSubscriber) heldChanged(ref graspsync.RepoRef) {
 	var c index.Change
 	c.SetName(ref.Identifier)
-	c.SetRepo(ref, f.m.index.Announcement(ref))
-	f.add(c)
+	c.SetRepo(ref, s.m.index.Announcement(ref))
+	s.add(c)
 }
 
 // apply applies a change of the index that a search of the Store finds.
-func (f *selfSubscriber) apply(find func() index.Change) (found bool) {
-	f.update(func() {
+func (s *selfSubscriber) apply(find func() index.Change) (found bool) {
+	s.update(func() {
 		c := find()
 		found = !c.Empty()
-		f.add(c)
+		s.add(c)
 	})
 	return found
 }
 
 // notifyAllChanged makes the loop read the whole index.
-func (f *selfSubscriber) notifyAllChanged() { f.update(f.setAllChanged) }
+func (s *selfSubscriber) notifyAllChanged() { s.update(s.setAllChanged) }
 
-func (f *selfSubscriber) add(c index.Change) {
-	if f.all || f.tooMany(&c) {
+func (s *selfSubscriber) add(c index.Change) {
+	if s.all || s.tooMany(&c) {
 		c = c.WithoutEntries()
-		f.setAllChanged()
+		s.setAllChanged()
 	}
-	f.change.Merge(c)
-	if f.tooMany(&f.change) {
-		f.setAllChanged()
+	s.change.Merge(c)
+	if s.tooMany(&s.change) {
+		s.setAllChanged()
 	}
 }
 
 // tooMany reports whether reading the whole index costs less than the changes.
-func (f *selfSubscriber) tooMany(c *index.Change) bool {
-	return c.Size() > f.m.cfg.constants.FeedQueue && c.Size() > f.m.index.Size()/allChangedShare
+func (s *selfSubscriber) tooMany(c *index.Change) bool {
+	return c.Size() > s.m.cfg.constants.FeedQueue && c.Size() > s.m.index.Size()/allChangedShare
 }
 
 const allChangedShare = 4
 
-func (f *selfSubscriber) setAllChanged() { f.change, f.all = f.change.WithoutEntries(), true }
+func (s *selfSubscriber) setAllChanged() { s.change, s.all = s.change.WithoutEntries(), true }
 
 // update runs change. If the window has changes, the loop calls closeWindow after BatchWindow.
-func (f *selfSubscriber) update(change func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (s *selfSubscriber) update(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	change()
-	if !f.change.Empty() || len(f.authors) > 0 || f.all {
+	if !s.change.Empty() || len(s.authors) > 0 || s.all {
 		select {
-		case f.wake <- struct{}{}:
+		case s.wake <- struct{}{}:
 		default:
 		}
 	}
@@ -136,21 +136,21 @@ func (l *loop) closeWindow(ctx context.Context) {
 }
 
 // take returns the changes of the window and the new authors. all means that c is the whole index.
-func (f *selfSubscriber) take() (c index.Change, authors plan.Authors, all bool) {
-	f.mu.Lock()
-	c, authors, all = f.change, f.authors, f.all
-	f.change, f.authors, f.all = index.Change{}, nil, false
-	f.mu.Unlock()
+func (s *selfSubscriber) take() (c index.Change, authors plan.Authors, all bool) {
+	s.mu.Lock()
+	c, authors, all = s.change, s.authors, s.all
+	s.change, s.authors, s.all = index.Change{}, nil, false
+	s.mu.Unlock()
 	if all {
 		beside := c
-		c = f.m.index.All()
+		c = s.m.index.All()
 		c.Merge(beside)
 	}
 	return c, authors, all
 }
 
-func (f *selfSubscriber) planChanges(c index.Change, all bool) plan.Changes {
-	held := f.heldWithout(c)
+func (s *selfSubscriber) planChanges(c index.Change, all bool) plan.Changes {
+	held := s.heldWithout(c)
 	if all {
 		for ref := range held {
 			if _, also := c.Repos[ref]; !also {
@@ -159,7 +159,7 @@ func (f *selfSubscriber) planChanges(c index.Change, all bool) plan.Changes {
 		}
 	}
 	out := plan.Changes{Roots: make([]plan.RootChange, 0, len(c.Roots))}
-	relays := f.relays(held)
+	relays := s.relays(held)
 	follow := func(a *nip34.Announcement, level plan.Level) (left int) {
 		c := plan.RepoChange{Ref: a.Ref, Level: level}
 		targets, left := relays(a.Ref)
@@ -172,11 +172,11 @@ func (f *selfSubscriber) planChanges(c index.Change, all bool) plan.Changes {
 	for ref, a := range c.Repos {
 		switch {
 		case a != nil:
-			f.countOmitted(a, follow(a, plan.LevelFull))
+			s.countOmitted(a, follow(a, plan.LevelFull))
 		case held[ref] != nil:
-			f.countOmitted(held[ref], follow(held[ref], plan.LevelStateOnly))
+			s.countOmitted(held[ref], follow(held[ref], plan.LevelStateOnly))
 		default:
-			delete(f.counted, ref)
+			delete(s.counted, ref)
 			out.Repos = append(out.Repos, plan.RepoChange{Ref: ref})
 		}
 	}
@@ -187,7 +187,7 @@ func (f *selfSubscriber) planChanges(c index.Change, all bool) plan.Changes {
 		}
 	}
 	for name := range c.Names {
-		for _, a := range f.m.index.Announcements(name) {
+		for _, a := range s.m.index.Announcements(name) {
 			also(a, plan.LevelFull)
 			delete(held, a.Ref)
 		}
@@ -198,7 +198,7 @@ func (f *selfSubscriber) planChanges(c index.Change, all bool) plan.Changes {
 		}
 	}
 	for id, refs := range c.Roots {
-		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: f.m.index.RootTime(id)})
+		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: s.m.index.RootTime(id)})
 	}
 	for of, refs := range c.Descendants {
 		out.Descendants = append(out.Descendants, plan.DescendantChange{Of: of, Repos: refs})
@@ -207,21 +207,21 @@ func (f *selfSubscriber) planChanges(c index.Change, all bool) plan.Changes {
 }
 
 // heldWithout ends the hold of announcements that c replaces, and returns the others.
-func (f *selfSubscriber) heldWithout(c index.Change) map[graspsync.RepoRef]*nip34.Announcement {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (s *selfSubscriber) heldWithout(c index.Change) map[graspsync.RepoRef]*nip34.Announcement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for ref, a := range c.Repos {
 		if a != nil {
-			delete(f.held, ref)
+			delete(s.held, ref)
 		}
 	}
-	return maps.Clone(f.held)
+	return maps.Clone(s.held)
 }
 
 // relays returns a function that returns the relays of a repository: up to MaxRelaysPerRepo that the
 // owner lists, then as many of maintainers, one of each in turn, and the number of further ones of
 // maintainers ([nip34.AnnouncementSet.Targets]).
-func (f *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) func(graspsync.RepoRef) ([]nip34.Target, int) {
+func (s *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) func(graspsync.RepoRef) ([]nip34.Target, int) {
 	waiting := make(map[string][]*nip34.Announcement)
 	for ref, a := range held {
 		waiting[ref.Identifier] = append(waiting[ref.Identifier], a)
@@ -230,10 +230,10 @@ func (f *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) 
 	return func(ref graspsync.RepoRef) ([]nip34.Target, int) {
 		rule := rules[ref.Identifier]
 		if rule == nil {
-			all := append(f.m.index.Family(ref.Identifier), waiting[ref.Identifier]...)
-			perList := f.m.cfg.MaxRelaysPerRepo
+			all := append(s.m.index.Family(ref.Identifier), waiting[ref.Identifier]...)
+			perList := s.m.cfg.MaxRelaysPerRepo
 			rule = nip34.Membership{}.AnnouncementSet(ref.Identifier, all).Targets(nip34.TargetBounds{
-				MaxAuthors: nip34.ServedBounds().PerOwner, PerAuthor: perList, MaxByOthers: perList, IsUsable: f.m.usable,
+				MaxAuthors: nip34.ServedBounds().PerOwner, PerAuthor: perList, MaxByOthers: perList, IsUsable: s.m.usable,
 			})
 			rules[ref.Identifier] = rule
 		}
@@ -243,24 +243,24 @@ func (f *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) 
 
 // pending reports whether there are changes. Replies and authors do not count, because a relay is
 // synced without them.
-func (f *selfSubscriber) pending() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.change
+func (s *selfSubscriber) pending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.change
 	c.Descendants, c.LeftOut = nil, 0
-	return !c.Empty() || f.all
+	return !c.Empty() || s.all
 }
 
-func (f *selfSubscriber) heldAnnouncement(ref graspsync.RepoRef) *nip34.Announcement {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.held[ref]
+func (s *selfSubscriber) heldAnnouncement(ref graspsync.RepoRef) *nip34.Announcement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[ref]
 }
 
 // listers returns the author who lists each relay of a repository.
-func (f *selfSubscriber) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
+func (s *selfSubscriber) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
 	by := make(map[graspsync.RelayURL]graspsync.PubKey)
-	relays, _ := f.relays(f.heldWithout(index.Change{}))(ref)
+	relays, _ := s.relays(s.heldWithout(index.Change{}))(ref)
 	for _, r := range relays {
 		by[r.Relay] = r.ListedBy
 	}
@@ -269,12 +269,12 @@ func (f *selfSubscriber) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]g
 
 // countOmitted counts the omissions of an announcement once. others is the number of relays without
 // room that only maintainers list.
-func (f *selfSubscriber) countOmitted(a *nip34.Announcement, others int) {
-	if f.counted[a.Ref] == a.ID {
+func (s *selfSubscriber) countOmitted(a *nip34.Announcement, others int) {
+	if s.counted[a.Ref] == a.ID {
 		return
 	}
-	f.counted[a.Ref] = a.ID
-	m := f.m
+	s.counted[a.Ref] = a.ID
+	m := s.m
 	followed := a.Relays[:min(len(a.Relays), m.cfg.MaxRelaysPerRepo)]
 	plaintext, blocked := 0, 0
 	for _, u := range followed {

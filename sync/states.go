@@ -128,49 +128,49 @@ const (
 )
 
 // record records the state of an event that is not stored. The texts of s must be printable.
-func (r *telemetry) record(in graspsync.Incoming, s EventState) {
+func (t *telemetry) record(in graspsync.Incoming, s EventState) {
 	s.ID, s.Event, s.At = in.Event.ID, headOf(in.Event), time.Now()
 	s.Source, s.Relay = in.Source.Kind.String(), in.Source.Relay
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.putState(s)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.putState(s)
 }
 
-func (r *telemetry) putState(s EventState) {
+func (t *telemetry) putState(s EventState) {
 	who := limit.Stranger{} // all clients count as one stranger, because keys cost nothing
 	if !s.Relay.IsZero() {
 		who.ID = s.Relay.HostPort().Host
 	}
-	r.states.Put(s.ID, who, stateBytes+int64(len(s.Reason)+len(s.Detail)+len(s.Event.Identifier)), s)
+	t.states.Put(s.ID, who, stateBytes+int64(len(s.Reason)+len(s.Detail)+len(s.Event.Identifier)), s)
 }
 
 // stored removes an older state of an event, because the event is now stored.
-func (r *telemetry) stored(ev graspsync.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s, ok := r.states.Get(ev.ID); ok && s.Is != IsGone {
-		r.putState(EventState{ID: ev.ID, Is: IsGone, Event: s.Event})
+func (t *telemetry) stored(ev graspsync.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s, ok := t.states.Get(ev.ID); ok && s.Is != IsGone {
+		t.putState(EventState{ID: ev.ID, Is: IsGone, Event: s.Event})
 	}
 }
 
 // lastState returns the recorded state of an event, and the time since which all states are known,
 // zero if some were evicted.
-func (r *telemetry) lastState(id graspsync.EventID) (s EventState, known bool, since time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.states.Evicted() == 0 {
-		since = r.since
+func (t *telemetry) lastState(id graspsync.EventID) (s EventState, known bool, since time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.states.Evicted() == 0 {
+		since = t.since
 	}
-	s, known = r.states.Get(id)
+	s, known = t.states.Get(id)
 	return s, known, since
 }
 
 // announcement returns the state of the last announcement of a repository that was not stored, or
 // nil.
-func (r *telemetry) announcement(ref graspsync.RepoRef) (last *EventState) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range r.states.All() {
+func (t *telemetry) announcement(ref graspsync.RepoRef) (last *EventState) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.states.All() {
 		if s.Is != IsGone && s.Event.Kind == graspsync.KindAnnouncement && s.Event.Author == ref.Owner && s.Event.Identifier == ref.Identifier &&
 			(last == nil || s.At.After(last.At)) {
 			last = &s

@@ -55,24 +55,24 @@ func newTelemetry(cfg Config) *telemetry {
 	return r
 }
 
-func (r *telemetry) say(msg string, in graspsync.Incoming, more ...any) {
-	if !r.log.Enabled(context.Background(), slog.LevelDebug) {
+func (t *telemetry) say(msg string, in graspsync.Incoming, more ...any) {
+	if !t.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
-	r.log.Debug(msg, append([]any{keyEvent, in.Event.ID, "kind", in.Event.Kind, "source", in.Source.Kind.String(),
+	t.log.Debug(msg, append([]any{keyEvent, in.Event.ID, "kind", in.Event.Kind, "source", in.Source.Kind.String(),
 		keyRelay, in.Source.Relay.String()}, more...)...)
 }
 
 // refuse counts, records and logs that the Policy rejected or deferred an event.
-func (r *telemetry) refuse(in graspsync.Incoming, is StateCode, v graspsync.Verdict) {
-	r.reject(v.Reason)
+func (t *telemetry) refuse(in graspsync.Incoming, is StateCode, v graspsync.Verdict) {
+	t.reject(v.Reason)
 	detail := graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
-	r.record(in, EventState{Is: is, Reason: v.Reason, Detail: detail})
+	t.record(in, EventState{Is: is, Reason: v.Reason, Detail: detail})
 	more := []any{keyReason, graspsync.Printable(v.Reason)}
 	if detail != "" {
 		more = append(more, "detail", detail)
 	}
-	r.say("event rejected", in, more...)
+	t.say("event rejected", in, more...)
 }
 
 // Origins of a panic.
@@ -82,17 +82,17 @@ const (
 	whosePipeline  = "pipeline"
 )
 
-func (r *telemetry) panickedIn(whose string, p any) {
-	r.panicked(whose)
+func (t *telemetry) panickedIn(whose string, p any) {
+	t.panicked(whose)
 	defer func() { _ = recover() }() // the embedder's logger may panic
-	r.log.Error("panic", "component", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
+	t.log.Error("panic", "component", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
 }
 
 // contain runs own code and turns a panic into an error.
-func (r *telemetry) contain(whose string, f func()) (err error) {
+func (t *telemetry) contain(whose string, f func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.panickedIn(whose, p)
+			t.panickedIn(whose, p)
 			err = fmt.Errorf("internal error: %v", p)
 		}
 	}()
@@ -101,86 +101,86 @@ func (r *telemetry) contain(whose string, f func()) (err error) {
 }
 
 // remote logs a line that contains remote text, at most once a minute per host and message.
-func (r *telemetry) remote(level slog.Level, u graspsync.RelayURL, msg string, args ...any) {
-	if r.says.Allow(limit.Stranger{ID: u.HostPort().Host + " " + msg}, 1) {
-		r.log.Log(context.Background(), level, msg, append([]any{keyRelay, u.String()}, args...)...)
+func (t *telemetry) remote(level slog.Level, u graspsync.RelayURL, msg string, args ...any) {
+	if t.says.Allow(limit.Stranger{ID: u.HostPort().Host + " " + msg}, 1) {
+		t.log.Log(context.Background(), level, msg, append([]any{keyRelay, u.String()}, args...)...)
 	}
 }
 
-func (r *telemetry) outcome(k graspsync.SourceKind, result graspsync.Result) {
-	r.results[result].Add(1)
-	if result == graspsync.Stored && int(k) < len(r.sources) {
-		r.sources[k].Add(1)
+func (t *telemetry) outcome(k graspsync.SourceKind, result graspsync.Result) {
+	t.results[result].Add(1)
+	if result == graspsync.Stored && int(k) < len(t.sources) {
+		t.sources[k].Add(1)
 	}
 }
 
 // maxReasons is the maximum number of distinct reasons of a Policy that are counted.
 const maxReasons = 100
 
-func (r *telemetry) reject(reason string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, ok := r.rejected[reason]; !ok && len(r.rejected) >= maxReasons {
+func (t *telemetry) reject(reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.rejected[reason]; !ok && len(t.rejected) >= maxReasons {
 		reason = "other"
 	}
-	r.rejected[reason]++
+	t.rejected[reason]++
 }
 
-func (r *telemetry) drop(reason string, n int) {
+func (t *telemetry) drop(reason string, n int) {
 	if n > 0 {
-		r.count(r.dropped, reason, n)
+		t.count(t.dropped, reason, n)
 	}
 }
 
-func (r *telemetry) count(in map[string]uint64, key string, n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (t *telemetry) count(in map[string]uint64, key string, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	in[key] += uint64(n)
 }
 
 // recovered is deferred around calls of the embedder's code. It turns a panic into an error, and
 // records whether the call failed. whose names the dependency. A space and the operation follow if
 // other operations may still work.
-func (r *telemetry) recovered(err *error, whose string) {
+func (t *telemetry) recovered(err *error, whose string) {
 	if p := recover(); p != nil {
 		part, _, _ := strings.Cut(whose, " ")
 		*err = fmt.Errorf("%s panicked: %s", part, graspsync.Printable(fmt.Sprint(p)))
-		r.panicked(part)
+		t.panicked(part)
 	}
-	r.depends(whose, *err)
+	t.depends(whose, *err)
 }
 
 // depends records whether a call of a dependency failed. An error about a single request does not
 // count.
-func (r *telemetry) depends(whose string, err error) {
+func (t *telemetry) depends(whose string, err error) {
 	switch {
-	case r == nil, errors.Is(err, context.Canceled):
+	case t == nil, errors.Is(err, context.Canceled):
 	case errors.Is(err, ErrIncomplete), errors.Is(err, errSetTooLarge):
-		r.failing.Record(whose, nil)
+		t.failing.Record(whose, nil)
 	default:
-		r.failing.Record(whose, err)
+		t.failing.Record(whose, err)
 	}
 }
 
-func (r *telemetry) panicked(whose string) {
-	if r != nil {
-		r.count(r.panics, whose, 1)
+func (t *telemetry) panicked(whose string) {
+	if t != nil {
+		t.count(t.panics, whose, 1)
 	}
 }
 
-func (r *telemetry) bySource() map[string]uint64 {
-	out := make(map[string]uint64, len(r.sources))
-	for k := range r.sources {
-		out[graspsync.SourceKind(k).String()] = r.sources[k].Load()
+func (t *telemetry) bySource() map[string]uint64 {
+	out := make(map[string]uint64, len(t.sources))
+	for k := range t.sources {
+		out[graspsync.SourceKind(k).String()] = t.sources[k].Load()
 	}
 	return out
 }
 
-func (r *telemetry) reasons(s *EventStatus) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s.Rejected, s.Dropped = maps.Clone(r.rejected), maps.Clone(r.dropped)
-	s.Panics, s.Learned = maps.Clone(r.panics), maps.Clone(r.learned)
+func (t *telemetry) reasons(s *EventStatus) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.Rejected, s.Dropped = maps.Clone(t.rejected), maps.Clone(t.dropped)
+	s.Panics, s.Learned = maps.Clone(t.panics), maps.Clone(t.learned)
 }
 
 // Codes of an [Observation], besides IsStored for a new event and IsRejected for an event that the
@@ -205,34 +205,34 @@ type Observation struct {
 // queue.
 const dropObservations = "observations"
 
-func (r *telemetry) observe(what Observation) {
-	if r.queue == nil {
+func (t *telemetry) observe(what Observation) {
+	if t.queue == nil {
 		return
 	}
 	select {
-	case r.queue <- what:
+	case t.queue <- what:
 	default:
-		r.drop(dropObservations, 1)
+		t.drop(dropObservations, 1)
 	}
 }
 
-func (r *telemetry) run(ctx context.Context) {
+func (t *telemetry) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
-		case what := <-r.queue:
+		case what := <-t.queue:
 			if ctx.Err() != nil {
-				r.drop(dropObservations, 1)
-			} else if err := r.call(what); err != nil {
-				r.log.Error("observer failed", keyErr, err)
+				t.drop(dropObservations, 1)
+			} else if err := t.call(what); err != nil {
+				t.log.Error("observer failed", keyErr, err)
 			}
 		case <-ctx.Done():
 		}
 	}
-	r.drop(dropObservations, len(r.queue))
+	t.drop(dropObservations, len(t.queue))
 }
 
-func (r *telemetry) call(what Observation) (err error) {
-	defer r.recovered(&err, "observer")
-	r.tell(what)
+func (t *telemetry) call(what Observation) (err error) {
+	defer t.recovered(&err, "observer")
+	t.tell(what)
 	return nil
 }

@@ -163,7 +163,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a relay pays for what others put on it", "sync/writer.go",
-		"w.unwanted(j, IsRejected, v,", "if j.from != nil {\n		j.from.spend(j.size)\n	}\n	w.unwanted(j, IsRejected, v,", "./sync", "TestSimulation$",
+		"w.keepRefused(j, IsRejected, v,", "if j.from != nil {\n		j.from.spend(j.size)\n	}\n	w.keepRefused(j, IsRejected, v,", "./sync", "TestSimulation$",
 		oneSeed(26), "is honest, and was cut as hostile",
 	},
 	{

@@ -162,73 +162,73 @@ func (n *node) keys() []refKey {
 	return []refKey{refKey(n.id)}
 }
 
-func (d *threads) add(a *reply, scan uint32, c *Change) {
-	if n := d.nodes[refKey(a.id)]; n != nil {
+func (t *threads) add(a *reply, scan uint32, c *Change) {
+	if n := t.nodes[refKey(a.id)]; n != nil {
 		n.seen = scan
 		return
 	}
 	n := &node{reply: *a, seen: scan}
-	if old := d.nodes[n.keys()[0]]; old != nil {
+	if old := t.nodes[n.keys()[0]]; old != nil {
 		// A new version keeps the replies to the old one.
 		if (graspsync.EventKey{CreatedAt: n.at, ID: n.id}).Newer(graspsync.EventKey{CreatedAt: old.at, ID: old.id}) {
-			d.unlink(old)
+			t.unlink(old)
 			old.reply, old.seen = *a, scan
-			d.link(old)
-			d.settle([]*node{old}, c)
+			t.link(old)
+			t.settle([]*node{old}, c)
 		}
 		return
 	}
-	if at, deep := d.best(n); at.depth == 0 && deep {
+	if at, deep := t.best(n); at.depth == 0 && deep {
 		c.LeftOut++
 	}
-	d.link(n)
-	if d.settle([]*node{n}, c); n.place.depth == 0 && d.nodes[refKey(n.id)] == n {
-		d.await(n)
+	t.link(n)
+	if t.settle([]*node{n}, c); n.place.depth == 0 && t.nodes[refKey(n.id)] == n {
+		t.await(n)
 	}
 }
 
-func (d *threads) link(n *node) {
+func (t *threads) link(n *node) {
 	for _, k := range n.keys() {
-		d.nodes[k] = n
+		t.nodes[k] = n
 	}
 	for _, ref := range n.refs {
-		add(d.children, ref, n)
+		add(t.children, ref, n)
 	}
-	add(d.authors, n.author, n)
+	add(t.authors, n.author, n)
 }
 
-func (d *threads) unlink(n *node) {
+func (t *threads) unlink(n *node) {
 	for _, k := range n.keys() {
-		delete(d.nodes, k)
+		delete(t.nodes, k)
 	}
 	for _, ref := range n.refs {
-		remove(d.children, ref, n)
+		remove(t.children, ref, n)
 	}
-	remove(d.authors, n.author, n)
+	remove(t.authors, n.author, n)
 }
 
 // await keeps a node without a place, because events may be reported out of order.
-func (d *threads) await(n *node) {
-	evicted, _ := d.orphans.Put(n, limit.Stranger{}, 0, struct{}{})
+func (t *threads) await(n *node) {
+	evicted, _ := t.orphans.Put(n, limit.Stranger{}, 0, struct{}{})
 	for _, old := range evicted {
-		d.unlink(old.Key)
+		t.unlink(old.Key)
 	}
 }
 
-func (d *threads) below(keys ...refKey) (out []*node) {
+func (t *threads) below(keys ...refKey) (out []*node) {
 	for _, k := range keys {
-		out = slices.AppendSeq(out, maps.Keys(d.children[k]))
+		out = slices.AppendSeq(out, maps.Keys(t.children[k]))
 	}
 	slices.SortFunc(out, func(a, b *node) int { return a.id.Compare(b.id) })
 	return out
 }
 
 // top reports whether a key is a hosted repository or a root event of one, and its owner.
-func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
-	if r := d.ours[k]; r != nil {
+func (t *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
+	if r := t.ours[k]; r != nil {
 		return r.ref.Owner, true, true
 	}
-	root := d.roots[graspsync.EventID(k)]
+	root := t.roots[graspsync.EventID(k)]
 	if root == nil {
 		return owner, false, false
 	}
@@ -239,17 +239,17 @@ func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 }
 
 // best returns the preferred place. deep: a reference is at the maximum depth.
-func (d *threads) best(n *node) (at place, deep bool) {
+func (t *threads) best(n *node) (at place, deep bool) {
 	for _, ref := range n.refs {
 		p := place{top: ref, depth: 1}
-		if _, ofRepo, is := d.top(ref); is {
+		if _, ofRepo, is := t.top(ref); is {
 			p.ofRepo = ofRepo
 		} else {
-			parent := d.nodes[ref]
+			parent := t.nodes[ref]
 			if parent == nil || parent == n || parent.place.depth == 0 {
 				continue
 			}
-			if _, _, stands := d.top(parent.place.top); !stands {
+			if _, _, stands := t.top(parent.place.top); !stands {
 				continue // the place of the referenced node is void
 			}
 			if p = parent.place; p.depth == MaxDepth {
@@ -266,57 +266,57 @@ func (d *threads) best(n *node) (at place, deep bool) {
 }
 
 // settle updates the places of nodes and of all nodes below them.
-func (d *threads) settle(work []*node, c *Change) {
+func (t *threads) settle(work []*node, c *Change) {
 	for len(work) > 0 {
 		n := work[0]
 		work = work[1:]
-		if d.nodes[refKey(n.id)] != n {
+		if t.nodes[refKey(n.id)] != n {
 			continue // the node was removed
 		}
-		at, _ := d.best(n)
+		at, _ := t.best(n)
 		was := n.place
 		if at == was {
 			continue
 		}
-		below := d.below(n.keys()...)
+		below := t.below(n.keys()...)
 		switch {
 		case at.depth == 0:
 			c.setDescendant(n.key(), nil)
-			d.vacate(n)
-			d.await(n)
+			t.vacate(n)
+			t.await(n)
 		case at.top == was.top && was.depth > 0:
 			n.place = at
 		default:
-			d.vacate(n)
-			gone, fits := d.take(n, at, c)
+			t.vacate(n)
+			gone, fits := t.take(n, at, c)
 			work = append(work, gone...)
 			if fits {
-				c.setDescendant(n.key(), d.reposBelow(at))
+				c.setDescendant(n.key(), t.reposBelow(at))
 				break
 			}
 			n.place = was // the change needs the old place
-			d.drop(n, c)
+			t.drop(n, c)
 			c.LeftOut++
 		}
 		work = append(work, below...)
 	}
 }
 
-func (d *threads) reposBelow(at place) []graspsync.RepoRef {
+func (t *threads) reposBelow(at place) []graspsync.RepoRef {
 	if at.ofRepo {
-		return []graspsync.RepoRef{d.ours[at.top].ref}
+		return []graspsync.RepoRef{t.ours[at.top].ref}
 	}
-	return d.roots[graspsync.EventID(at.top)].refs()
+	return t.roots[graspsync.EventID(at.top)].refs()
 }
 
 // take puts a node into a place and returns the nodes below evicted nodes. A full branch evicts its
 // oldest node, a full table the oldest node of the owner with the most. If that is the node itself,
 // fits is false. The nodes to which n replies stay.
-func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
+func (t *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 	above := func(o *node) bool {
 		return slices.ContainsFunc(o.keys(), func(k refKey) bool { return slices.Contains(n.refs, k) })
 	}
-	if b := d.branches[at.top]; len(b) >= d.branchLimit {
+	if b := t.branches[at.top]; len(b) >= t.branchLimit {
 		oldest := n
 		for o := range b {
 			if o.before(oldest) && !above(o) {
@@ -326,57 +326,57 @@ func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 		if oldest == n {
 			return nil, false
 		}
-		hung = d.giveUp(oldest, c)
+		hung = t.giveUp(oldest, c)
 	}
-	owner, _, _ := d.top(at.top)
-	gone, fits := d.placed.PutKeeping(n, ownerStranger(owner), 0, owner, func(o *node) bool {
-		of, _ := d.placed.Get(o)
+	owner, _, _ := t.top(at.top)
+	gone, fits := t.placed.PutKeeping(n, ownerStranger(owner), 0, owner, func(o *node) bool {
+		of, _ := t.placed.Get(o)
 		return of == owner && n.before(o) || above(o)
 	})
 	for _, g := range gone {
-		hung = append(hung, d.giveUp(g.Key, c)...)
+		hung = append(hung, t.giveUp(g.Key, c)...)
 	}
 	if !fits {
 		return hung, false
 	}
 	n.place = at
-	d.orphans.Delete(n)
-	add(d.branches, at.top, n)
+	t.orphans.Delete(n)
+	add(t.branches, at.top, n)
 	return hung, true
 }
 
-func (d *threads) giveUp(n *node, c *Change) (hung []*node) {
-	hung = d.below(n.keys()...)
-	d.drop(n, c)
+func (t *threads) giveUp(n *node, c *Change) (hung []*node) {
+	hung = t.below(n.keys()...)
+	t.drop(n, c)
 	c.LeftOut++
 	return hung
 }
 
-func (d *threads) vacate(n *node) {
-	remove(d.branches, n.place.top, n)
-	d.placed.Delete(n)
+func (t *threads) vacate(n *node) {
+	remove(t.branches, n.place.top, n)
+	t.placed.Delete(n)
 	n.place = place{}
 }
 
 // drop removes a node. The caller must settle the nodes below it.
-func (d *threads) drop(n *node, c *Change) {
+func (t *threads) drop(n *node, c *Change) {
 	if n.place.depth > 0 {
 		c.setDescendant(n.key(), nil)
 	}
-	d.vacate(n)
-	d.orphans.Delete(n)
-	d.unlink(n)
+	t.vacate(n)
+	t.orphans.Delete(n)
+	t.unlink(n)
 }
 
 // remove removes an event of this author, or of any if it is zero.
-func (d *threads) remove(k refKey, author graspsync.PubKey, c *Change) {
-	n := d.nodes[k]
+func (t *threads) remove(k refKey, author graspsync.PubKey, c *Change) {
+	n := t.nodes[k]
 	if n == nil || author != (graspsync.PubKey{}) && n.author.Value() != author {
 		return
 	}
-	below := d.below(n.keys()...)
-	d.drop(n, c)
-	d.settle(below, c)
+	below := t.below(n.keys()...)
+	t.drop(n, c)
+	t.settle(below, c)
 }
 
 func (n *node) before(other *node) bool {
@@ -384,42 +384,42 @@ func (n *node) before(other *node) bool {
 }
 
 // stands updates the threads when a repository becomes hosted or is no longer hosted.
-func (d *threads) stands(r *repoEntry, c *Change) {
+func (t *threads) stands(r *repoEntry, c *Change) {
 	key := addressRef(r.ref.String())
 	if r.ann == nil {
-		delete(d.ours, key)
+		delete(t.ours, key)
 	} else {
-		d.ours[key] = r
+		t.ours[key] = r
 	}
 	keys := []refKey{key}
 	for root := range r.roots {
 		keys = append(keys, refKey(root.id))
 	}
-	d.settle(d.below(keys...), c)
+	t.settle(t.below(keys...), c)
 }
 
-func (d *threads) reportBelow(top refKey, c *Change) {
-	for n := range d.branches[top] {
-		c.setDescendant(n.key(), d.reposBelow(n.place))
+func (t *threads) reportBelow(top refKey, c *Change) {
+	for n := range t.branches[top] {
+		c.setDescendant(n.key(), t.reposBelow(n.place))
 	}
 }
 
-func (d *threads) vanish(author graspsync.PubKey, until nostr.Timestamp, c *Change) {
+func (t *threads) vanish(author graspsync.PubKey, until nostr.Timestamp, c *Change) {
 	var gone []graspsync.EventID
-	for n := range d.authors[unique.Make(author)] {
+	for n := range t.authors[unique.Make(author)] {
 		if n.at <= until {
 			gone = append(gone, n.id)
 		}
 	}
 	slices.SortFunc(gone, graspsync.EventID.Compare)
 	for _, id := range gone {
-		d.remove(refKey(id), author, c)
+		t.remove(refKey(id), author, c)
 	}
 }
 
-func (d *threads) end(at graspsync.Address, until nostr.Timestamp, c *Change) {
+func (t *threads) end(at graspsync.Address, until nostr.Timestamp, c *Change) {
 	k := addressRef(at.String())
-	if n := d.nodes[k]; n != nil && n.at <= until {
-		d.remove(k, at.Author, c)
+	if n := t.nodes[k]; n != nil && n.at <= until {
+		t.remove(k, at.Author, c)
 	}
 }

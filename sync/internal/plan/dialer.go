@@ -251,49 +251,49 @@ type dialQueue struct {
 	owners   list.List
 }
 
-func (l *dialQueue) add(r *relayState) {
+func (q *dialQueue) add(r *relayState) {
 	r.dial.places = make(map[*dialOwner]*list.Element)
 	if r.bootstrap {
-		l.join(r, &l.operator)
+		q.join(r, &q.operator)
 		return
 	}
 	for _, o := range sortedBy(r.listed.owners, func(a, b *dialOwner) int { return a.key.Compare(b.key) }) {
-		l.join(r, o)
+		q.join(r, o)
 	}
 }
 
-func (l *dialQueue) join(r *relayState, o *dialOwner) {
+func (q *dialQueue) join(r *relayState, o *dialOwner) {
 	r.dial.places[o] = o.waiting.PushBack(r)
 	switch {
 	case o.turn != nil:
-	case o == &l.operator:
-		o.turn = l.owners.PushFront(o)
+	case o == &q.operator:
+		o.turn = q.owners.PushFront(o)
 	default:
-		o.turn = l.owners.PushBack(o)
+		o.turn = q.owners.PushBack(o)
 	}
 }
 
-func (l *dialQueue) quit(r *relayState, o *dialOwner) {
+func (q *dialQueue) quit(r *relayState, o *dialOwner) {
 	place := r.dial.places[o]
 	if place == nil {
 		return
 	}
 	delete(r.dial.places, o)
 	if o.waiting.Remove(place); o.waiting.Len() == 0 {
-		l.owners.Remove(o.turn)
+		q.owners.Remove(o.turn)
 		o.turn = nil
 	}
 }
 
-func (l *dialQueue) leave(r *relayState) {
+func (q *dialQueue) leave(r *relayState) {
 	for o := range r.dial.places {
-		l.quit(r, o)
+		q.quit(r, o)
 	}
 }
 
-func (l *dialQueue) served(r *relayState, o *dialOwner) {
-	l.leave(r)
-	if o.turn != nil && o != &l.operator {
-		l.owners.MoveToBack(o.turn)
+func (q *dialQueue) served(r *relayState, o *dialOwner) {
+	q.leave(r)
+	if o.turn != nil && o != &q.operator {
+		q.owners.MoveToBack(o.turn)
 	}
 }

@@ -438,9 +438,9 @@ func (r *repo) follows(rel *relayState) bool {
 	return r.level == LevelFull && slices.Contains(r.relays, rel)
 }
 
-func (w *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
-	r := w.infos[it].repo
-	return r != nil && r.follows(rel) || slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
+func (x *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
+	r := x.infos[it].repo
+	return r != nil && r.follows(rel) || slices.ContainsFunc(x.other[it], func(r *repo) bool { return r.follows(rel) })
 }
 
 func (p *Plan) advance(r *relayState) {

@@ -53,8 +53,8 @@ const (
 	tiers
 )
 
-func (w *repoSyncIndex) tier(it Item) tier {
-	if w.infos[it].kind == itemDescendant {
+func (x *repoSyncIndex) tier(it Item) tier {
+	if x.infos[it].kind == itemDescendant {
 		return threadTier
 	}
 	return mainTier
@@ -95,59 +95,59 @@ func newRepoSyncIndex(salt []byte) *repoSyncIndex {
 	}
 }
 
-func (w *repoSyncIndex) intern(in itemInfo) Item {
-	if n := len(w.free); n > 0 {
-		it := w.free[n-1]
-		w.free = w.free[:n-1]
-		w.infos[it] = in
+func (x *repoSyncIndex) intern(in itemInfo) Item {
+	if n := len(x.free); n > 0 {
+		it := x.free[n-1]
+		x.free = x.free[:n-1]
+		x.infos[it] = in
 		return it
 	}
-	w.infos = append(w.infos, in)
-	return Item(len(w.infos) - 1)
+	x.infos = append(x.infos, in)
+	return Item(len(x.infos) - 1)
 }
 
-func (w *repoSyncIndex) release(it Item) {
-	w.infos[it] = itemInfo{}
-	delete(w.hashes, it)
-	delete(w.other, it)
-	w.free = append(w.free, it)
+func (x *repoSyncIndex) release(it Item) {
+	x.infos[it] = itemInfo{}
+	delete(x.hashes, it)
+	delete(x.other, it)
+	x.free = append(x.free, it)
 }
 
 // repoOf returns a repository. An unknown one is added with an item, without relays.
-func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
-	if r, ok := w.byRef[ref]; ok {
+func (x *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
+	if r, ok := x.byRef[ref]; ok {
 		return r
 	}
 	r := &repo{ref: ref}
-	r.item = w.intern(itemInfo{kind: itemRepo, repo: r})
-	w.byRef[ref] = r
+	r.item = x.intern(itemInfo{kind: itemRepo, repo: r})
+	x.byRef[ref] = r
 	return r
 }
 
-func (w *repoSyncIndex) drop(r *repo) {
+func (x *repoSyncIndex) drop(r *repo) {
 	if r.level == LevelNone && len(r.threads[mainTier])+len(r.threads[threadTier]) == 0 {
-		delete(w.byRef, r.ref)
-		w.release(r.item)
+		delete(x.byRef, r.ref)
+		x.release(r.item)
 	}
 }
 
 // known returns the known repositories among refs, without repetitions.
-func (w *repoSyncIndex) known(refs []graspsync.RepoRef) (repos []*repo) {
+func (x *repoSyncIndex) known(refs []graspsync.RepoRef) (repos []*repo) {
 	for _, ref := range refs {
-		if r := w.byRef[ref]; r != nil && !slices.Contains(repos, r) {
+		if r := x.byRef[ref]; r != nil && !slices.Contains(repos, r) {
 			repos = append(repos, r)
 		}
 	}
 	return repos
 }
 
-func (w *repoSyncIndex) reposOf(it Item) []*repo {
-	return append([]*repo{w.infos[it].repo}, w.other[it]...)
+func (x *repoSyncIndex) reposOf(it Item) []*repo {
+	return append([]*repo{x.infos[it].repo}, x.other[it]...)
 }
 
 // link moves a root event or thread event to other repositories.
-func (w *repoSyncIndex) link(it Item, before, after []*repo) {
-	tier := w.tier(it)
+func (x *repoSyncIndex) link(it Item, before, after []*repo) {
+	tier := x.tier(it)
 	for _, r := range before {
 		delete(r.threads[tier], it)
 	}
@@ -155,13 +155,13 @@ func (w *repoSyncIndex) link(it Item, before, after []*repo) {
 		lazy.Put(&r.threads[tier], it, struct{}{})
 	}
 	if tier == mainTier {
-		w.updateOldest(it, before, after)
+		x.updateOldest(it, before, after)
 	}
-	if w.infos[it].repo = nil; len(after) > 0 {
-		w.infos[it].repo = after[0]
+	if x.infos[it].repo = nil; len(after) > 0 {
+		x.infos[it].repo = after[0]
 	}
-	if delete(w.other, it); len(after) > 1 {
-		w.other[it] = after[1:]
+	if delete(x.other, it); len(after) > 1 {
+		x.other[it] = after[1:]
 	}
 }
 
@@ -169,37 +169,37 @@ func (w *repoSyncIndex) link(it Item, before, after []*repo) {
 // all root events of a repository.
 const maxOldest = 64
 
-func (w *repoSyncIndex) updateOldest(it Item, before, after []*repo) {
+func (x *repoSyncIndex) updateOldest(it Item, before, after []*repo) {
 	for _, r := range before {
 		r.oldest = slices.DeleteFunc(r.oldest, func(o Item) bool { return o == it })
 	}
 	for _, r := range after {
-		if i, _ := slices.BinarySearchFunc(r.oldest, it, w.compareRoots); i < len(r.oldest) {
+		if i, _ := slices.BinarySearchFunc(r.oldest, it, x.compareRoots); i < len(r.oldest) {
 			r.oldest = slices.Insert(r.oldest, i, it)
 		}
 	}
 }
 
-func (w *repoSyncIndex) oldestRoot(r *repo) Item {
+func (x *repoSyncIndex) oldestRoot(r *repo) Item {
 	if len(r.oldest) == 0 {
-		all := slices.SortedFunc(maps.Keys(r.threads[mainTier]), w.compareRoots)
+		all := slices.SortedFunc(maps.Keys(r.threads[mainTier]), x.compareRoots)
 		r.oldest = slices.Clone(all[:min(len(all), maxOldest)])
 	}
 	return r.oldest[0]
 }
 
-func (w *repoSyncIndex) compareRoots(a, b Item) int { return compareRoots(w.infos[a], w.infos[b]) }
+func (x *repoSyncIndex) compareRoots(a, b Item) int { return compareRoots(x.infos[a], x.infos[b]) }
 
 func compareRoots(a, b itemInfo) int {
 	return cmp.Or(cmp.Compare(a.at, b.at), a.of.ID.Compare(b.of.ID))
 }
 
 // hash returns the hash of an item, see [Kept].
-func (w *repoSyncIndex) hash(it Item) uint64 {
-	if w.hashes[it] == 0 {
-		in := &w.infos[it]
+func (x *repoSyncIndex) hash(it Item) uint64 {
+	if x.hashes[it] == 0 {
+		in := &x.infos[it]
 		kind := [itemKinds]byte{itemLayer1: 1, itemRepo: 2, itemRoot: 3}[in.kind]
-		b := append(slices.Clone(w.salt), kind)
+		b := append(slices.Clone(x.salt), kind)
 		switch in.kind {
 		case itemRepo:
 			b = append(b, in.repo.ref.String()...)
@@ -207,19 +207,19 @@ func (w *repoSyncIndex) hash(it Item) uint64 {
 			b = append(b, in.of.ID[:]...)
 		}
 		sum := sha256.Sum256(b)
-		w.hashes[it] = binary.BigEndian.Uint64(sum[:])
+		x.hashes[it] = binary.BigEndian.Uint64(sum[:])
 	}
-	return w.hashes[it]
+	return x.hashes[it]
 }
 
 // itemFilters returns the filters for the events of items. These may have several kinds, because an
 // item may be reassigned while its group waits.
-func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
+func (x *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 	var refs []graspsync.RepoRef
 	var ids []graspsync.EventID
 	var below []filters.Descendant
 	for _, it := range items {
-		switch in := &w.infos[it]; in.kind {
+		switch in := &x.infos[it]; in.kind {
 		case itemLayer1:
 			out = append(out, filters.Layer1())
 		case itemRepo:
@@ -238,28 +238,28 @@ func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 	out = append(out, filters.Descendants(below)...)
 	for _, f := range out {
 		for i, v := range f.Tags["e"] { // E and q share the list
-			f.Tags["e"][i] = w.shared(v)
+			f.Tags["e"][i] = x.shared(v)
 		}
 	}
 	return out
 }
 
 // shared returns the stored text of an id, so that a root event takes little memory per relay.
-func (w *repoSyncIndex) shared(text string) string {
+func (x *repoSyncIndex) shared(text string) string {
 	id, _ := graspsync.ParseEventID(text)
-	if it, ok := w.threads[filters.Descendant{ID: id}]; ok {
-		return w.infos[it].hex
+	if it, ok := x.threads[filters.Descendant{ID: id}]; ok {
+		return x.infos[it].hex
 	}
 	return text
 }
 
 // groups splits items into chunks of one kind, at most MaxValues items each, in the order of filter
 // values.
-func (w *repoSyncIndex) groups(items []Item) (out [][]Item) {
-	sorted := slices.SortedFunc(slices.Values(items), w.compare)
+func (x *repoSyncIndex) groups(items []Item) (out [][]Item) {
+	sorted := slices.SortedFunc(slices.Values(items), x.compare)
 	for len(sorted) > 0 {
-		kind, n := w.infos[sorted[0]].kind, 1
-		for n < min(len(sorted), filters.MaxValues) && w.infos[sorted[n]].kind == kind {
+		kind, n := x.infos[sorted[0]].kind, 1
+		for n < min(len(sorted), filters.MaxValues) && x.infos[sorted[n]].kind == kind {
 			n++
 		}
 		out = append(out, sorted[:n:n])
@@ -268,35 +268,35 @@ func (w *repoSyncIndex) groups(items []Item) (out [][]Item) {
 	return out
 }
 
-func (w *repoSyncIndex) compare(a, b Item) int {
-	x, y := &w.infos[a], &w.infos[b]
-	if c := cmp.Compare(x.kind, y.kind); c != 0 {
+func (x *repoSyncIndex) compare(a, b Item) int {
+	v, w := &x.infos[a], &x.infos[b]
+	if c := cmp.Compare(v.kind, w.kind); c != 0 {
 		return c
 	}
-	switch x.kind {
+	switch v.kind {
 	case itemRepo:
-		return x.repo.ref.Compare(y.repo.ref)
+		return v.repo.ref.Compare(w.repo.ref)
 	case itemRoot, itemDescendant:
-		return x.of.Compare(y.of)
+		return v.of.Compare(w.of)
 	}
 	return 0
 }
 
-func (w *repoSyncIndex) addItems(value string, items map[Item]struct{}) {
+func (x *repoSyncIndex) addItems(value string, items map[Item]struct{}) {
 	of := filters.Descendant{Address: value}
 	if id, err := graspsync.ParseEventID(value); err == nil {
 		of = filters.Descendant{ID: id}
 	} else if a, err := graspsync.ParseAddress(value); err == nil {
-		if ref, ok := a.Repo(); ok && w.byRef[ref] != nil {
-			items[w.byRef[ref].item] = struct{}{}
+		if ref, ok := a.Repo(); ok && x.byRef[ref] != nil {
+			items[x.byRef[ref].item] = struct{}{}
 		}
 	}
-	if it, ok := w.threads[of]; ok {
+	if it, ok := x.threads[of]; ok {
 		items[it] = struct{}{}
 	}
 }
 
-func (w *repoSyncIndex) itemsOf(fs []nostr.Filter) []Item {
+func (x *repoSyncIndex) itemsOf(fs []nostr.Filter) []Item {
 	items := make(map[Item]struct{})
 	for _, f := range fs {
 		if len(f.Tags) == 0 {
@@ -304,7 +304,7 @@ func (w *repoSyncIndex) itemsOf(fs []nostr.Filter) []Item {
 		}
 		for _, values := range f.Tags {
 			for _, v := range values {
-				w.addItems(v, items)
+				x.addItems(v, items)
 			}
 		}
 	}

@@ -26,97 +26,97 @@ type relayCaps struct {
 	do func(Action)
 }
 
-func (t *relayCaps) set(to relaylimits.Limits, excluded []relaylimits.Value) {
-	t.Limits = to
-	clear(t.excluded)
+func (c *relayCaps) set(to relaylimits.Limits, excluded []relaylimits.Value) {
+	c.Limits = to
+	clear(c.excluded)
 	for _, v := range excluded[:min(len(excluded), relaylimits.MaxExcluded)] {
-		t.excluded[v] = struct{}{}
+		c.excluded[v] = struct{}{}
 	}
 }
 
-func (t *relayCaps) learn(k relaylimits.Kind, value int, reason string) bool {
-	if !t.Narrow(k, value) {
+func (c *relayCaps) learn(k relaylimits.Kind, value int, reason string) bool {
+	if !c.Narrow(k, value) {
 		return false
 	}
 	if k == relaylimits.MaxValues {
-		t.idsAtMost(value)
+		c.idsAtMost(value)
 	}
-	t.do(Learned{Kind: k, Value: value, Reason: reason})
+	c.do(Learned{Kind: k, Value: value, Reason: reason})
 	return true
 }
 
-func (t *relayCaps) idsAtMost(n int) { t.idChunk = min(t.idChunk, n) }
+func (c *relayCaps) idsAtMost(n int) { c.idChunk = min(c.idChunk, n) }
 
-func (t *relayCaps) withoutNotes(x *request, text string) bool {
+func (c *relayCaps) withoutNotes(x *request, text string) bool {
 	if !slices.ContainsFunc(x.asks(), asksForNotes) {
 		return false
 	}
-	news := t.learn(relaylimits.NoNotes, 1, text)
-	if x.kind == reqLive && !t.liveNoNotes {
-		t.liveNoNotes, news = true, true
+	news := c.learn(relaylimits.NoNotes, 1, text)
+	if x.kind == reqLive && !c.liveNoNotes {
+		c.liveNoNotes, news = true, true
 	}
 	return news
 }
 
-func (t *relayCaps) setAside(v relaylimits.Value) {
-	if _, known := t.excluded[v]; known || len(t.excluded) >= relaylimits.MaxExcluded {
+func (c *relayCaps) setAside(v relaylimits.Value) {
+	if _, known := c.excluded[v]; known || len(c.excluded) >= relaylimits.MaxExcluded {
 		return
 	}
-	t.excluded[v] = struct{}{}
-	t.do(ExcludeValue{v})
+	c.excluded[v] = struct{}{}
+	c.do(ExcludeValue{v})
 }
 
 // reshape returns filters for the same events within the limits of the relay. less reports that
 // excluded values were omitted. The plan fills messages with live filters, and uses half a message for
 // a query. Many relays do not check live filters for kind 1, so it stays until that is refused.
-func (t *relayCaps) reshape(f nostr.Filter, live bool) (fs []nostr.Filter, less bool) {
-	room, noNotes := max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes
+func (c *relayCaps) reshape(f nostr.Filter, live bool) (fs []nostr.Filter, less bool) {
+	room, noNotes := max(relaylimits.LeastMessage, c.MaxMessage), c.NoNotes
 	if live {
-		noNotes = noNotes && (t.liveNoNotes || t.NoLimitZero)
+		noNotes = noNotes && (c.liveNoNotes || c.NoLimitZero)
 	} else {
 		room /= 2
 	}
-	if f, less = t.withoutAside(f); filters.Empty(f) {
+	if f, less = c.withoutAside(f); filters.Empty(f) {
 		return nil, less
 	}
 	switch {
 	case noNotes && asksForNotes(f):
 		f = filters.WithoutNotes(f)
-	case t.NeedsKinds && kindless(f):
+	case c.NeedsKinds && kindless(f):
 		f = filters.WithKinds(f)
 	}
 	if filters.Empty(f) {
 		return nil, less
 	}
-	reqs, _, tooLarge := filters.Pack(filters.AtMost(f, t.MaxValues), room, 1)
+	reqs, _, tooLarge := filters.Pack(filters.AtMost(f, c.MaxValues), room, 1)
 	for _, r := range reqs {
 		fs = append(fs, r...)
 	}
 	return fs, less || len(tooLarge) > 0
 }
 
-func (t *relayCaps) pack(fs []nostr.Filter) [][]nostr.Filter {
+func (c *relayCaps) pack(fs []nostr.Filter) [][]nostr.Filter {
 	var out []nostr.Filter
 	for _, f := range fs {
-		part, _ := t.reshape(f, true)
+		part, _ := c.reshape(f, true)
 		out = append(out, part...)
 	}
-	reqs, _, _ := filters.Pack(out, t.MaxMessage, t.MaxFilters)
+	reqs, _, _ := filters.Pack(out, c.MaxMessage, c.MaxFilters)
 	return reqs
 }
 
-func (t *relayCaps) mustReshape(f nostr.Filter, live bool) bool {
-	fs, less := t.reshape(f, live)
+func (c *relayCaps) mustReshape(f nostr.Filter, live bool) bool {
+	fs, less := c.reshape(f, live)
 	return less || len(fs) != 1 || len(fs[0].Kinds) != len(f.Kinds)
 }
 
 // withoutAside returns f without the excluded values, and whether it had some.
-func (t *relayCaps) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
-	if len(t.excluded) == 0 {
+func (c *relayCaps) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
+	if len(c.excluded) == 0 {
 		return f, false
 	}
 	keep := func(list string, values []string) []string {
-		is := func(v string) bool { _, ok := t.excluded[relaylimits.Value{Tag: list, Text: v}]; return ok }
+		is := func(v string) bool { _, ok := c.excluded[relaylimits.Value{Tag: list, Text: v}]; return ok }
 		if !slices.ContainsFunc(values, is) {
 			return values
 		}
@@ -132,15 +132,15 @@ func (t *relayCaps) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 	return f, less
 }
 
-func (t *relayCaps) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
+func (c *relayCaps) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
 	f := filters.ByID(ids, len(ids))[0]
 	kinds := nostr.Filter{Kinds: of.Kinds, Authors: of.Authors}
 	switch {
-	case t.NoNotes:
+	case c.NoNotes:
 		kinds = filters.WithoutNotes(kinds)
-	case t.NeedsKinds && kinds.Authors == nil:
+	case c.NeedsKinds && kinds.Authors == nil:
 		kinds = filters.WithKinds(kinds)
-	case !t.NeedsKinds:
+	case !c.NeedsKinds:
 		return f
 	}
 	if !filters.Empty(kinds) {
@@ -150,12 +150,12 @@ func (t *relayCaps) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter 
 }
 
 // form returns the filters of a request as they are sent.
-func (t *relayCaps) form(x *request, now time.Time) []nostr.Filter {
+func (c *relayCaps) form(x *request, now time.Time) []nostr.Filter {
 	fs := x.filters
 	if !slices.ContainsFunc(fs, func(f nostr.Filter) bool { return f.LimitZero }) {
 		return fs
 	}
-	if x.limitZero = !t.NoLimitZero; x.limitZero {
+	if x.limitZero = !c.NoLimitZero; x.limitZero {
 		return fs
 	}
 	out := slices.Clone(fs)

@@ -599,31 +599,31 @@ type unanswered struct {
 	answered []string // forms of requests
 }
 
-func (f *unanswered) heard(last uint64) { f.count, f.heardAfter = 0, last }
+func (u *unanswered) heard(last uint64) { u.count, u.heardAfter = 0, last }
 
-func (f *unanswered) answers(x *request) {
-	f.alive = true
-	if x.kind == reqLive || x.events > 0 || len(f.answered) >= maxForms {
+func (u *unanswered) answers(x *request) {
+	u.alive = true
+	if x.kind == reqLive || x.events > 0 || len(u.answered) >= maxForms {
 		return
 	}
-	if is := formOf(x); !slices.Contains(f.answered, is) {
-		f.answered = append(f.answered, is)
+	if is := formOf(x); !slices.Contains(u.answered, is) {
+		u.answered = append(u.answered, is)
 	}
 }
 
-func (f *unanswered) failed(now time.Time, x *request, last uint64) {
-	if x.number <= max(f.failedAt, f.heardAfter) || len(f.answered) > 0 && !slices.Contains(f.answered, formOf(x)) {
+func (u *unanswered) failed(now time.Time, x *request, last uint64) {
+	if x.number <= max(u.failedAt, u.heardAfter) || len(u.answered) > 0 && !slices.Contains(u.answered, formOf(x)) {
 		return
 	}
-	if f.count == 0 {
-		f.since = now
+	if u.count == 0 {
+		u.since = now
 	}
-	f.count++
-	f.failedAt = last
+	u.count++
+	u.failedAt = last
 }
 
-func (f *unanswered) hung(now time.Time) bool {
-	return f.count >= maxSilent && (!f.alive || now.Sub(f.since) >= silentFor)
+func (u *unanswered) hung(now time.Time) bool {
+	return u.count >= maxSilent && (!u.alive || now.Sub(u.since) >= silentFor)
 }
 
 func formOf(x *request) (s string) {
