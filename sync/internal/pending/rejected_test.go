@@ -100,8 +100,8 @@ func TestUnsavedEventsHaveRoomBesideOthers(t *testing.T) {
 	require.True(t, r.HasRoom(1<<20))
 }
 
-// Each change of an exported value counts, or it would be lost by a restart. Export returns nothing
-// if nothing has changed.
+// Each change of an exported value counts, or it would be lost by a restart, after which unsaved
+// events are due. Export returns nothing if nothing has changed.
 func TestExportFollowsEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, version := index(3, 0), uint64(0)
@@ -123,6 +123,11 @@ func TestExportFollowsEachChange(t *testing.T) {
 			require.Len(t, chunks, 256, i)
 			require.NotEqual(t, version, next, i)
 			version = next
+			restored := index(3, 0)
+			_, err := restored.Restore(chunks)
+			require.NoError(t, err)
+			ask, _ := restored.Overdue(9, time.Now())
+			require.Equal(t, i == 3 || i == 4, len(ask) == 1, i)
 			r.InTurn(9, time.Now(), time.Time{})
 			r.Overdue(9, time.Time{})
 			chunks, next = r.Export(version)
