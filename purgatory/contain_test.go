@@ -272,9 +272,7 @@ func testPanics(t *testing.T, where, op string) {
 		}
 		w.git.Serve(clone("good.example/r.git"), serving(1))
 		a, s := announce(alice, now(), "good.example/r.git"), says(alice, now(), "main", 1)
-		alsoBobs := announce(bob, now()) // gets alice's data
-		alsoBobs.Tags = append(alsoBobs.Tags, nostr.Tag{"maintainers", alice.Hex()})
-		bob.Sign(alsoBobs)
+		alsoBobs := listing(bob, now(), alice) // gets alice's data
 		vain := announce(carol, now(), "bad.example/r.git")
 		for _, ev := range []*nostr.Event{a, s, alsoBobs, vain, says(carol, now(), "main", 2)} {
 			submit(ev)

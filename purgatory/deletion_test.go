@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -16,7 +15,7 @@ import (
 )
 
 // The repository of a held announcement is removed when the announcement is deleted or its NIP-40
-// expiration passes.
+// expiration passes. No state is served for it, even if the deletion was not reported.
 func TestDeletedAnnouncement(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := announce(alice, now())
@@ -33,6 +32,15 @@ func TestDeletedAnnouncement(t *testing.T) {
 		w.held(says(bob, now(), "main", 1))
 		wait(time.Second)
 		require.Empty(t, w.p.Announcements("r"))
+		c, s := announce(carol, now()), says(carol, now(), "main", 1)
+		w.held(c)
+		wait(time.Second)
+		w.git.Put(repoOf(carol), object(1))
+		w.relay.put(carol.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", c.ID}))
+		w.held(s)
+		wait(time.Second)
+		require.False(t, w.relay.has(s))
+		require.False(t, w.git.Has(repoOf(carol)))
 	})
 }
 
@@ -81,9 +89,7 @@ func TestDeletedRelativeIsNotReleased(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
 		w.host = onlyHers{w.relay}
 		w.start()
-		hers := announce(alice, now()-10)
-		hers.Tags = append(hers.Tags, nostr.Tag{"maintainers", bob.Hex()})
-		alice.Sign(hers)
+		hers := listing(alice, now()-10, bob)
 		w.held(hers)
 		wait(time.Second)
 		his := announce(bob, now()-9)

@@ -128,10 +128,7 @@ func TestARepositoryHashesAsItsFirstStateSays(t *testing.T) {
 		w.host = slowStates{w.relay}
 		w.start()
 		defer func() { w.stop() }()
-		hers, his := announce(alice, now()), announce(bob, now())
-		his.Tags = append(his.Tags, nostrTag{"maintainers", alice.Hex()})
-		bob.Sign(his)
-		for _, a := range []*nostrEvent{hers, his, announce(carol, now())} {
+		for _, a := range []*nostrEvent{announce(alice, now()), listing(bob, now(), alice), announce(carol, now())} {
 			require.Equal(t, purgatory.Held, w.submit(a, true))
 		}
 		wait(10 * time.Second)
