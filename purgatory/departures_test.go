@@ -103,6 +103,19 @@ func TestCaseC6_LostEventsTakeNoRepositoryAlong(t *testing.T) {
 	}
 }
 
+// A held announcement that does not list the service either changes nothing.
+func TestCaseC6_HeldWithOtherName(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		owners, held := inService(w, 3), announce(carol, now())
+		w.held(held)
+		w.stop()
+		w.relay.relatives = append(w.relay.lose(0), held)
+		w.start()
+		wait(2 * time.Hour)
+		require.Equal(t, 3, countServed(w, owners))
+	})
+}
+
 // The same holds if the store loses events while the server runs, at any time of a check.
 func TestCaseC6_LostWhileRunning(t *testing.T) {
 	for at, count := range map[time.Duration]int{time.Minute: 30, 20 * time.Minute: 2, 40 * time.Minute: 12} {

@@ -74,9 +74,7 @@ func TestWhatIsAnsweredCounts(t *testing.T) {
 func TestDataOfMaintainersElsewhere(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-			hers, his := announce(alice, now()-500), announce(bob, now()-500, "bobs.example/r.git")
-			hers.Tags = append(hers.Tags, nostr.Tag{"maintainers", bob.Hex()})
-			alice.Sign(hers)
+			hers, his := listing(alice, now()-500, bob), announce(bob, now()-500, "bobs.example/r.git")
 			if answered {
 				his.Tags = append(his.Tags, nostr.Tag{"maintainers", alice.Hex()})
 				bob.Sign(his)

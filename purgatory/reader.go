@@ -169,8 +169,9 @@ func (p *Purgatory) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bo
 		return nil, fmt.Errorf("reading announcements: %w", err)
 	}
 	for _, e := range held {
-		if e.Class == refplan.Announcement || e.Class == refplan.Relative {
-			out[e.Repos[0]] = out[e.Repos[0]] || e.Class == refplan.Announcement && !e.Soft
+		if e.IsAnnouncement() {
+			lists, err := p.relay.Lists(e.Announces) // the service may have had another name
+			out[e.Repos[0]] = out[e.Repos[0]] || e.Class == refplan.Announcement && !e.Soft && (lists || err != nil)
 		}
 	}
 	return out, nil
