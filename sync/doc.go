@@ -29,7 +29,9 @@
 //	writer.go            judge, save: by the Policy (policy.go), in the Store
 //	selfsubscriber.go    stored, closeWindow: the index finds changed repositories
 //	loop.go              step: the plan (plan.go) dials relays, livesync.go opens subscriptions
-//	relayconn.go         handle, send: the session (Follow) makes the requests
+//	relayconn.go         handle, send: the session makes the requests (Follow → openWaiting → send)
+//
+// A held announcement is followed for announcements and states only (followHeld), until it is stored.
 //
 // # Limits for relays
 //

@@ -160,6 +160,43 @@ func (l *loop) step(ctx context.Context, in plan.Input) {
 	}
 }
 
+func (l *loop) perform(ctx context.Context, e plan.Effect) {
+	switch e := e.(type) {
+	case plan.Dial:
+		l.dial(ctx, e)
+	case plan.Hangup:
+		l.hangup(e.Relay, e.Epoch)
+	case plan.Forget:
+		l.forget(e.Relay)
+	case plan.OpenLive:
+		l.tell(e.Relay, e.Epoch, e)
+	case plan.CloseLive:
+		l.tell(e.Relay, e.Epoch, e)
+	case plan.Start:
+		l.tell(e.Relay, e.Epoch, e)
+	case plan.Cancel:
+		l.tell(e.Relay, e.Epoch, e)
+	case plan.Reset:
+		l.m.cfg.Logger.Debug("confirmed state dropped", keyRelay, e.Relay.String(), "daily", e.Daily)
+	case plan.Dropped:
+		l.m.telemetry.drop(e.Reason, e.Count)
+	}
+}
+
+// tell passes an effect to a connection, see relayConn.handle.
+func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
+	if c := l.conn(u, epoch); c != nil {
+		c.mailbox.put(connMessage{effect: e})
+	}
+}
+
+func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {
+	if c := l.conns[u]; c != nil && c.epoch == epoch {
+		return c
+	}
+	return nil
+}
+
 func (msg connOpened) handle(ctx context.Context, l *loop) {
 	c := msg.conn
 	if l.conns[c.url] == c {
@@ -257,29 +294,6 @@ func (l *loop) cameTo(msg batchResult) plan.Done {
 	return done
 }
 
-func (l *loop) perform(ctx context.Context, e plan.Effect) {
-	switch e := e.(type) {
-	case plan.Dial:
-		l.dial(ctx, e)
-	case plan.Hangup:
-		l.hangup(e.Relay, e.Epoch)
-	case plan.Forget:
-		l.forget(e.Relay)
-	case plan.OpenLive:
-		l.tell(e.Relay, e.Epoch, e)
-	case plan.CloseLive:
-		l.tell(e.Relay, e.Epoch, e)
-	case plan.Start:
-		l.tell(e.Relay, e.Epoch, e)
-	case plan.Cancel:
-		l.tell(e.Relay, e.Epoch, e)
-	case plan.Reset:
-		l.m.cfg.Logger.Debug("confirmed state dropped", keyRelay, e.Relay.String(), "daily", e.Daily)
-	case plan.Dropped:
-		l.m.telemetry.drop(e.Reason, e.Count)
-	}
-}
-
 // resumeEvery is the minimum time between two reports that saving works again.
 const resumeEvery = time.Minute
 
@@ -291,20 +305,6 @@ func (l *loop) saving(ctx context.Context, now time.Time) {
 	if l.savesNothing = nothing; !nothing {
 		l.resumedAt = now
 		l.step(ctx, plan.Saves{})
-	}
-}
-
-func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {
-	if c := l.conns[u]; c != nil && c.epoch == epoch {
-		return c
-	}
-	return nil
-}
-
-// tell passes an effect to a connection, see relayConn.handle.
-func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
-	if c := l.conn(u, epoch); c != nil {
-		c.mailbox.put(connMessage{effect: e})
 	}
 }
 

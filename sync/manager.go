@@ -393,6 +393,7 @@ const reasonByRelay = "refused by the relay"
 const (
 	keyRelay   = "relay"
 	keyErr     = "error"
+	keyStack   = "stack"
 	keyReason  = "reason"
 	keyEvent   = "event"
 	keyAttempt = "attempt"

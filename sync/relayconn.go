@@ -15,16 +15,12 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
 )
-
-// settleLimit is the maximum wait for events in the pipeline when a connection ends.
-const settleLimit = 10 * time.Second
 
 // relayConn is one connection or connection attempt. Its goroutine owns the session.
 type relayConn struct {
@@ -63,52 +59,6 @@ type relayConn struct {
 
 	// owned by the loop
 	connected bool // it is connected
-}
-
-func newUnproductive(c *constants) *limit.Rate {
-	return limit.NewRate(float64(c.Refill)/60, int(c.Unproductive), c.MaxRelays)
-}
-
-// connMessage is an effect of the plan, or the result of an action of the session that was performed
-// on another goroutine.
-type connMessage struct {
-	effect plan.Effect
-
-	action     session.Action
-	set        *negentropy.Set     // of LoadSet
-	free, busy []graspsync.EventID // of Missing; busy ids are requested from another relay
-	event      *nostr.Event        // of Authenticate
-	err        error
-}
-
-func (c *relayConn) handle(msg connMessage, now time.Time) []session.Action {
-	switch e := msg.effect.(type) {
-	case plan.OpenLive:
-		return c.session.Follow(now, e.Live, e.Filters)
-	case plan.CloseLive:
-		return c.session.Unfollow(now, e.Live)
-	case plan.Start:
-		c.batches[e.Batch.ID] = newRelayBatch(e.Batch, now)
-		c.outgrow(now)
-		return c.session.Fetch(now, e.Batch)
-	case plan.Cancel:
-		delete(c.batches, e.Batch)
-		return c.session.Abandon(now, e.Batch)
-	}
-	switch a := msg.action.(type) {
-	case session.LoadSet:
-		n := c.m.ingest.inflight.claims.takeRoom()
-		c.claimRoom += n
-		c.session.SetIDRoom(n)
-		return c.session.SetLoaded(now, a.Query, msg.set, msg.err)
-	case session.Missing:
-		return c.session.Checked(now, a.Query, msg.free, msg.busy, msg.err)
-	case session.Authenticate:
-		return c.session.Signed(now, msg.event, msg.err)
-	case session.Strike: // a forged event
-		return c.session.Forged(now, a.Reason)
-	}
-	return nil
 }
 
 func newRelayConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epoch uint64, stats *relayStats) *relayConn {
@@ -183,38 +133,6 @@ func (c *relayConn) begin() {
 	c.m.inbox.put(connOpened{conn: c, limits: limits.Requests})
 }
 
-func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, info wire.Info) session.Config {
-	now, t := time.Now(), cfg.constants
-	facts, aside, cooled := stats.learned(now)
-	c := session.Config{
-		Historic: limits.Historic(), Reconciling: 2,
-		PageLimit: t.PageLimit, MaxPage: maxPage, IDChunk: idsPerRequest,
-		NegFrame: min(negentropyFrame, limits.MaxMessage/4), NegRounds: negentropyRounds, NegIDs: negentropyIDs,
-		Limits: limits, Excluded: aside, PageSize: facts.Value(relaylimits.PageSize, now),
-		Auth: cfg.Signer != nil, Cooled: cooled, MaxStrikes: strikes,
-	}
-	c.IDChunk = min(c.IDChunk, (limits.MaxMessage-200)/67) // of 64 digits, quotes and a comma
-	if limits.MaxValues > 0 {
-		c.IDChunk = min(c.IDChunk, limits.MaxValues)
-	}
-	if n := info.MaxLimit; n > 0 {
-		n = max(n, leastPageLimit) // with fewer events, a second with a few events would be a permanent gap
-		c.PageLimit = min(n, 2*t.PageLimit)
-		c.IDChunk = min(n, c.IDChunk)
-	}
-	return c
-}
-
-func (c *relayConn) close() {
-	_ = c.contain(func() { // the connection has ended, so the error does not matter
-		if err := c.conn.Close(); err != nil {
-			c.m.cfg.Logger.Debug("closing a connection failed", keyRelay, c.url.String(), keyErr, err)
-		}
-	})
-}
-
-var errNoConn = errors.New("the Transport gave no connection")
-
 // infoWait is the maximum wait for the NIP-11 document, whose limits apply to the first requests.
 const infoWait = 2 * time.Second
 
@@ -227,6 +145,16 @@ func (c *relayConn) awaitInfo() {
 	case <-c.ctx.Done():
 	}
 }
+
+func (c *relayConn) close() {
+	_ = c.contain(func() { // the connection has ended, so the error does not matter
+		if err := c.conn.Close(); err != nil {
+			c.m.cfg.Logger.Debug("closing a connection failed", keyRelay, c.url.String(), keyErr, err)
+		}
+	})
+}
+
+var errNoConn = errors.New("the Transport gave no connection")
 
 // receive hands each message over before it reads the next but one, so little is read ahead.
 func (c *relayConn) receive(frames chan<- wire.Message) error {
@@ -360,19 +288,6 @@ func (c *relayConn) perform(actions []session.Action) {
 	c.holdClaimRoom(c.session.ReservedIDs())
 }
 
-func (c *relayConn) strike(a session.Strike) {
-	c.stats.strikes.Add(1)
-	c.m.telemetry.remote(slog.LevelDebug, c.url, "relay violated the protocol", keyReason, graspsync.Printable(a.Reason))
-	if a.Last {
-		c.end(fmt.Errorf("%w: %s", errHostile, a.Reason))
-	}
-}
-
-var (
-	errHung    = errors.New("connection hangs") // a silent relay
-	errHostile = errors.New("hostile relay")
-)
-
 func (c *relayConn) deliver(a session.Deliver) {
 	src, batch, gap := graspsync.Source{Relay: c.url, Kind: graspsync.Live}, c.live, a.Gap
 	if a.Batch != 0 {
@@ -452,6 +367,82 @@ func (c *relayConn) ask(work func(context.Context) connMessage) {
 	})
 }
 
+func (c *relayConn) authenticate(a session.Authenticate) {
+	c.ask(func(ctx context.Context) connMessage {
+		ev, err := signAuth(ctx, c.m.telemetry, c.m.cfg.Signer, c.url, a.Challenge)
+		if err != nil {
+			c.m.cfg.Logger.Warn("authentication failed", keyRelay, c.url.String(), keyErr, err)
+		} else {
+			c.m.cfg.Logger.Info("authenticating", keyRelay, c.url.String(), "pubkey", ev.PubKey)
+		}
+		return connMessage{action: a, event: ev, err: err}
+	})
+}
+
+// connMessage is an effect of the plan, or the result of an action of the session that was performed
+// on another goroutine.
+type connMessage struct {
+	effect plan.Effect
+
+	action     session.Action
+	set        *negentropy.Set     // of LoadSet
+	free, busy []graspsync.EventID // of Missing; busy ids are requested from another relay
+	event      *nostr.Event        // of Authenticate
+	err        error
+}
+
+func (c *relayConn) handle(msg connMessage, now time.Time) []session.Action {
+	switch e := msg.effect.(type) {
+	case plan.OpenLive:
+		return c.session.Follow(now, e.Live, e.Filters)
+	case plan.CloseLive:
+		return c.session.Unfollow(now, e.Live)
+	case plan.Start:
+		c.batches[e.Batch.ID] = newRelayBatch(e.Batch, now)
+		c.outgrow(now)
+		return c.session.Fetch(now, e.Batch)
+	case plan.Cancel:
+		delete(c.batches, e.Batch)
+		return c.session.Abandon(now, e.Batch)
+	}
+	switch a := msg.action.(type) {
+	case session.LoadSet:
+		n := c.m.ingest.inflight.claims.takeRoom()
+		c.claimRoom += n
+		c.session.SetIDRoom(n)
+		return c.session.SetLoaded(now, a.Query, msg.set, msg.err)
+	case session.Missing:
+		return c.session.Checked(now, a.Query, msg.free, msg.busy, msg.err)
+	case session.Authenticate:
+		return c.session.Signed(now, msg.event, msg.err)
+	case session.Strike: // a forged event
+		return c.session.Forged(now, a.Reason)
+	}
+	return nil
+}
+
+func (c *relayConn) send(r wire.Request) []session.Action {
+	size := sizeOf(r)
+	err := c.conn.Send(c.ctx, r)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrMessageTooLarge) && !errors.Is(err, ErrClosed) && r.Event == nil:
+		return c.session.Unsent(time.Now(), r.Sub, size, graspsync.Printable(err.Error()))
+	default:
+		c.lostByRelay = c.ctx.Err() == nil
+		c.end(fmt.Errorf("sending: %w", err))
+	}
+	return nil
+}
+
+func sizeOf(r wire.Request) int {
+	n := 80 + 2*len(r.Payload) // label and id
+	for _, f := range r.Filters {
+		n += filters.Size(f) + 1
+	}
+	return n
+}
+
 // relayBatch is a batch of requests with its unsettled events. No goroutine blocks for these.
 type relayBatch struct {
 	batch plan.Batch
@@ -498,207 +489,6 @@ func (c *relayConn) done(a session.Done) {
 	f.finish(func() { c.m.inbox.put(batchResult{conn: c, relayBatch: f, done: a}) })
 }
 
-// lost learns from the request after which the relay disconnected, if that happened twice in a row,
-// because a connection may be lost by chance.
-func (c *relayConn) lost() {
-	if c.lostByRelay {
-		_ = c.contain(func() {
-			for _, a := range c.session.LearnFromLoss() {
-				if a, ok := a.(session.Learned); ok && c.stats.lostAgain(a.Kind) {
-					c.learn(a)
-				}
-			}
-		})
-	}
-}
-
-// report sends the end of the connection to the loop, after its events in the pipeline are saved or
-// 10 seconds. The progress of a batch counts only if its events are saved.
-func (c *relayConn) report() {
-	var cursors map[plan.BatchID][]plan.Cursor // none if the session panicked
-	_ = c.contain(func() { cursors = c.session.Cursors() })
-	settled := make(chan struct{}, len(c.batches))
-	for _, f := range c.batches {
-		f.finish(func() { settled <- struct{}{} })
-	}
-	timer := time.NewTimer(settleLimit)
-	defer timer.Stop()
-	late := false
-	for range c.batches {
-		if late {
-			break
-		}
-		select {
-		case <-settled:
-		case <-timer.C:
-			late = true
-		case <-c.m.ingest.ended: // the manager has ended
-			late = true
-		}
-	}
-	for id, f := range c.batches {
-		if late || f.failed.Load() {
-			delete(cursors, id)
-		}
-	}
-	err := context.Cause(c.ctx)
-	if errors.Is(err, errUnproductive) {
-		c.m.telemetry.drop("unproductive", 1)
-	}
-	c.m.inbox.put(connEnd{conn: c, err: err, cursors: cursors, aliveAt: c.aliveAt(err)})
-}
-
-func (c *relayConn) forged(reason string) {
-	c.m.telemetry.forged.Add(1)
-	c.spend(c.m.cfg.constants.Unproductive / forgeries)
-	c.mailbox.put(connMessage{action: session.Strike{Reason: reason}})
-}
-
-// forgeries is the number of forged events that use up the allowance Unproductive.
-const forgeries = 2_000
-
-// badSignature counts a copy of an event with a wrong signature. Each is charged for its check.
-func (c *relayConn) badSignature(k copyKey) {
-	if c.stats.addBad(k) {
-		c.forged("signature does not match")
-		return
-	}
-	c.m.telemetry.forged.Add(1)
-	c.spend(c.m.cfg.constants.Unproductive / forgeries)
-}
-
-func (c *relayConn) authenticate(a session.Authenticate) {
-	c.ask(func(ctx context.Context) connMessage {
-		ev, err := signAuth(ctx, c.m.telemetry, c.m.cfg.Signer, c.url, a.Challenge)
-		if err != nil {
-			c.m.cfg.Logger.Warn("authentication failed", keyRelay, c.url.String(), keyErr, err)
-		} else {
-			c.m.cfg.Logger.Info("authenticating", keyRelay, c.url.String(), "pubkey", ev.PubKey)
-		}
-		return connMessage{action: a, event: ev, err: err}
-	})
-}
-
-func (c *relayConn) contain(f func()) error { return c.m.telemetry.contain("connection", f) }
-
-func (c *relayConn) charge(msg wire.Message, actions []session.Action) {
-	cost := int64(0)
-	switch msg.Type {
-	case wire.TypeEvent:
-		if !delivers(actions) || c.repeated(msg.Sub, msg.Event.ID) {
-			cost = int64(msg.Size)
-		}
-	case wire.TypeEOSE, wire.TypeClosed, wire.TypeNegMsg, wire.TypeNegErr:
-		if len(actions) == 0 {
-			cost = int64(msg.Size)
-		}
-	default: // notices, and answers to requests that were never sent
-		cost = int64(msg.Size)
-	}
-	n := c.conn.Traffic().DroppedBytes
-	cost += int64(n - c.dropped)
-	c.dropped = n
-	if cost > 0 {
-		c.spend(cost)
-	}
-}
-
-// seenSlots makes 64 KiB.
-const seenSlots = 8 << 10
-
-// repeated reports whether the relay sent the event on this subscription before. In its lossy hash
-// table later events replace earlier ones.
-func (c *relayConn) repeated(sub string, id graspsync.EventID) bool {
-	if c.seen == nil {
-		c.seed, c.seen = maphash.MakeSeed(), make([]uint64, seenSlots)
-	}
-	sum := maphash.Comparable(c.seed, struct {
-		sub string
-		id  graspsync.EventID
-	}{sub, id})
-	slot := &c.seen[sum%seenSlots]
-	if *slot == sum {
-		return true
-	}
-	*slot = sum
-	return false
-}
-
-func delivers(actions []session.Action) bool {
-	for _, a := range actions {
-		if _, ok := a.(session.Deliver); ok {
-			return true
-		}
-	}
-	return false
-}
-
-// spend takes n bytes out of the allowance of the relay's host, and ends the connection without
-// rest. Any goroutine may call it.
-func (c *relayConn) spend(n int64) {
-	if !c.m.unproductive.Allow(c.stats.host, int(n)) {
-		c.end(errUnproductive)
-	}
-}
-
-const keyStack = "stack"
-
-var errUnproductive = errors.New("relay sends nothing that is of use")
-
-func (c *relayConn) updateLimits(now time.Time) (aside []relaylimits.Value, changed bool) {
-	facts, aside, _ := c.stats.learned(now)
-	limits := facts.Effective(relaylimits.Declared(c.info, usual), now)
-	if c.session != nil && limits.Requests != c.limits.Requests {
-		c.m.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: limits.Requests}})
-	}
-	changed = limits != c.limits || len(aside) != c.excluded
-	c.limits, c.excluded = limits, len(aside)
-	return aside, changed
-}
-
-// outgrow discards facts that are older than relaylimits.Believed, because relays improve.
-func (c *relayConn) outgrow(now time.Time) {
-	if aside, changed := c.updateLimits(now); changed {
-		c.session.SetLimits(c.limits, aside)
-	}
-}
-
-func (c *relayConn) learn(a session.Learned) {
-	now := time.Now()
-	until := now.Add(relaylimits.FactLifetime)
-	if a.Kind == relaylimits.NoNegentropy && !a.Wrong {
-		until = now.Add(negentropyRetry)
-	}
-	c.stats.with(func() { c.stats.observed.Facts.Learn(a.Kind, a.Value, until) })
-	c.m.telemetry.count(c.m.telemetry.learned, a.Kind.String(), 1)
-	c.m.telemetry.remote(slog.LevelInfo, c.url, "relay limit learned",
-		"fact", a.Kind.String(), "value", a.Value, keyReason, graspsync.Printable(a.Reason))
-	c.updateLimits(now)
-}
-
-// excludeValue excludes a value, because the relay refuses every filter that contains it.
-func (c *relayConn) excludeValue(v relaylimits.Value) {
-	now := time.Now()
-	c.stats.with(func() { c.stats.observed.Omit(v, now, now.Add(relaylimits.FactLifetime)) })
-	c.m.telemetry.drop("bad_value", 1)
-	c.m.telemetry.remote(slog.LevelInfo, c.url, "relay refused a filter value", "list", v.Tag, "value", graspsync.Printable(v.Text))
-	c.updateLimits(now)
-}
-
-func (c *relayConn) send(r wire.Request) []session.Action {
-	size := sizeOf(r)
-	err := c.conn.Send(c.ctx, r)
-	switch {
-	case err == nil:
-	case errors.Is(err, ErrMessageTooLarge) && !errors.Is(err, ErrClosed) && r.Event == nil:
-		return c.session.Unsent(time.Now(), r.Sub, size, graspsync.Printable(err.Error()))
-	default:
-		c.lostByRelay = c.ctx.Err() == nil
-		c.end(fmt.Errorf("sending: %w", err))
-	}
-	return nil
-}
-
 func (c *relayConn) gap(in graspsync.Incoming) {
 	c.stats.gaps.Add(1)
 	id := in.Event.ID
@@ -710,26 +500,4 @@ func (c *relayConn) gap(in graspsync.Incoming) {
 	c.m.telemetry.remote(slog.LevelInfo, c.url, "catch-up found a missed event", keyEvent, id.String())
 }
 
-func sizeOf(r wire.Request) int {
-	n := 80 + 2*len(r.Payload) // label and id
-	for _, f := range r.Filters {
-		n += filters.Size(f) + 1
-	}
-	return n
-}
-
-// aliveSlack is the maximum time until a [Conn] that is read notices the loss of its relay.
-const aliveSlack = time.Minute
-
-// aliveAt returns a time at which the relay was connected and everything sent by it was read: a
-// minute before the loss if the connection was being read then, which notices a loss, else the time of
-// the last message.
-func (c *relayConn) aliveAt(cause error) time.Time {
-	alive := c.lostAt.Add(-aliveSlack)
-	// Only the wall clock shows that the machine was suspended.
-	slept := c.lostAt.Round(0).Sub(c.readingAt.Round(0)) - c.lostAt.Sub(c.readingAt)
-	if c.readingAt.After(alive) || slept > aliveSlack || errors.Is(cause, errHung) { // it may have hung for an unknown time
-		return c.heardAt
-	}
-	return alive
-}
+func (c *relayConn) contain(f func()) error { return c.m.telemetry.contain("connection", f) }

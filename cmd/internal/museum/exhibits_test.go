@@ -247,7 +247,7 @@ var exhibits = []exhibit{
 		"away := max(now.Sub(s.absentSince), now.Round(0).Sub(s.absentSince.Round(0)))", "away := now.Sub(s.absentSince)", "./sync/internal/plan", "TestSuspendedMachine", nil, "should have 1 item(s), but has 0",
 	},
 	{
-		"a relay was alive while we were asleep", "sync/relayconn.go",
+		"a relay was alive while we were asleep", "sync/relayend.go",
 		"|| slept > aliveSlack ||", "|| slept > 1<<62 ||", "./sync", "TestSignsOfASuspendedMachine", nil, "8h0m0s",
 	},
 	{
