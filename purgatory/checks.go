@@ -100,7 +100,7 @@ func (p *Purgatory) guardDepartures(ctx context.Context, announced, there map[gr
 			if err != nil {
 				return err
 			}
-			if accepted && listed {
+			if accepted {
 				delete(missing, ref)
 			}
 		}

@@ -1,7 +1,9 @@
 package purgatory_test
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -112,6 +115,29 @@ func TestCaseC6_HeldWithOtherName(t *testing.T) {
 		w.relay.relatives = append(w.relay.lose(0), held)
 		w.start()
 		wait(2 * time.Hour)
+		require.Equal(t, 3, countServed(w, owners))
+	})
+}
+
+// unlisted is a relay that cannot list all announcements.
+type unlisted struct{ *relay }
+
+func (r unlisted) Events(ctx context.Context, f nostrFilter) iter.Seq2[graspsync.Event, error] {
+	if asks(f) == "identifiers" {
+		return func(yield func(graspsync.Event, error) bool) { yield(graspsync.Event{}, purgatory.ErrIncomplete) }
+	}
+	return r.relay.Events(ctx, f)
+}
+
+// If only the listing is incomplete, the operator is not asked.
+func TestCaseC6_IncompleteListing(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		owners := inService(w, 3)
+		w.stop()
+		w.host = unlisted{w.relay}
+		w.start()
+		wait(2 * time.Hour)
+		require.NoError(t, w.p.Ready())
 		require.Equal(t, 3, countServed(w, owners))
 	})
 }
