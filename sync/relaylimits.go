@@ -44,7 +44,7 @@ func (c *relayConn) updateLimits(now time.Time) (aside []relaylimits.Value, chan
 	return aside, changed
 }
 
-// outgrow discards facts that are older than relaylimits.Believed, because relays improve.
+// outgrow discards facts that are older than relaylimits.FactLifetime, because relays improve.
 func (c *relayConn) outgrow(now time.Time) {
 	if aside, changed := c.updateLimits(now); changed {
 		c.session.SetLimits(c.limits, aside)

@@ -97,7 +97,7 @@ const (
 	// would evict each other forever.
 	laterWhole = 4
 	// maxTries is the maximum number of requests by id. A pass may fetch the event from another
-	// relay. An event that arrives and cannot be saved is requested at least maxTries-mostWait more
+	// relay. An event that arrives and cannot be saved is requested at least maxTries-maxWait more
 	// times.
 	maxTries = 14
 	maxWait  = 9

@@ -145,7 +145,7 @@ func (l *Learned) Page(size int, now time.Time) {
 	}
 }
 
-// Omit records a value that requests omit, at most [MaxAside].
+// Omit records a value that requests omit, at most [MaxExcluded].
 func (l *Learned) Omit(v Value, now, until time.Time) {
 	l.Excluded = slices.DeleteFunc(slices.Clone(l.Excluded), func(a ExcludedValue) bool { return a.Value == v || !now.Before(a.Until) })
 	if len(l.Excluded) < MaxExcluded {
