@@ -37,8 +37,7 @@ var (
 	ErrLost = errors.New("most repositories have no announcement that lists this service: restore lost events, correct the name of the service, or confirm that the repositories leave")
 )
 
-// Purgatory holds events until their git data has arrived. It is created by [Open] and safe for
-// concurrent use.
+// Purgatory holds events until their git data has arrived. It is created by [Open].
 type Purgatory struct {
 	ran atomic.Bool
 
@@ -49,7 +48,7 @@ type Purgatory struct {
 	repos     safeRepositories
 	git       gitops.Operations
 	fetcher   GitFetcher
-	keep      state.Store // its panics are errors, as those of relay and repos
+	keep      state.Store
 	step      func(name string)
 	releasing *keyed.Locks[graspsync.RepoRef]
 	storing   *keyed.Locks[graspsync.EventID] // held while the relay stores an event

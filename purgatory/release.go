@@ -699,7 +699,7 @@ func (p *Purgatory) takeBackRefs(ctx context.Context, g *refplan.Group, r *repos
 	if err := p.findObjects(ctx, r, g.StateObjects(r.Repository)); err != nil {
 		return err
 	}
-	r.Active = r.Active || r.Refs.HasState() // else moveRefs moves nothing after a deletion of the announcement
+	r.Active = r.Active || r.Refs.HasState() // else a deletion of the announcement stops moveRefs
 	if err := p.moveRefs(ctx, g, r); err != nil || r.Decides != nil {
 		return err
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// repoTable holds what is known in memory about repositories. All methods may be called
-// concurrently.
+// repoTable holds the data in memory about repositories.
 type repoTable struct {
 	mu sync.Mutex
 	// guarded by mu
