@@ -59,7 +59,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send("maintenance_runs_total", counter, float64(m.Failed), "failure")
 	send("packs", gauge, float64(m.Packs))
 	for class, n := range map[string]int{
-		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "relative": st.Relatives,
+		"announcement": st.Announcements, "state": st.States, "pull_request": st.PullRequests, "maintainer_announcement": st.MaintainerAnnouncements,
 	} {
 		send("waiting", gauge, float64(n), class)
 	}

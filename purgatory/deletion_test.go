@@ -94,7 +94,7 @@ func TestDeletedRelativeIsNotReleased(t *testing.T) {
 		wait(time.Second)
 		his := announce(bob, now()-9)
 		require.Equal(t, purgatory.Held, w.submit(his, true))
-		require.Equal(t, 1, w.p.Status().Relatives)
+		require.Equal(t, 1, w.p.Status().MaintainerAnnouncements)
 		wait(10 * time.Second)
 		w.relay.put(bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", his.ID}))
 		w.held(says(alice, now(), "main", 2))

@@ -52,8 +52,8 @@ func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
 		if e, err = entryOf(ev, r.ByUser); err != nil {
 			return e, fmt.Errorf("%w: %w", errRecord, err)
 		}
-		if e.Class == refplan.Announcement && r.Class == refplan.Relative {
-			e.Class, e.Replaces = refplan.Relative, r.Replaces
+		if e.Class == refplan.Announcement && r.Class == refplan.MaintainerAnnouncement {
+			e.Class, e.Replaces = refplan.MaintainerAnnouncement, r.Replaces
 		}
 	}
 	if e.ID != id || e.Class != r.Class || r.Seen.IsZero() || r.Deadline.IsZero() {

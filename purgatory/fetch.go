@@ -18,11 +18,11 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// errHere is wrapped if our git, disk or lock has failed, not the server.
-var errHere = errors.New("taking in git data")
+// errOurSide is wrapped if our git, disk or lock has failed, not the server.
+var errOurSide = errors.New("taking in git data")
 
-// request is a request to a git server in flight and, after its end, the message about it.
-type request struct {
+// runningFetch is a request to a git server and, after its end, the message about it.
+type runningFetch struct {
 	syncqueue.Fetch
 	stop     context.CancelCauseFunc // ends the request, not the release of its data
 	received atomic.Int64
@@ -61,7 +61,7 @@ func (p *Purgatory) stepQueue(ctx context.Context, now time.Time, in syncqueue.I
 			p.servers.AddRequest(x)
 			p.startFetch(ctx, x)
 		case syncqueue.Stop:
-			p.fetches.stop(errGaveWay, func(o *request) bool { return o.ID == x.ID })
+			p.fetches.stop(errGaveWay, func(o *runningFetch) bool { return o.ID == x.ID })
 		case syncqueue.Dropped:
 			p.report.drop("fetch_jobs")
 		}
@@ -103,7 +103,7 @@ func (p *Purgatory) nextWake(now time.Time) time.Time {
 
 // startFetch sends a request in the background, unless its repository is being removed or recreated.
 func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
-	x := &request{Fetch: f, fetched: syncqueue.Fetched{ID: f.ID, Outcome: syncqueue.Unasked}}
+	x := &runningFetch{Fetch: f, fetched: syncqueue.Fetched{ID: f.ID, Outcome: syncqueue.Unasked}}
 	var asking context.Context
 	asking, x.stop = context.WithCancelCause(ctx)
 	leave, ok := p.fetches.enter(x)
@@ -127,7 +127,7 @@ func (p *Purgatory) startFetch(ctx context.Context, f syncqueue.Fetch) {
 
 // fetch requests the missing data of a repository from one URL until asking ends. The request is
 // recorded first, so that a process that crashes does not repeat it immediately.
-func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
+func (p *Purgatory) fetch(ctx, asking context.Context, x *runningFetch) {
 	defer p.report.recovered(&x.fault, ofGit)
 	ask, refused := p.servers.Next(x.Repo, x.URL, p.table.get(x.Repo).need) // the objects to request, or why not now
 	if len(ask.IDs) == 0 && !ask.Roomless {
@@ -143,7 +143,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) {
 	if err != nil {
 		p.report.addSkipped(x.Repo, x.URL, graspsync.Printable(err.Error()))
 		if !errors.Is(err, ErrFull) {
-			x.fault = p.failedHere(ctx, x, err)
+			x.fault = p.failedOurSide(ctx, x, err)
 		} else if ctx.Err() == nil {
 			p.report.log(slog.LevelWarn, x.Repo.Owner.String()+" full", "nothing is fetched for a repository", x.Repo, x.URL, err)
 		}
@@ -184,7 +184,7 @@ func (p *Purgatory) openQuarantine(ctx context.Context, q servers.Request) (dir 
 	return dir, into, err
 }
 
-func (p *Purgatory) send(ctx, asking context.Context, x *request, ask servers.Request, r FetchRequest, into gitops.Quarantine) {
+func (p *Purgatory) send(ctx, asking context.Context, x *runningFetch, ask servers.Request, r FetchRequest, into gitops.Quarantine) {
 	seen := FetchEnded{Repo: x.Repo, URL: x.URL, Wanted: len(ask.IDs), Missing: len(ask.IDs)}
 	ended := p.report.request(x.URL.HostPort().String())
 	p.fetches.began(x, time.Now())
@@ -196,11 +196,11 @@ func (p *Purgatory) send(ctx, asking context.Context, x *request, ask servers.Re
 	seen.Err, x.fetched.Outcome = err, outcome
 	p.servers.Learn(ask, seen.Bytes, outcome)
 	if outcome == syncqueue.Complete {
-		p.fetches.stop(errNotNeeded, func(o *request) bool { return o.Repo == x.Repo })
+		p.fetches.stop(errNotNeeded, func(o *runningFetch) bool { return o.Repo == x.Repo })
 	}
-	if errors.Is(err, errHere) {
+	if errors.Is(err, errOurSide) {
 		seen.Err, seen.Local = nil, err
-		x.fault = p.failedHere(ctx, x, err)
+		x.fault = p.failedOurSide(ctx, x, err)
 	}
 	p.reportFetch(ctx, seen, ended)
 	if errors.Is(err, errGaveWay) {
@@ -214,7 +214,7 @@ func (p *Purgatory) send(ctx, asking context.Context, x *request, ask servers.Re
 	x.fetched.More = (outcome == syncqueue.Partial || outcome == syncqueue.Nothing) && p.more(ask, seen)
 }
 
-func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, x *request, ask servers.Request, r FetchRequest, into gitops.Quarantine, seen *FetchEnded) (_ syncqueue.Outcome, err error) {
+func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, x *runningFetch, ask servers.Request, r FetchRequest, into gitops.Quarantine, seen *FetchEnded) (_ syncqueue.Outcome, err error) {
 	defer p.report.recovered(&err, ofGit)
 	if err = p.fetchInto(ctx, asking, x, r, into, seen); err != nil {
 		return 0, err
@@ -226,10 +226,10 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, x *request, ask
 		return 0, err
 	}
 	p.report.recordResult(ofGit+" take", nil)
-	gained := refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}
-	found, err := p.release(ctx, seen.Repo, gained, p.releaseTime(0))
-	if p.jobs.AddSurvey(seen.Repo.Identifier, gained); err != nil {
-		p.jobs.AddRelease(seen.Repo, gained)
+	why := refplan.Reasons{Receivers: map[graspsync.RepoRef]bool{seen.Repo: true}}
+	found, err := p.release(ctx, seen.Repo, why, p.releaseTime(0))
+	if p.jobs.AddSurvey(seen.Repo.Identifier, why); err != nil {
+		p.jobs.AddRelease(seen.Repo, why)
 	}
 	if err != nil { // not a failure of the server
 		if ctx.Err() == nil && !tookLong(err) {
@@ -244,7 +244,7 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, x *request, ask
 }
 
 // fetchInto sends the request, and counts the wanted objects that are still missing or incomplete.
-func (p *Purgatory) fetchInto(ctx, asking context.Context, x *request, r FetchRequest, into gitops.Quarantine, seen *FetchEnded) error {
+func (p *Purgatory) fetchInto(ctx, asking context.Context, x *runningFetch, r FetchRequest, into gitops.Quarantine, seen *FetchEnded) error {
 	asking, cancel := context.WithTimeout(asking, p.cfg.fixed.FetchTimeout)
 	defer cancel()
 	r.Quarantine = into.Folder()
@@ -261,7 +261,7 @@ func (p *Purgatory) fetchInto(ctx, asking context.Context, x *request, r FetchRe
 	defer stop()
 	missing, err := into.Missing(ctx, r.Want)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errHere, err)
+		return fmt.Errorf("%w: %w", errOurSide, err)
 	}
 	seen.Missing = len(missing)
 	return nil
@@ -287,11 +287,11 @@ func (p *Purgatory) promote(ctx context.Context, q servers.Request, into gitops.
 		return fmt.Errorf("%w: %w", ErrLimit, err)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", errHere, err)
+		return fmt.Errorf("%w: %w", errOurSide, err)
 	}
 	_, unlock, err := p.repos.Lock(ctx, q.Repo)
 	if err != nil {
-		return fmt.Errorf("%w: locking repository: %w", errHere, err)
+		return fmt.Errorf("%w: locking repository: %w", errOurSide, err)
 	}
 	defer unlock()
 	if q.Pulls {
@@ -300,7 +300,7 @@ func (p *Purgatory) promote(ctx context.Context, q servers.Request, into gitops.
 		}
 	}
 	if err := into.Promote(ctx); err != nil {
-		return fmt.Errorf("%w: %w", errHere, err)
+		return fmt.Errorf("%w: %w", errOurSide, err)
 	}
 	p.step("promoted")
 	p.maintenance.brought(q.Repo)
@@ -360,7 +360,7 @@ func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, ended func
 	}
 }
 
-func (p *Purgatory) failedHere(ctx context.Context, x *request, err error) error {
+func (p *Purgatory) failedOurSide(ctx context.Context, x *runningFetch, err error) error {
 	if ctx.Err() != nil || errors.Is(err, ErrNoRepository) {
 		return nil //nolint:nilerr // nothing of ours has failed
 	}
@@ -380,13 +380,13 @@ var (
 type fetches struct {
 	mu sync.Mutex
 	// guarded by mu
-	all     []*request
+	all     []*runningFetch
 	blocked map[graspsync.RepoRef]struct{} // repositories without fetches
 }
 
 func newFetches() *fetches { return &fetches{blocked: make(map[graspsync.RepoRef]struct{})} }
 
-func (f *fetches) enter(x *request) (leave func(), ok bool) {
+func (f *fetches) enter(x *runningFetch) (leave func(), ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, blocked := f.blocked[x.Repo]; blocked {
@@ -396,7 +396,7 @@ func (f *fetches) enter(x *request) (leave func(), ok bool) {
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.all = slices.DeleteFunc(f.all, func(o *request) bool { return o == x })
+		f.all = slices.DeleteFunc(f.all, func(o *runningFetch) bool { return o == x })
 	}, true
 }
 
@@ -404,7 +404,7 @@ func (f *fetches) enter(x *request) (leave func(), ok bool) {
 func (f *fetches) block(ref graspsync.RepoRef) (leave func(), free bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, blocked := f.blocked[ref]; blocked || slices.ContainsFunc(f.all, func(x *request) bool { return x.Repo == ref }) {
+	if _, blocked := f.blocked[ref]; blocked || slices.ContainsFunc(f.all, func(x *runningFetch) bool { return x.Repo == ref }) {
 		return nil, false
 	}
 	f.blocked[ref] = struct{}{}
@@ -415,7 +415,7 @@ func (f *fetches) block(ref graspsync.RepoRef) (leave func(), free bool) {
 	}, true
 }
 
-func (f *fetches) began(x *request, at time.Time) {
+func (f *fetches) began(x *runningFetch, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	x.began = at
@@ -431,7 +431,7 @@ func (f *fetches) received() map[syncqueue.RequestID]int64 {
 	return out
 }
 
-func (f *fetches) stop(why error, is func(*request) bool) {
+func (f *fetches) stop(why error, is func(*runningFetch) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, x := range f.all {
@@ -444,7 +444,7 @@ func (f *fetches) stop(why error, is func(*request) bool) {
 func (f *fetches) startedBefore(ref graspsync.RepoRef, at time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.ContainsFunc(f.all, func(x *request) bool { return x.Repo == ref && !x.began.IsZero() && x.began.Before(at) })
+	return slices.ContainsFunc(f.all, func(x *runningFetch) bool { return x.Repo == ref && !x.began.IsZero() && x.began.Before(at) })
 }
 
 func (p *Purgatory) about(ref graspsync.RepoRef) syncqueue.About {

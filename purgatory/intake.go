@@ -120,7 +120,7 @@ func (p *Purgatory) decide(ctx context.Context, e refplan.Entry, err error) (Ans
 			return Answer{}, fmt.Errorf("asking whether a repository is ours: %w", err)
 		}
 		if !lists {
-			if answer, err := p.judgeRelative(ctx, &e); err != nil || answer.Decision != Held {
+			if answer, err := p.judgeMaintainerAnnouncement(ctx, &e); err != nil || answer.Decision != Held {
 				return answer, err
 			}
 		}
@@ -175,9 +175,9 @@ func (p *Purgatory) older(ctx context.Context, e refplan.Entry) (bool, error) {
 	return false, nil
 }
 
-// judgeRelative decides about an announcement that does not list this service. It passes if a served
+// judgeMaintainerAnnouncement decides about an announcement that does not list this service. It passes if a served
 // announcement lists its author, and is held if only held ones do, or if it replaces one.
-func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer, error) {
+func (p *Purgatory) judgeMaintainerAnnouncement(ctx context.Context, e *refplan.Entry) (Answer, error) {
 	a := e.Announces
 	w, err := p.listings(ctx, a.Ref.Identifier)
 	if err != nil {
@@ -186,7 +186,7 @@ func (p *Purgatory) judgeRelative(ctx context.Context, e *refplan.Entry) (Answer
 	if _, is := w.served[e.Author]; is {
 		return Answer{Decision: Pass}, nil
 	}
-	e.Class = refplan.Relative
+	e.Class = refplan.MaintainerAnnouncement
 	if _, listed := w.held[e.Author]; !listed {
 		if _, e.Replaces = p.pending.announcement(a.Ref); !e.Replaces {
 			p.report.drop("listed")
@@ -211,7 +211,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry) (Answer, error) {
 	for _, old := range replaced {
 		p.pending.deleteRecord(ctx, old)
 		p.report.ended(old, Replaced)
-		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // the owner no longer lists this service
+		if old.Class == refplan.Announcement && e.Class == refplan.MaintainerAnnouncement { // the owner no longer lists this service
 			p.pending.warn(&old, "remembering a replaced announcement failed", p.pending.remember(ctx, old, Replaced))
 			p.jobs.AddRelease(old.Repos[0], refplan.Reasons{Left: map[graspsync.RepoRef]bool{old.Repos[0]: true}})
 		}
@@ -321,7 +321,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 	if len(refs) == 0 || slices.ContainsFunc(refs, refplan.IsState) {
 		p.pending.extendAnnouncement(ctx, ref, false)
 	}
-	p.jobs.AddRelease(ref, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
+	p.jobs.AddRelease(ref, refplan.Reasons{Receivers: map[graspsync.RepoRef]bool{ref: true}})
 }
 
 // NotifyStored reports that the relay has stored an event. Of the events that a deletion or a request

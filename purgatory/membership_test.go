@@ -179,7 +179,7 @@ func TestWhatWasTakenFromUsGoesAfterACrash(t *testing.T) {
 		require.NoError(t, w.state.Delete(t.Context(), "purgatory/entry/"+ours.ID))
 		w.start()
 		wait(time.Minute)
-		require.Equal(t, 1, w.p.Status().Relatives)
+		require.Equal(t, 1, w.p.Status().MaintainerAnnouncements)
 		require.False(t, w.git.Has(repoOf(alice)))
 		w.stop()
 	})

@@ -56,15 +56,15 @@ type pendingEvents struct {
 // pendingEvent is a held event. Returned entries are copies.
 type pendingEvent struct {
 	refplan.Entry
-	retry backoff.Streak                 // failed expiries; Until is the earliest next one
-	refIn map[graspsync.RepoRef]struct{} // repositories that have its ref; nil unless it is stored
-	ends  bool                           // its hold is being ended, or extended
-	over  bool                           // its hold is being ended, and no release may use it
+	retry    backoff.Streak                 // failed expiries; Until is the earliest next one
+	refIn    map[graspsync.RepoRef]struct{} // repositories that have its ref; nil unless it is stored
+	ending   bool                           // its hold is being ended, or extended
+	unusable bool                           // its hold is being ended, and no release may use it
 }
 
 type nameList struct {
 	hard []*nip34.Announcement
-	soft []*nip34.Announcement // all, and relatives
+	soft []*nip34.Announcement // all, and those of maintainers
 }
 
 func newPendingEvents(cfg *Config, report *report, jobs *workqueue.Queue, wake chan struct{}, table *repoTable, fetches *fetches, keep state.Store,
@@ -80,10 +80,10 @@ func newPendingEvents(cfg *Config, report *report, jobs *workqueue.Queue, wake c
 	}
 }
 
-func (p *pendingEvents) get(id graspsync.EventID) (e refplan.Entry, held bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h, held := p.events.Get(id); held {
+func (pe *pendingEvents) get(id graspsync.EventID) (e refplan.Entry, held bool) {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	if h, held := pe.events.Get(id); held {
 		return h.Entry, true
 	}
 	return e, false
@@ -104,17 +104,17 @@ func some(events iter.Seq2[graspsync.EventID, *pendingEvent], is func(*pendingEv
 	return out
 }
 
-func (p *pendingEvents) all(is func(*pendingEvent) bool) []refplan.Entry {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return some(p.events.All(), is)
+func (pe *pendingEvents) all(is func(*pendingEvent) bool) []refplan.Entry {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	return some(pe.events.All(), is)
 }
 
-// named returns events with an identifier. Holds that are being ended are over.
-func (p *pendingEvents) named(identifier string, is func(*pendingEvent) bool) []refplan.Entry {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return some(maps.All(p.byName[identifier]), func(h *pendingEvent) bool { return !h.over && is(h) })
+// named returns events with an identifier. Unusable ones are left out.
+func (pe *pendingEvents) named(identifier string, is func(*pendingEvent) bool) []refplan.Entry {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	return some(maps.All(pe.byName[identifier]), func(h *pendingEvent) bool { return !h.unusable && is(h) })
 }
 
 func (h *pendingEvent) isAnnouncement() bool { return h.IsAnnouncement() }
@@ -124,46 +124,46 @@ func ofClass(c refplan.Class) func(*pendingEvent) bool {
 }
 
 // of returns the events that name a repository, and all states with its identifier.
-func (p *pendingEvents) of(ref graspsync.RepoRef) []refplan.Entry {
-	return p.named(ref.Identifier, func(h *pendingEvent) bool {
-		return h.Class == refplan.State || h.Class != refplan.Relative && slices.Contains(h.Repos, ref)
+func (pe *pendingEvents) of(ref graspsync.RepoRef) []refplan.Entry {
+	return pe.named(ref.Identifier, func(h *pendingEvent) bool {
+		return h.Class == refplan.State || h.Class != refplan.MaintainerAnnouncement && slices.Contains(h.Repos, ref)
 	})
 }
 
-func (p *pendingEvents) stillHeld(some []refplan.Entry) (out []refplan.Entry) {
+func (pe *pendingEvents) stillHeld(some []refplan.Entry) (out []refplan.Entry) {
 	for _, e := range some {
-		if e, held := p.get(e.ID); held {
+		if e, held := pe.get(e.ID); held {
 			out = append(out, e)
 		}
 	}
 	return out
 }
 
-func (p *pendingEvents) ofAuthor(author graspsync.PubKey) []refplan.Entry {
-	return p.all(func(h *pendingEvent) bool { return h.Author == author })
+func (pe *pendingEvents) ofAuthor(author graspsync.PubKey) []refplan.Entry {
+	return pe.all(func(h *pendingEvent) bool { return h.Author == author })
 }
 
-func (p *pendingEvents) announcement(ref graspsync.RepoRef) (refplan.Entry, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.announced[ref]; h != nil && h.Class == refplan.Announcement {
+func (pe *pendingEvents) announcement(ref graspsync.RepoRef) (refplan.Entry, bool) {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	if h := pe.announced[ref]; h != nil && h.Class == refplan.Announcement {
 		return h.Entry, true
 	}
 	return refplan.Entry{}, false
 }
 
 // announcements returns nil if there is none. The list stays the same until one of them changes.
-func (p *pendingEvents) announcements(identifier string) *nameList {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	list := p.lists[identifier]
+func (pe *pendingEvents) announcements(identifier string) *nameList {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	list := pe.lists[identifier]
 	if list != nil {
 		return list
 	}
-	for _, e := range some(maps.All(p.byName[identifier]), (*pendingEvent).isAnnouncement) {
+	for _, e := range some(maps.All(pe.byName[identifier]), (*pendingEvent).isAnnouncement) {
 		if list == nil {
 			list = new(nameList)
-			p.lists[identifier] = list
+			pe.lists[identifier] = list
 		}
 		if list.soft = append(list.soft, e.Announces); e.Class == refplan.Announcement && !e.Soft {
 			list.hard = append(list.hard, e.Announces)
@@ -172,13 +172,13 @@ func (p *pendingEvents) announcements(identifier string) *nameList {
 	return list
 }
 
-func (p *pendingEvents) holdsFor(id graspsync.EventID, ref graspsync.RepoRef) bool {
-	e, _ := p.get(id)
+func (pe *pendingEvents) holdsFor(id graspsync.EventID, ref graspsync.RepoRef) bool {
+	e, _ := pe.get(id)
 	return slices.Contains(e.Repos, ref)
 }
 
-func (p *pendingEvents) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) {
-	for _, e := range p.of(ref) {
+func (pe *pendingEvents) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) {
+	for _, e := range pe.of(ref) {
 		if e.Pull != nil {
 			tips = append(tips, e.Pull.Tip)
 		}
@@ -186,18 +186,18 @@ func (p *pendingEvents) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) 
 	return tips
 }
 
-func (p *pendingEvents) held(filter nostr.Filter) (out []graspsync.EventKey) {
-	for _, e := range p.all(func(h *pendingEvent) bool { return h.refIn == nil && filter.Matches(h.Event) }) {
+func (pe *pendingEvents) held(filter nostr.Filter) (out []graspsync.EventKey) {
+	for _, e := range pe.all(func(h *pendingEvent) bool { return h.refIn == nil && filter.Matches(h.Event) }) {
 		out = append(out, graspsync.EventKey{CreatedAt: e.Event.CreatedAt, ID: e.ID})
 	}
 	return out
 }
 
 // markServed records a stored pull request, and returns the repositories that have its ref.
-func (p *pendingEvents) markServed(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h, held := p.events.Get(id)
+func (pe *pendingEvents) markServed(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	h, held := pe.events.Get(id)
 	if !held {
 		h = new(pendingEvent)
 	}
@@ -211,56 +211,56 @@ func (p *pendingEvents) markServed(id graspsync.EventID, ref graspsync.RepoRef, 
 }
 
 // isServed reports whether a pull request is stored but still held for other repositories.
-func (p *pendingEvents) isServed(id graspsync.EventID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h, held := p.events.Get(id)
+func (pe *pendingEvents) isServed(id graspsync.EventID) bool {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	h, held := pe.events.Get(id)
 	return held && h.refIn != nil
 }
 
 // sortByAge sorts restored events, because the oldest is evicted first.
-func (p *pendingEvents) sortByAge() {
-	all := p.all(nil)
+func (pe *pendingEvents) sortByAge() {
+	all := pe.all(nil)
 	slices.SortStableFunc(all, func(a, b refplan.Entry) int { return a.Seen.Compare(b.Seen) })
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
 	for _, e := range all {
-		p.events.Touch(e.ID)
+		pe.events.Touch(e.ID)
 	}
 }
 
 // index adds an event to the indexes. mu is held, as in the methods up to dated.
-func (p *pendingEvents) index(h *pendingEvent) {
+func (pe *pendingEvents) index(h *pendingEvent) {
 	for _, ref := range h.Repos {
-		if p.byName[ref.Identifier] == nil {
-			p.byName[ref.Identifier] = make(map[graspsync.EventID]*pendingEvent)
+		if pe.byName[ref.Identifier] == nil {
+			pe.byName[ref.Identifier] = make(map[graspsync.EventID]*pendingEvent)
 		}
-		p.byName[ref.Identifier][h.ID] = h
+		pe.byName[ref.Identifier][h.ID] = h
 	}
 	if h.IsAnnouncement() {
-		p.announced[h.Repos[0]] = h
-		delete(p.lists, h.Repos[0].Identifier)
+		pe.announced[h.Repos[0]] = h
+		delete(pe.lists, h.Repos[0].Identifier)
 	}
-	p.expect(h)
+	pe.expect(h)
 }
 
-func (p *pendingEvents) remove(h *pendingEvent) {
-	p.events.Delete(h.ID)
+func (pe *pendingEvents) remove(h *pendingEvent) {
+	pe.events.Delete(h.ID)
 	for _, ref := range h.Repos {
-		if delete(p.byName[ref.Identifier], h.ID); len(p.byName[ref.Identifier]) == 0 {
-			delete(p.byName, ref.Identifier)
+		if delete(pe.byName[ref.Identifier], h.ID); len(pe.byName[ref.Identifier]) == 0 {
+			delete(pe.byName, ref.Identifier)
 		}
 	}
 	if h.IsAnnouncement() {
-		delete(p.announced, h.Repos[0])
-		delete(p.lists, h.Repos[0].Identifier)
+		delete(pe.announced, h.Repos[0])
+		delete(pe.lists, h.Repos[0].Identifier)
 	}
 }
 
 // check returns why an event must not be held, or the zero Answer.
-func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
-	old := p.replacedBy(e)
-	expired, _ := p.expired.Get(e.ID)
+func (pe *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
+	old := pe.replacedBy(e)
+	expired, _ := pe.expired.Get(e.ID)
 	ignored := now.Before(expired.Deadline)
 	switch {
 	case old != nil && old.ID == e.ID && old.Class == e.Class:
@@ -276,11 +276,11 @@ func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
 }
 
 // replacedBy returns the event whose place e takes: an older version, or e itself.
-func (p *pendingEvents) replacedBy(e *refplan.Entry) *pendingEvent {
+func (pe *pendingEvents) replacedBy(e *refplan.Entry) *pendingEvent {
 	if e.IsAnnouncement() {
-		return p.announced[e.Repos[0]]
+		return pe.announced[e.Repos[0]]
 	}
-	h, _ := p.events.Get(e.ID)
+	h, _ := pe.events.Get(e.ID)
 	return h
 }
 
@@ -296,22 +296,22 @@ func strangerOf(e *refplan.Entry) limit.Stranger {
 	return limit.Stranger{ID: e.Author.String()}
 }
 
-func (p *pendingEvents) put(e refplan.Entry) (_ Answer, replaced, evicted []refplan.Entry) {
-	old := p.replacedBy(&e)
+func (pe *pendingEvents) put(e refplan.Entry) (_ Answer, replaced, evicted []refplan.Entry) {
+	old := pe.replacedBy(&e)
 	if old != nil && old.ID != e.ID && old.Version.Newer(e.Version) {
 		return Answer{Refused, reasonSuperseded}, nil, nil
 	}
 	if old != nil {
-		p.remove(old)
+		pe.remove(old)
 	}
-	gone, ok := p.place(&pendingEvent{Entry: e})
+	gone, ok := pe.place(&pendingEvent{Entry: e})
 	for _, x := range gone {
-		p.remove(x.Value)
+		pe.remove(x.Value)
 		evicted = append(evicted, x.Value.Entry)
 	}
 	switch {
 	case !ok && old != nil:
-		p.place(old)
+		pe.place(old)
 		fallthrough
 	case !ok:
 		return Answer{Full, reasonFull}, nil, evicted
@@ -322,21 +322,21 @@ func (p *pendingEvents) put(e refplan.Entry) (_ Answer, replaced, evicted []refp
 }
 
 // place adds an event. The announcement that the event needs is not evicted for it.
-func (p *pendingEvents) place(h *pendingEvent) (gone []limit.Entry[graspsync.EventID, *pendingEvent], ok bool) {
-	gone, ok = p.events.PutKeeping(h.ID, strangerOf(&h.Entry), h.Size, h, func(id graspsync.EventID) bool {
-		o, _ := p.events.Get(id)
+func (pe *pendingEvents) place(h *pendingEvent) (gone []limit.Entry[graspsync.EventID, *pendingEvent], ok bool) {
+	gone, ok = pe.events.PutKeeping(h.ID, strangerOf(&h.Entry), h.Size, h, func(id graspsync.EventID) bool {
+		o, _ := pe.events.Get(id)
 		return o.Class == refplan.Announcement && slices.Contains(h.Repos, o.Repos[0])
 	})
 	if ok {
-		p.index(h)
+		pe.index(h)
 	}
 	return gone, ok
 }
 
-func (p *pendingEvents) expect(h *pendingEvent) {
-	if at := h.due(); !h.ends && (p.next.IsZero() || at.Before(p.next)) {
-		p.next = at
-		ring(p.wake)
+func (pe *pendingEvents) expect(h *pendingEvent) {
+	if at := h.due(); !h.ending && (pe.next.IsZero() || at.Before(pe.next)) {
+		pe.next = at
+		ring(pe.wake)
 	}
 }
 
@@ -346,75 +346,75 @@ func (h *pendingEvent) due() time.Time {
 
 // renew updates the tables after an announcement expired softly or is held again, because it then
 // counts for another owner or client.
-func (p *pendingEvents) renew(h *pendingEvent) {
+func (pe *pendingEvents) renew(h *pendingEvent) {
 	h.retry = backoff.Streak{}
-	p.expect(h)
-	delete(p.lists, h.Repos[0].Identifier)
-	p.events.Put(h.ID, strangerOf(&h.Entry), h.Size, h)
+	pe.expect(h)
+	delete(pe.lists, h.Repos[0].Identifier)
+	pe.events.Put(h.ID, strangerOf(&h.Entry), h.Size, h)
 }
 
-func (p *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
+func (pe *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
 	if e.Soft {
 		return e.Deadline
 	}
-	return backoff.Later(e.Deadline, backoff.Earlier(now.Add(p.cfg.Times.Hold), e.Seen.Add(p.cfg.fixed.MaxHold)))
+	return backoff.Later(e.Deadline, backoff.Earlier(now.Add(pe.cfg.Times.Hold), e.Seen.Add(pe.cfg.fixed.MaxHold)))
 }
 
-func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
-	if e.Class == refplan.Relative && !e.Replaces {
-		return p.cfg.fixed.MaxHold + p.cfg.fixed.SoftExpiry
+func (pe *pendingEvents) longest(e *refplan.Entry) time.Duration {
+	if e.Class == refplan.MaintainerAnnouncement && !e.Replaces {
+		return pe.cfg.fixed.MaxHold + pe.cfg.fixed.SoftExpiry
 	}
-	return p.cfg.Times.Hold
+	return pe.cfg.Times.Hold
 }
 
 // A new version of an announcement extends the hold.
-func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
-	e.Seen, e.Deadline = now, now.Add(p.longest(&e))
-	if old := p.replacedBy(&e); old != nil && e.Class == refplan.Announcement && old.Class == refplan.Announcement {
+func (pe *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
+	e.Seen, e.Deadline = now, now.Add(pe.longest(&e))
+	if old := pe.replacedBy(&e); old != nil && e.Class == refplan.Announcement && old.Class == refplan.Announcement {
 		e.Seen, e.Soft, e.Deadline = old.Seen, old.Soft, old.Deadline
-		e.Deadline = p.extended(now, &e)
+		e.Deadline = pe.extended(now, &e)
 	}
 	return e
 }
 
-// steady returns a time with the monotonic clock of now.
-func steady(now, at time.Time) time.Time { return now.Add(at.Sub(now)) }
+// onClockOf returns a time with the monotonic clock of now.
+func onClockOf(now, at time.Time) time.Time { return now.Add(at.Sub(now)) }
 
 // load reads the held events. Unreadable records are logged and stay.
-func (p *pendingEvents) load(ctx context.Context) error {
+func (pe *pendingEvents) load(ctx context.Context) error {
 	now := time.Now()
-	err := readEach(ctx, p.keep, keyEntry, func(key string, value []byte) error {
+	err := readEach(ctx, pe.keep, keyEntry, func(key string, value []byte) error {
 		id, err := graspsync.ParseEventID(key)
 		var e refplan.Entry
 		if err == nil {
 			e, err = decode(id, value)
 		}
 		if err != nil {
-			p.report.unreadable.Add(1)
-			p.cfg.Logger.Error("reading held events failed", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
+			pe.report.unreadable.Add(1)
+			pe.cfg.Logger.Error("reading held events failed", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 			return nil
 		}
-		if gone := p.restore(now, e); len(gone) > 0 {
-			err = p.keep.Delete(ctx, gone...)
+		if gone := pe.restore(now, e); len(gone) > 0 {
+			err = pe.keep.Delete(ctx, gone...)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	p.sortByAge()
-	return p.loadExpired(ctx, now)
+	pe.sortByAge()
+	return pe.loadExpired(ctx, now)
 }
 
 // restore holds an event of a record, and returns the keys of events that are not held any more. A
 // clock that was set back cannot extend a hold beyond its maximum.
-func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (gone []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	most := p.longest(&e)
+func (pe *pendingEvents) restore(now time.Time, e refplan.Entry) (gone []string) {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	most := pe.longest(&e)
 	if e.Soft {
-		most = p.cfg.fixed.SoftExpiry
-	} else if grace := now.Add(p.cfg.Times.Hold / restartShare); e.Deadline.Before(grace) {
+		most = pe.cfg.fixed.SoftExpiry
+	} else if grace := now.Add(pe.cfg.Times.Hold / restartShare); e.Deadline.Before(grace) {
 		e.Deadline = grace
 	}
 	if latest := now.Add(most); e.Deadline.After(latest) {
@@ -423,8 +423,8 @@ func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (gone []string) 
 	if e.Seen.After(now) {
 		e.Seen = now
 	}
-	e.Seen, e.Deadline = steady(now, e.Seen), steady(now, e.Deadline)
-	answer, replaced, evicted := p.put(e)
+	e.Seen, e.Deadline = onClockOf(now, e.Seen), onClockOf(now, e.Deadline)
+	answer, replaced, evicted := pe.put(e)
 	if answer.Decision != Held {
 		evicted = append(evicted, e)
 	}
@@ -434,37 +434,37 @@ func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (gone []string) 
 	return gone
 }
 
-func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
-	return readEach(ctx, p.keep, keyExpired, func(key string, value []byte) error {
+func (pe *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
+	return readEach(ctx, pe.keep, keyExpired, func(key string, value []byte) error {
 		id, err := graspsync.ParseEventID(key)
 		var r EventState
 		if err = errors.Join(err, json.Unmarshal(value, &r)); err != nil {
-			p.report.unreadable.Add(1)
-			return p.keep.Delete(ctx, keyExpired+key) // losing the record costs little
+			pe.report.unreadable.Add(1)
+			return pe.keep.Delete(ctx, keyExpired+key) // losing the record costs little
 		}
 		r.Since, r.At = backoff.ClampPast(r.Since, now), backoff.ClampPast(r.At, now)
-		return p.forgetExpired(ctx, p.rememberExpired(now, id, r)...)
+		return pe.forgetExpired(ctx, pe.rememberExpired(now, id, r)...)
 	})
 }
 
 // rememberExpired returns the ids of evicted and lapsed records.
-func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r EventState) (forgotten []graspsync.EventID) {
-	r.Deadline = steady(now, backoff.Earlier(r.Deadline, now.Add(remember)))
+func (pe *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r EventState) (forgotten []graspsync.EventID) {
+	r.Deadline = onClockOf(now, backoff.Earlier(r.Deadline, now.Add(remember)))
 	var owner limit.Stranger
 	if len(r.Repos) > 0 {
 		owner.ID = r.Repos[0].Owner.String()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	evicted, _ := p.expired.Displace(id, owner, 0, r)
-	for id, r := range p.expired.All() {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	evicted, _ := pe.expired.Displace(id, owner, 0, r)
+	for id, r := range pe.expired.All() {
 		if now.Before(r.Deadline) {
 			break
 		}
 		forgotten = append(forgotten, id)
 	}
 	for _, id := range forgotten {
-		p.expired.Delete(id)
+		pe.expired.Delete(id)
 	}
 	for _, e := range evicted {
 		forgotten = append(forgotten, e.Key)
@@ -472,7 +472,7 @@ func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r E
 	return forgotten
 }
 
-func (p *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.EventID) error {
+func (pe *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.EventID) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -480,43 +480,43 @@ func (p *pendingEvents) forgetExpired(ctx context.Context, ids ...graspsync.Even
 	for _, id := range ids {
 		keys = append(keys, keyExpired+id.String())
 	}
-	return p.keep.Delete(ctx, keys...)
+	return pe.keep.Delete(ctx, keys...)
 }
 
 // remember records that an expired event is ignored for a while if relays send it, and a replaced one
 // also if a client does. A full disk is no error, because otherwise no hold could end and free space.
-func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, why EventCode) error {
+func (pe *pendingEvents) remember(ctx context.Context, e refplan.Entry, why EventCode) error {
 	now := time.Now()
 	r := endingOf(e, why, "")
 	r.Deadline = backoff.WallTime(now.Add(remember))
 	r.Since, r.At, r.Repos = backoff.WallTime(r.Since), backoff.WallTime(r.At), r.Repos[:min(len(r.Repos), mostExpiredRepos)]
 	data, err := json.Marshal(r)
 	if err == nil {
-		err = p.keep.Put(ctx, state.Record{Key: keyExpired + e.ID.String(), Value: data})
+		err = pe.keep.Put(ctx, state.Record{Key: keyExpired + e.ID.String(), Value: data})
 	}
 	if errors.Is(err, state.ErrFull) {
-		p.report.drop("remembered")
+		pe.report.drop("remembered")
 	} else if err != nil {
 		return fmt.Errorf("recording an expired event: %w", err)
 	}
-	p.step("remembered")
-	p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, r)...))
+	pe.step("remembered")
+	pe.warn(&e, "removing expired ids failed", pe.forgetExpired(ctx, pe.rememberExpired(now, e.ID, r)...))
 	return nil
 }
 
-func (p *pendingEvents) expiredState(id graspsync.EventID) (EventState, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r, is := p.expired.Get(id)
+func (pe *pendingEvents) expiredState(id graspsync.EventID) (EventState, bool) {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	r, is := pe.expired.Get(id)
 	return r, is && time.Now().Before(r.Deadline)
 }
 
 // givenUp returns the expired events of a repository that are still ignored, the newest first.
-func (p *pendingEvents) givenUp(ref graspsync.RepoRef) (out []EventState) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (pe *pendingEvents) givenUp(ref graspsync.RepoRef) (out []EventState) {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
 	now := time.Now()
-	for _, r := range p.expired.All() {
+	for _, r := range pe.expired.All() {
 		if now.Before(r.Deadline) && slices.Contains(r.Repos, ref) {
 			out = append(out, r)
 		}
@@ -526,20 +526,20 @@ func (p *pendingEvents) givenUp(ref graspsync.RepoRef) (out []EventState) {
 }
 
 // again deletes the record of an expired event.
-func (p *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
-	if err := p.forgetExpired(ctx, id); err != nil {
+func (pe *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
+	if err := pe.forgetExpired(ctx, id); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.expired.Delete(id)
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	pe.expired.Delete(id)
 	return nil
 }
 
-func (p *pendingEvents) nextDue() (time.Time, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.next, !p.next.IsZero() && p.ending < maxReleases
+func (pe *pendingEvents) nextDue() (time.Time, bool) {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	return pe.next, !pe.next.IsZero() && pe.ending < maxReleases
 }
 
 const (
@@ -547,166 +547,166 @@ const (
 	expiryMost  = time.Hour
 )
 
-func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h, held := p.events.Get(id); held {
+func (pe *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	if h, held := pe.events.Get(id); held {
 		h.retry.Fail(now, expiryPause, expiryMost)
 	}
 }
 
 // due returns overdue events, for each of which the caller calls endHold and then endedHold.
-func (p *pendingEvents) due(now time.Time) (due []refplan.Entry) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.next.IsZero() || now.Before(p.next) || p.ending >= maxReleases {
+func (pe *pendingEvents) due(now time.Time) (due []refplan.Entry) {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	if pe.next.IsZero() || now.Before(pe.next) || pe.ending >= maxReleases {
 		return nil
 	}
-	p.next = time.Time{}
-	for _, h := range p.events.All() {
-		if !h.ends && !now.Before(h.due()) && p.ending < maxReleases {
-			h.ends, h.retry.Until = true, now.Add(time.Second/4) // a release may use the event now
-			p.ending++
+	pe.next = time.Time{}
+	for _, h := range pe.events.All() {
+		if !h.ending && !now.Before(h.due()) && pe.ending < maxReleases {
+			h.ending, h.retry.Until = true, now.Add(time.Second/4) // a release may use the event now
+			pe.ending++
 			due = append(due, h.Entry)
 		}
-		p.expect(h)
+		pe.expect(h)
 	}
 	return due
 }
 
 // extend extends a hold without maximum if the cause is our own, unless the event has expired softly,
-// or otherwise unless the hold is at its maximum or of a relative.
-func (p *pendingEvents) extend(ctx context.Context, id graspsync.EventID, ours bool) bool {
+// or otherwise unless the hold is at its maximum or of a maintainer announcement.
+func (pe *pendingEvents) extend(ctx context.Context, id graspsync.EventID, ours bool) bool {
 	now := time.Now()
-	p.mu.Lock()
-	h, held := p.events.Get(id)
-	if !held || ours && h.Soft || !ours && h.Class == refplan.Relative {
-		p.mu.Unlock()
+	pe.mu.Lock()
+	h, held := pe.events.Get(id)
+	if !held || ours && h.Soft || !ours && h.Class == refplan.MaintainerAnnouncement {
+		pe.mu.Unlock()
 		return false
 	}
-	d := now.Add(p.cfg.Times.Hold)
+	d := now.Add(pe.cfg.Times.Hold)
 	if !ours {
-		d = p.extended(now, &h.Entry)
+		d = pe.extended(now, &h.Entry)
 	}
 	extends := d.After(now)
 	if extends {
 		h.Deadline, h.retry.Until = d, time.Time{}
 	}
 	e := h.Entry
-	p.mu.Unlock()
+	pe.mu.Unlock()
 	if extends { // if the write fails, a restart shortens the hold
-		p.warn(&e, "saving a deadline failed", p.rewrite(ctx, id))
+		pe.warn(&e, "saving a deadline failed", pe.rewrite(ctx, id))
 	}
 	return extends
 }
 
 // overdue returns an event if its hold must end now. No release uses it until endedHold is called,
 // because otherwise an announcement could be served without the refs of its state.
-func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
-	e, held := p.get(id)
-	if !held || p.fetchesFor(e) {
+func (pe *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
+	e, held := pe.get(id)
+	if !held || pe.fetchesFor(e) {
 		return e, false
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h, held := p.events.Get(id)
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	h, held := pe.events.Get(id)
 	if !held || time.Now().Before(h.Deadline) {
 		return e, false
 	}
-	h.over = !p.table.isReleasing(e) // a release that begins later does not find it
-	return h.Entry, h.over
+	h.unusable = !pe.table.isReleasing(e) // a release that begins later does not find it
+	return h.Entry, h.unusable
 }
 
 // endedHold lets due return an event again, and another one instead of it.
-func (p *pendingEvents) endedHold(id graspsync.EventID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ending--
-	ring(p.wake)
-	if h, held := p.events.Get(id); held {
-		h.ends, h.over = false, false
-		p.expect(h)
+func (pe *pendingEvents) endedHold(id graspsync.EventID) {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	pe.ending--
+	ring(pe.wake)
+	if h, held := pe.events.Get(id); held {
+		h.ending, h.unusable = false, false
+		pe.expect(h)
 	}
 }
 
 // soften marks an announcement whose repository was removed as softly expired.
-func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
-	unlock, err := p.writing.Lock(ctx, e.ID)
+func (pe *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
+	unlock, err := pe.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	p.mu.Lock()
-	h, held := p.events.Get(e.ID)
+	pe.mu.Lock()
+	h, held := pe.events.Get(e.ID)
 	if !held || h.Soft || h.Class != refplan.Announcement {
-		p.mu.Unlock()
+		pe.mu.Unlock()
 		return nil
 	}
-	h.Soft, h.Deadline = true, h.Deadline.Add(p.cfg.fixed.SoftExpiry)
-	p.renew(h)
+	h.Soft, h.Deadline = true, h.Deadline.Add(pe.cfg.fixed.SoftExpiry)
+	pe.renew(h)
 	soft := h.Entry
-	p.mu.Unlock()
+	pe.mu.Unlock()
 	// After a failed write and a crash, it expires softly again.
-	p.warn(&e, "saving a soft expiry failed", p.write(ctx, soft))
-	p.step("expired softly")
-	p.report.ended(e, Expired)
+	pe.warn(&e, "saving a soft expiry failed", pe.write(ctx, soft))
+	pe.step("expired softly")
+	pe.report.ended(e, Expired)
 	return nil
 }
 
-func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
-	if e.Class != refplan.Relative {
-		if err := p.remember(ctx, e, Expired); err != nil {
+func (pe *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
+	if e.Class != refplan.MaintainerAnnouncement {
+		if err := pe.remember(ctx, e, Expired); err != nil {
 			return err
 		}
 	}
-	return p.forget(ctx, e, Expired)
+	return pe.forget(ctx, e, Expired)
 }
 
-func (p *pendingEvents) warn(e *refplan.Entry, what string, err error) {
+func (pe *pendingEvents) warn(e *refplan.Entry, what string, err error) {
 	if err != nil {
-		p.cfg.Logger.Warn(what, keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
+		pe.cfg.Logger.Warn(what, keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
 // forget ends a hold, first on the disk.
-func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EventCode) error {
-	unlock, err := p.writing.Lock(ctx, e.ID)
+func (pe *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EventCode) error {
+	unlock, err := pe.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if _, held := p.get(e.ID); !held {
+	if _, held := pe.get(e.ID); !held {
 		return nil
 	}
-	if err := p.keep.Delete(ctx, keyEntry+e.ID.String()); err != nil {
+	if err := pe.keep.Delete(ctx, keyEntry+e.ID.String()); err != nil {
 		return err
 	}
 	if name := map[EventCode]string{Released: "struck off", Expired: "expired"}[why]; name != "" {
-		p.step(name)
+		pe.step(name)
 	}
-	p.mu.Lock()
-	if h, held := p.events.Get(e.ID); held {
-		p.remove(h)
+	pe.mu.Lock()
+	if h, held := pe.events.Get(e.ID); held {
+		pe.remove(h)
 	}
-	p.mu.Unlock()
+	pe.mu.Unlock()
 	if why == Expired && e.Soft {
-		p.report.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why})
+		pe.report.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why})
 	} else {
-		p.report.ended(e, why)
+		pe.report.ended(e, why)
 	}
 	if why != Released {
-		p.releaseWithout(e)
+		pe.releaseWithout(e)
 	} else if e.Class == refplan.Announcement {
-		p.jobs.AddSurvey(e.Repos[0].Identifier, refplan.Reasons{}) // its relatives may be stored now
+		pe.jobs.AddSurvey(e.Repos[0].Identifier, refplan.Reasons{}) // maintainer announcements may be stored now
 	}
 	return nil
 }
 
-func (p *pendingEvents) count(st *Status) {
-	p.mu.Lock()
-	all := some(p.events.All(), nil)
-	st.Bytes = p.events.Bytes()
-	p.mu.Unlock()
+func (pe *pendingEvents) count(st *Status) {
+	pe.mu.Lock()
+	all := some(pe.events.All(), nil)
+	st.Bytes = pe.events.Bytes()
+	pe.mu.Unlock()
 	for _, e := range all {
 		switch e.Class {
 		case refplan.Announcement:
@@ -715,25 +715,25 @@ func (p *pendingEvents) count(st *Status) {
 			st.States++
 		case refplan.PullRequest:
 			st.PullRequests++
-		case refplan.Relative:
-			st.Relatives++
+		case refplan.MaintainerAnnouncement:
+			st.MaintainerAnnouncements++
 		}
 	}
 	slices.SortStableFunc(all, func(a, b refplan.Entry) int { return a.Deadline.Compare(b.Deadline) })
 	st.Waiting = make([]EventState, 0, min(len(all), StatusEntries))
 	for _, e := range all[:min(len(all), StatusEntries)] {
-		st.Waiting = append(st.Waiting, p.status(e))
+		st.Waiting = append(st.Waiting, pe.status(e))
 	}
 }
 
-func (p *pendingEvents) status(e refplan.Entry) EventState {
+func (pe *pendingEvents) status(e refplan.Entry) EventState {
 	st := endingOf(e, IsWaiting, "")
 	if e.Soft {
 		st.Is = IsSoft
 	}
 	st.At, st.Deadline = time.Time{}, e.Deadline
 	for _, ref := range e.Repos {
-		st.Missing += len(p.table.get(ref).need.IDs)
+		st.Missing += len(pe.table.get(ref).need.IDs)
 	}
 	return st
 }
@@ -741,142 +741,142 @@ func (p *pendingEvents) status(e refplan.Entry) EventState {
 // admit writes an event to the disk and then holds it. The caller removes replaced and evicted
 // events from the disk afterwards, so that a crash loses none. If the event was held before, the
 // returned entry has no times.
-func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry) (_ refplan.Entry, answer Answer, replaced, evicted []refplan.Entry, err error) {
-	unlock, err := p.writing.Lock(ctx, e.ID)
+func (pe *pendingEvents) admit(ctx context.Context, e refplan.Entry) (_ refplan.Entry, answer Answer, replaced, evicted []refplan.Entry, err error) {
+	unlock, err := pe.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return e, answer, nil, nil, err
 	}
 	defer unlock()
-	ctx, cancel := p.outlasting(ctx)
+	ctx, cancel := pe.outlasting(ctx)
 	defer cancel()
 	now := time.Now()
-	p.mu.Lock()
-	if answer = p.check(now, &e); answer.Decision == 0 {
-		e = p.dated(now, e)
+	pe.mu.Lock()
+	if answer = pe.check(now, &e); answer.Decision == 0 {
+		e = pe.dated(now, e)
 	}
-	p.mu.Unlock()
+	pe.mu.Unlock()
 	if answer.Decision != 0 {
 		return e, answer, nil, nil, nil
 	}
-	if err = p.write(ctx, e); err != nil {
+	if err = pe.write(ctx, e); err != nil {
 		return e, answer, nil, nil, err
 	}
-	p.mu.Lock()
-	answer, replaced, evicted = p.put(e)
-	again := answer.Decision == Held && p.expired.Delete(e.ID)
-	p.mu.Unlock()
+	pe.mu.Lock()
+	answer, replaced, evicted = pe.put(e)
+	again := answer.Decision == Held && pe.expired.Delete(e.ID)
+	pe.mu.Unlock()
 	switch {
 	case answer.Decision != Held:
-		p.warn(&e, "removing an event failed", p.keep.Delete(ctx, keyEntry+e.ID.String()))
+		pe.warn(&e, "removing an event failed", pe.keep.Delete(ctx, keyEntry+e.ID.String()))
 	case again: // after a failed write, a restart finds the event both held and expired, which does no harm
-		p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, e.ID))
+		pe.warn(&e, "removing expired ids failed", pe.forgetExpired(ctx, e.ID))
 	}
 	return e, answer, replaced, evicted, nil
 }
 
 // outlasting returns a context that does not end when a client disconnects. Otherwise leftover
 // records could fill the disk.
-func (p *pendingEvents) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), p.cfg.fixed.Timeout)
+func (pe *pendingEvents) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), pe.cfg.fixed.Timeout)
 }
 
-func (p *pendingEvents) removeEvicted(ctx context.Context, old refplan.Entry) {
-	ctx, cancel := p.outlasting(ctx)
+func (pe *pendingEvents) removeEvicted(ctx context.Context, old refplan.Entry) {
+	ctx, cancel := pe.outlasting(ctx)
 	defer cancel()
-	p.report.drop("displaced")
-	p.deleteRecord(ctx, old)
+	pe.report.drop("displaced")
+	pe.deleteRecord(ctx, old)
 	if !old.Soft {
-		p.report.ended(old, Displaced)
+		pe.report.ended(old, Displaced)
 	}
-	p.releaseWithout(old)
+	pe.releaseWithout(old)
 }
 
 // releaseWithout releases the repositories that an event concerned, after its hold ended without
 // release.
-func (p *pendingEvents) releaseWithout(e refplan.Entry) {
+func (pe *pendingEvents) releaseWithout(e refplan.Entry) {
 	var why refplan.Reasons
-	refs := p.needing(e)
+	refs := pe.needing(e)
 	switch e.Class { //nolint:exhaustive // the others concern no other repository
 	case refplan.Announcement:
 		refs = e.Repos
 		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
-		p.jobs.AddSurvey(e.Repos[0].Identifier, refplan.Reasons{}) // relatives may end with it
+		pe.jobs.AddSurvey(e.Repos[0].Identifier, refplan.Reasons{}) // maintainer announcements may end with it
 	case refplan.State:
-		refs = append(refs, p.table.matching(e.Repos[0].Identifier, func(_ graspsync.RepoRef, s *repoState) bool { return len(s.pushed) > 0 })...)
+		refs = append(refs, pe.table.matching(e.Repos[0].Identifier, func(_ graspsync.RepoRef, s *repoState) bool { return len(s.pushed) > 0 })...)
 	}
 	for _, ref := range refs {
-		p.jobs.AddRelease(ref, why)
+		pe.jobs.AddRelease(ref, why)
 	}
 }
 
 // deleteRecord removes an event from the disk, unless it is held again. The next start also does.
-func (p *pendingEvents) deleteRecord(ctx context.Context, old refplan.Entry) {
-	ctx, cancel := p.outlasting(ctx)
+func (pe *pendingEvents) deleteRecord(ctx context.Context, old refplan.Entry) {
+	ctx, cancel := pe.outlasting(ctx)
 	defer cancel()
-	unlock, err := p.writing.Lock(ctx, old.ID)
+	unlock, err := pe.writing.Lock(ctx, old.ID)
 	if err == nil {
 		defer unlock()
-		if _, held := p.get(old.ID); !held {
-			err = p.keep.Delete(ctx, keyEntry+old.ID.String())
+		if _, held := pe.get(old.ID); !held {
+			err = pe.keep.Delete(ctx, keyEntry+old.ID.String())
 		}
 	}
-	p.warn(&old, "removing an evicted event failed", err)
+	pe.warn(&old, "removing an evicted event failed", err)
 }
 
 // The writing lock of the event is held.
-func (p *pendingEvents) write(ctx context.Context, e refplan.Entry) error {
+func (pe *pendingEvents) write(ctx context.Context, e refplan.Entry) error {
 	data, err := encode(e)
 	if err != nil {
 		return err
 	}
-	return p.keep.Put(ctx, state.Record{Key: keyEntry + e.ID.String(), Value: data})
+	return pe.keep.Put(ctx, state.Record{Key: keyEntry + e.ID.String(), Value: data})
 }
 
-func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error {
-	unlock, err := p.writing.Lock(ctx, id)
+func (pe *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error {
+	unlock, err := pe.writing.Lock(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	e, held := p.get(id)
+	e, held := pe.get(id)
 	if !held {
 		return nil
 	}
-	return p.write(ctx, e)
+	return pe.write(ctx, e)
 }
 
 // extendAnnouncement extends the hold of an announcement. submitted revives a softly expired one.
-func (p *pendingEvents) extendAnnouncement(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
-	e, revived, changed := p.extendAt(time.Now(), ref, submitted)
+func (pe *pendingEvents) extendAnnouncement(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
+	e, revived, changed := pe.extendAt(time.Now(), ref, submitted)
 	if revived {
-		p.jobs.AddRelease(ref, refplan.Reasons{})
+		pe.jobs.AddRelease(ref, refplan.Reasons{})
 	}
 	if !changed {
 		return
 	}
-	p.warn(&e, "extending the hold of an announcement failed", p.rewrite(ctx, e.ID))
+	pe.warn(&e, "extending the hold of an announcement failed", pe.rewrite(ctx, e.ID))
 	if revived {
-		p.report.began(e)
+		pe.report.began(e)
 	}
 }
 
-func (p *pendingEvents) extendAt(now time.Time, ref graspsync.RepoRef, submitted bool) (e refplan.Entry, revived, changed bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h := p.announced[ref]
+func (pe *pendingEvents) extendAt(now time.Time, ref graspsync.RepoRef, submitted bool) (e refplan.Entry, revived, changed bool) {
+	pe.mu.Lock()
+	defer pe.mu.Unlock()
+	h := pe.announced[ref]
 	if h == nil || h.Class != refplan.Announcement || h.Soft && !submitted {
 		return e, false, false
 	}
 	if revived = h.Soft; revived {
-		h.Soft, h.Seen, h.Deadline = false, now, now.Add(p.cfg.Times.Hold)
+		h.Soft, h.Seen, h.Deadline = false, now, now.Add(pe.cfg.Times.Hold)
 	} else {
-		d := p.extended(now, &h.Entry)
+		d := pe.extended(now, &h.Entry)
 		if d.Equal(h.Deadline) {
 			return h.Entry, false, false
 		}
 		h.Deadline = d
 	}
-	p.renew(h)
+	pe.renew(h)
 	return h.Entry, revived, true
 }
 
@@ -888,9 +888,9 @@ func identifiersOf(e refplan.Entry) (out []string) {
 	return slices.Compact(out)
 }
 
-func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
+func (pe *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 	for _, identifier := range identifiersOf(e) {
-		refs = append(refs, p.table.matching(identifier, func(ref graspsync.RepoRef, s *repoState) bool {
+		refs = append(refs, pe.table.matching(identifier, func(ref graspsync.RepoRef, s *repoState) bool {
 			announces := e.Class == refplan.Announcement && !e.Soft && ref == e.Repos[0]
 			return announces && len(s.need.IDs) > 0 || slices.Contains(s.need.Entries, e.ID)
 		})...)
@@ -900,8 +900,8 @@ func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 
 // fetchesFor reports whether a fetch of the data of an event, or of its repository, started before
 // its deadline.
-func (p *pendingEvents) fetchesFor(e refplan.Entry) bool {
-	return slices.ContainsFunc(p.needing(e), func(ref graspsync.RepoRef) bool {
-		return p.fetches.startedBefore(ref, e.Deadline)
+func (pe *pendingEvents) fetchesFor(e refplan.Entry) bool {
+	return slices.ContainsFunc(pe.needing(e), func(ref graspsync.RepoRef) bool {
+		return pe.fetches.startedBefore(ref, e.Deadline)
 	})
 }

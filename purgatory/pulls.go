@@ -222,7 +222,7 @@ func (p *Purgatory) planHeldPulls(ctx context.Context, g *refplan.Group, r *repo
 	sizes := make(map[graspsync.EventID]int64)
 	var pulls []*nip34.PullRequest
 	var err error
-	for _, h := range g.Pulls {
+	for _, h := range g.HeldPulls {
 		if err != nil || !slices.Contains(h.Repos, r.Ref) || !r.Has(h.Pull.Tip) || !needsRef(r, h.Pull) {
 			continue
 		}
@@ -236,9 +236,9 @@ func (p *Purgatory) planHeldPulls(ctx context.Context, g *refplan.Group, r *repo
 		err = p.planPulls(ctx, r, pulls, func(pr *nip34.PullRequest) int64 { return sizes[pr.ID] })
 	}
 	if errors.Is(err, gitops.ErrBusy) { // not the fault of the repository
-		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
+		r.partialErr = errors.Join(r.partialErr, fmt.Errorf("pull request: %w", err))
 		r.Refused, r.Evicted = make(map[graspsync.EventID]struct{}), nil
-		for _, h := range g.Pulls {
+		for _, h := range g.HeldPulls {
 			r.Refused[h.ID] = struct{}{}
 		}
 		return nil
@@ -379,7 +379,7 @@ func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *reposito
 	defer cancel()
 	err := p.findPulls(short, g, r, sets)
 	if err != nil && short.Err() != nil && ctx.Err() == nil {
-		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull requests: %w", err))
+		r.partialErr = errors.Join(r.partialErr, fmt.Errorf("pull requests: %w", err))
 		r.Refused, r.Evicted = nil, nil
 		return nil
 	}
@@ -405,7 +405,7 @@ func (p *Purgatory) findPulls(ctx context.Context, g *refplan.Group, r *reposito
 
 // importStaged imports the data that was pushed for pull requests before their events.
 func (p *Purgatory) importStaged(ctx context.Context, g *refplan.Group, r *repository) {
-	for _, h := range g.Pulls {
+	for _, h := range g.HeldPulls {
 		if !slices.Contains(h.Repos, r.Ref) {
 			continue
 		}
@@ -419,7 +419,7 @@ func (p *Purgatory) importStaged(ctx context.Context, g *refplan.Group, r *repos
 		}
 		if err != nil {
 			// The import is repeated and blocks nothing else.
-			r.trouble = errors.Join(r.trouble, fmt.Errorf("importing staged data: %w", err))
+			r.partialErr = errors.Join(r.partialErr, fmt.Errorf("importing staged data: %w", err))
 			continue
 		}
 		for _, u := range uploads {
@@ -433,7 +433,7 @@ func (p *Purgatory) importStaged(ctx context.Context, g *refplan.Group, r *repos
 func (p *Purgatory) importUpload(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
 	tip := pr.Tip
 	for _, u := range uploads {
-		if !r.Lacks(tip) || tip.Format() != r.Refs.Format {
+		if !r.IsIncomplete(tip) || tip.Format() != r.Refs.Format {
 			return nil
 		}
 		if u.Tip != tip {
@@ -456,7 +456,7 @@ func (p *Purgatory) importUpload(ctx context.Context, r *repository, pr *nip34.P
 			p.addPullBytes(r.Ref, u.Bytes)
 			delete(r.Missing, tip)
 			r.Found[tip] = struct{}{}
-			r.gained = true
+			r.receivedObjects = true
 		case errors.Is(err, ErrNotServed):
 			p.report.drop("incomplete")
 		default:
@@ -469,7 +469,7 @@ func (p *Purgatory) importUpload(ctx context.Context, r *repository, pr *nip34.P
 // queueForTips releases the other repositories that lack a tip which this one received.
 func (p *Purgatory) queueForTips(g *refplan.Group, r *repository) {
 	lacking := p.table.lackingUnder
-	for _, h := range g.Pulls {
+	for _, h := range g.HeldPulls {
 		for _, ref := range h.Repos {
 			if _, lacks := lacking(ref.Identifier)[ref]; lacks && ref != r.Ref && r.Has(h.Pull.Tip) {
 				p.jobs.AddRelease(ref, refplan.Reasons{})
@@ -480,10 +480,10 @@ func (p *Purgatory) queueForTips(g *refplan.Group, r *repository) {
 
 func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
-	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
+	g.HeldPulls = slices.DeleteFunc(g.HeldPulls, func(h refplan.Entry) bool {
 		done, err := p.releasePull(ctx, r, h)
 		if errors.Is(err, ErrRefused) {
-			g.Over = append(g.Over, refplan.Ended{Entry: h, Reason: refplan.NotStored})
+			g.Ending = append(g.Ending, refplan.Ended{Entry: h, Reason: refplan.NotStored})
 			done, err = true, nil
 		}
 		errs = append(errs, err)
@@ -545,7 +545,7 @@ func (p *Purgatory) lackRef(ctx context.Context, r *repository, h refplan.Entry,
 // endPulls removes the refs of ended pull requests, and ends their holds. No repository is locked.
 func (p *Purgatory) endPulls(ctx context.Context, g *refplan.Group) error {
 	var errs []error
-	for _, o := range g.Over {
+	for _, o := range g.Ending {
 		if o.Entry.Class != refplan.PullRequest {
 			continue
 		}

@@ -298,7 +298,7 @@ func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) 
 		return nil, err
 	}
 	r := &refplan.Repository{Ref: ref, Members: g.Family.Authority(ref).Members()}
-	return g.Authorized(r), nil
+	return g.NewestState(r), nil
 }
 
 // Run fetches, releases and expires until ctx ends, and returns the cause. A second call returns

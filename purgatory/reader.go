@@ -39,7 +39,7 @@ func (p *Purgatory) readEvents(ctx context.Context, ref graspsync.RepoRef, why r
 // readGroup returns the announcements, stored or held, and the stored states with an identifier.
 func (p *Purgatory) readGroup(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
 	g := &refplan.Group{
-		Identifier: identifier, Why: why, Accepted: make(map[graspsync.RepoRef]*nip34.Announcement), Held: make(map[graspsync.RepoRef]refplan.Entry),
+		Identifier: identifier, Why: why, StoredAnnouncements: make(map[graspsync.RepoRef]*nip34.Announcement), HeldAnnouncements: make(map[graspsync.RepoRef]refplan.Entry),
 	}
 	// Held events are read before stored ones. An event that is released in between is found twice,
 	// not missed.
@@ -49,22 +49,22 @@ func (p *Purgatory) readGroup(ctx context.Context, identifier string, why refpla
 		return nil, err
 	}
 	for _, a := range ours {
-		if old := g.Accepted[a.Ref]; old == nil || a.Key().Newer(old.Key()) {
-			g.Accepted[a.Ref] = a
+		if old := g.StoredAnnouncements[a.Ref]; old == nil || a.Key().Newer(old.Key()) {
+			g.StoredAnnouncements[a.Ref] = a
 		}
 	}
-	if g.Stored, err = p.relay.states(ctx, identifier); err != nil {
+	if g.StoredStates, err = p.relay.states(ctx, identifier); err != nil {
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
 	if err = p.addHeld(ctx, g, held); err != nil {
 		return g, err
 	}
-	all := slices.AppendSeq(others, maps.Values(g.Accepted))
-	for _, e := range g.Relatives {
+	all := slices.AppendSeq(others, maps.Values(g.StoredAnnouncements))
+	for _, e := range g.MaintainerAnnouncements {
 		all = append(all, e.Announces)
 	}
-	for ref, e := range g.Held {
-		if g.Accepted[ref] == nil {
+	for ref, e := range g.HeldAnnouncements {
+		if g.StoredAnnouncements[ref] == nil {
 			all = append(all, e.Announces)
 		}
 	}
@@ -91,8 +91,8 @@ func (p *Purgatory) addHeld(ctx context.Context, g *refplan.Group, entries []ref
 			return err
 		}
 	}
-	slices.SortFunc(g.States, func(a, b refplan.Entry) int { return refplan.Older(a.Version, b.Version) })
-	slices.SortFunc(g.Pulls, func(a, b refplan.Entry) int { return a.ID.Compare(b.ID) })
+	slices.SortFunc(g.HeldStates, func(a, b refplan.Entry) int { return refplan.Older(a.Version, b.Version) })
+	slices.SortFunc(g.HeldPulls, func(a, b refplan.Entry) int { return a.ID.Compare(b.ID) })
 	return nil
 }
 
@@ -103,30 +103,30 @@ func (p *Purgatory) addEntry(ctx context.Context, g *refplan.Group, e refplan.En
 			return err
 		}
 		if deleted {
-			g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.Deleted})
+			g.Ending = append(g.Ending, refplan.Ended{Entry: e, Reason: refplan.Deleted})
 			return nil
 		}
 	}
 	if e.Expires != 0 && now.Unix() >= e.Expires {
-		g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.Expired})
+		g.Ending = append(g.Ending, refplan.Ended{Entry: e, Reason: refplan.Expired})
 		return nil
 	}
 	switch e.Class {
 	case refplan.Announcement:
 		g.SortAnnouncement(e)
-	case refplan.Relative:
-		g.Relatives = append(g.Relatives, e)
+	case refplan.MaintainerAnnouncement:
+		g.MaintainerAnnouncements = append(g.MaintainerAnnouncements, e)
 	case refplan.State:
 		s := e.State
-		if slices.ContainsFunc(g.Stored, func(o *nip34.State) bool {
+		if slices.ContainsFunc(g.StoredStates, func(o *nip34.State) bool {
 			return o.Ref == s.Ref && o.Key().Newer(s.Key())
 		}) {
-			g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.Replaced})
+			g.Ending = append(g.Ending, refplan.Ended{Entry: e, Reason: refplan.Replaced})
 			return nil
 		}
-		g.States = append(g.States, e)
+		g.HeldStates = append(g.HeldStates, e)
 	case refplan.PullRequest:
-		g.Pulls = append(g.Pulls, e)
+		g.HeldPulls = append(g.HeldPulls, e)
 	}
 	return nil
 }
@@ -206,8 +206,8 @@ func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *ni
 	if err != nil {
 		return nil, nil, err
 	}
-	if a = g.Accepted[ref]; a == nil {
-		a = g.Held[ref].Announces
+	if a = g.StoredAnnouncements[ref]; a == nil {
+		a = g.HeldAnnouncements[ref].Announces
 	}
 	return a, g.Family.Authority(ref).Members(), nil
 }

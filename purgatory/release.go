@@ -18,7 +18,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
 )
 
-// runJob surveys or releases. It may be called for several jobs concurrently.
+// runJob releases a repository or, for a job without owner, surveys an identifier. It may be called for
+// several jobs concurrently.
 func (p *Purgatory) runJob(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, failures int) (failed bool) {
 	var err error
 	if workqueue.IsSurvey(ref) {
@@ -49,12 +50,12 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 		return err
 	}
 	var errs []error
-	for _, o := range g.Over {
+	for _, o := range g.Ending {
 		if !g.EndsRepository(o) {
 			errs = append(errs, p.pending.forget(ctx, o.Entry, o.Reason))
 		}
 	}
-	errs = append(errs, p.reviewRelatives(ctx, g))
+	errs = append(errs, p.reviewMaintainerAnnouncements(ctx, g))
 	refs, cut := g.Affected(lacking, maxRepositories, rand.Shuffle) // such as those with the author of a new state as a member
 	if cut {
 		p.report.drop("repositories")
@@ -65,10 +66,10 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 	return errors.Join(errs...)
 }
 
-// reviewRelatives stores those whom a served repository lists now, and ends the holds of those whom
+// reviewMaintainerAnnouncements stores those whom a served repository lists now, and ends the holds of those whom
 // no announcement lists.
-func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error {
-	if len(g.Relatives) == 0 {
+func (p *Purgatory) reviewMaintainerAnnouncements(ctx context.Context, g *refplan.Group) error {
+	if len(g.MaintainerAnnouncements) == 0 {
 		return nil
 	}
 	w, err := p.listings(ctx, g.Identifier)
@@ -76,7 +77,7 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 		return err
 	}
 	var errs []error
-	for _, h := range g.Relatives {
+	for _, h := range g.MaintainerAnnouncements {
 		_, listed := w.held[h.Author]
 		_, is := w.served[h.Author]
 		switch {
@@ -108,10 +109,10 @@ func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
 	}
 }
 
-type released struct {
-	need   refplan.Need
-	whole  bool // objects were missing, and none is any more
-	gained bool // objects arrived
+type releaseResult struct {
+	need            refplan.Need
+	completed       bool // objects were missing, and none is any more
+	receivedObjects bool
 }
 
 // releaseAndFetch is release, and queues a fetch of the missing objects.
@@ -120,12 +121,12 @@ func (p *Purgatory) releaseAndFetch(ctx context.Context, ref graspsync.RepoRef, 
 	if err != nil && ctx.Err() == nil && !tookLong(err) {
 		p.table.recordFault(ref)
 	}
-	if done.gained {
-		p.jobs.AddSurvey(ref.Identifier, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}})
+	if done.receivedObjects {
+		p.jobs.AddSurvey(ref.Identifier, refplan.Reasons{Receivers: map[graspsync.RepoRef]bool{ref: true}})
 	}
-	if done.whole {
+	if done.completed {
 		p.servers.Complete(ref)
-		p.stepQueue(ctx, time.Now(), syncqueue.Whole{Repo: ref})
+		p.stepQueue(ctx, time.Now(), syncqueue.NothingMissing{Repo: ref})
 	}
 	if len(done.need.IDs) > 0 {
 		p.queueFetch(ctx, ref, done.need, why)
@@ -149,7 +150,7 @@ func (p *Purgatory) releaseTime(failures int) time.Duration {
 
 // release moves the refs of a repository to the newest authorized state with complete objects,
 // stores the events that need nothing any more, and returns the missing data. It may be repeated.
-func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (f released, err error) {
+func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (f releaseResult, err error) {
 	defer p.report.recovered(&err, ofGit)
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -171,7 +172,7 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 var errCreated = errors.New("the repository was created")
 
 // releaseOnce returns errCreated if it had to create the repository.
-func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (f released, err error) {
+func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (f releaseResult, err error) {
 	dir, unlock, err := p.refUpdater.Lock(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	absent := errors.Is(err, ErrNoRepository)
 	if absent {
@@ -187,7 +188,7 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 		return f, err
 	case r == nil:
 		unlock()
-		return released{whole: p.table.gone(ref)}, p.retireUnannounced(ctx, g, ref)
+		return releaseResult{completed: p.table.gone(ref)}, p.retireUnannounced(ctx, g, ref)
 	case absent || !r.HasFormat(g):
 		unlock()
 		format, _ := g.FormatOf(r.Repository)
@@ -199,38 +200,38 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 	f, err = p.releaseLocked(ctx, g, r)
 	unlock()
 	err = errors.Join(err, p.endPulls(ctx, g))
-	if why.Check && r.failed == nil && p.departures.unconfirmed() == 0 {
+	if why.Check && r.releaseErr == nil && p.departures.unconfirmed() == 0 {
 		err = errors.Join(err, p.dropOrphans(ctx, r))
 	}
 	return f, err
 }
 
 // releaseLocked moves refs before it stores events.
-func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository) (released, error) {
+func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository) (releaseResult, error) {
 	var errs []error
-	if r.failed = p.findAndMove(ctx, g, r); r.failed == nil {
+	if r.releaseErr = p.findAndMove(ctx, g, r); r.releaseErr == nil {
 		p.moveOthers(ctx, g, r)
 		errs = append(errs, p.releaseStates(ctx, g, r))
-		r.failed = p.movePulls(ctx, g, r)
+		r.releaseErr = p.movePulls(ctx, g, r)
 	}
-	if r.gained = r.gained || g.Why.Gained[r.Ref] || slices.ContainsFunc(p.table.get(r.Ref).need.IDs, r.Has); r.gained {
+	if r.receivedObjects = r.receivedObjects || g.Why.Receivers[r.Ref] || slices.ContainsFunc(p.table.get(r.Ref).need.IDs, r.Has); r.receivedObjects {
 		p.queueForTips(g, r)
 	}
 	var n refplan.Need
-	if r.failed == nil {
+	if r.releaseErr == nil {
 		errs = append(errs, p.releasePulls(ctx, g, r))
-		if n = p.needOf(g, r); len(n.IDs) == 0 && r.trouble == nil {
-			r.failed = p.git.Cleanup(ctx, r.dir)
+		if n = p.needOf(g, r); len(n.IDs) == 0 && r.partialErr == nil {
+			r.releaseErr = p.git.Cleanup(ctx, r.dir)
 		}
 	}
-	err := errors.Join(r.failed, r.trouble)
+	err := errors.Join(r.releaseErr, r.partialErr)
 	if p.report.recordResult(ofGit, err); err != nil {
 		errs = append(errs, fmt.Errorf("repository %s: %w", graspsync.Printable(r.Ref.String()), err))
 	}
-	if r.failed != nil {
-		return released{}, errors.Join(errs...)
+	if r.releaseErr != nil {
+		return releaseResult{}, errors.Join(errs...)
 	}
-	return released{need: n, whole: p.table.setNeed(g, r, n), gained: r.gained}, errors.Join(errs...)
+	return releaseResult{need: n, completed: p.table.setNeed(g, r, n), receivedObjects: r.receivedObjects}, errors.Join(errs...)
 }
 
 // readRepository returns nil if the repository is not hosted.
@@ -256,10 +257,10 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 type repository struct {
 	*refplan.Repository
 
-	dir     string
-	gained  bool
-	failed  error // failure of the release, which is repeated
-	trouble error // failure of a part of the release, which is repeated
+	dir             string
+	receivedObjects bool
+	releaseErr      error // failure of the release, which is repeated
+	partialErr      error // failure of a part of the release, which is repeated
 }
 
 // createFor creates a repository, or recreates an empty one unless a fetch for it is under way.
@@ -283,15 +284,15 @@ func (p *Purgatory) createFor(ctx context.Context, ref graspsync.RepoRef, format
 // retireUnannounced retires a repository that has lost its announcement, and then ends the hold of a
 // deleted announcement. In the other order, a crash could leave a repository that no event names.
 func (p *Purgatory) retireUnannounced(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
-	over := slices.DeleteFunc(slices.Clone(g.Over), func(o refplan.Ended) bool { return !g.EndsRepository(o) || o.Entry.Repos[0] != ref })
-	if p.departures.keeps(ref) || len(over) == 0 && !g.Why.Left[ref] {
+	ending := slices.DeleteFunc(slices.Clone(g.Ending), func(o refplan.Ended) bool { return !g.EndsRepository(o) || o.Entry.Repos[0] != ref })
+	if p.departures.keeps(ref) || len(ending) == 0 && !g.Why.Left[ref] {
 		return nil
 	}
 	if err := p.removeRepository(ctx, ref); err != nil {
 		return err
 	}
 	var errs []error
-	for _, o := range over {
+	for _, o := range ending {
 		errs = append(errs, p.pending.forget(ctx, o.Entry, o.Reason))
 	}
 	return errors.Join(errs...)
@@ -342,7 +343,7 @@ func (p *Purgatory) findSet(ctx context.Context, r *repository, set refplan.Obje
 	if set.State != nil && r.IsUnfit(set.State) {
 		return nil
 	}
-	if absent := r.Nonexistent(set.IDs); len(absent) > 0 {
+	if absent := r.NotOnDisk(set.IDs); len(absent) > 0 {
 		for _, id := range absent {
 			r.Missing[id] = struct{}{}
 		}
@@ -355,7 +356,7 @@ func (p *Purgatory) findSet(ctx context.Context, r *repository, set refplan.Obje
 		if set.State != nil && (ctx.Err() != nil || !tookLong(err)) {
 			return err
 		}
-		r.trouble = errors.Join(r.trouble, fmt.Errorf("walking a history: %w", err))
+		r.partialErr = errors.Join(r.partialErr, fmt.Errorf("walking a history: %w", err))
 		return nil
 	}
 	lacks := setOf(missing)
@@ -375,9 +376,9 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 	if len(r.Found) == 0 && len(r.Missing) == 0 {
 		return nil
 	}
-	known := slices.Clone(g.States)
+	known := slices.Clone(g.HeldStates)
 	pulls := r.Refused != nil // else movePulls follows
-	for _, h := range g.Pulls {
+	for _, h := range g.HeldPulls {
 		if pulls {
 			known = append(known, h)
 		}
@@ -386,10 +387,10 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 	if err != nil {
 		return err
 	}
-	if g.States = now.States; pulls {
-		g.Pulls = now.Pulls
+	if g.HeldStates = now.HeldStates; pulls {
+		g.HeldPulls = now.HeldPulls
 	}
-	g.Accepted, g.Held, g.Family, g.Stored = now.Accepted, now.Held, now.Family, now.Stored
+	g.StoredAnnouncements, g.HeldAnnouncements, g.Family, g.StoredStates = now.StoredAnnouncements, now.HeldAnnouncements, now.Family, now.StoredStates
 	fresh := g.Repository(r.Ref)
 	r.Members, r.Active = fresh.Members, fresh.Active
 	return nil
@@ -407,39 +408,40 @@ func (p *Purgatory) dropDeleted(ctx context.Context, g *refplan.Group, r *reposi
 		}
 		return is
 	}
-	if e, held := g.Held[r.Ref]; held && deleted(e) {
-		delete(g.Held, r.Ref)
+	if e, held := g.HeldAnnouncements[r.Ref]; held && deleted(e) {
+		delete(g.HeldAnnouncements, r.Ref)
 	}
-	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
+	g.HeldStates = slices.DeleteFunc(g.HeldStates, func(h refplan.Entry) bool {
 		return r.IsMember(h.Author) && r.IsComplete(h.State) && deleted(h)
 	})
 	if r.Refused == nil {
 		return errors.Join(errs...)
 	}
-	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
+	g.HeldPulls = slices.DeleteFunc(g.HeldPulls, func(h refplan.Entry) bool {
 		if !slices.Contains(h.Repos, r.Ref) || p.pending.isServed(h.ID) {
 			return false
 		}
-		_, over := r.Refused[h.ID]
+		_, refused := r.Refused[h.ID]
 		has := r.Refs.At[nip34.EventRef(h.ID)] == h.Pull.Tip
-		return (has || !over && r.Has(h.Pull.Tip)) && deleted(h)
+		return (has || !refused && r.Has(h.Pull.Tip)) && deleted(h)
 	})
 	return errors.Join(errs...)
 }
 
-// moveRefs moves the refs to those of the newest complete state that is not deleted. It starts again
-// if the repository becomes active, because a state without refs may decide then.
+// moveRefs moves the refs to those of the newest state, stored or held, that is complete and not
+// deleted. It starts again if the repository becomes active, because a state without refs may decide
+// then.
 func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repository) error {
 	if err := p.dropDeleted(ctx, g, r); err != nil {
 		return err
 	}
-	if _, held := g.Held[r.Ref]; !r.Active && !held {
-		r.Decides = nil // no announcement is left, and the next release retires it
+	if _, held := g.HeldAnnouncements[r.Ref]; !r.Active && !held {
+		r.DecidingState = nil // no announcement is left, and the next release retires it
 		return nil
 	}
 	for {
 		before := r.Active
-		r.Decides = g.Authoritative(r.Repository)
+		r.DecidingState = g.DecidingState(r.Repository)
 		if changes, head := g.Changes(r.Repository); len(changes) > 0 || !head.IsZero() {
 			var err error
 			if r.Refs, err = p.refUpdater.MoveAll(ctx, r.Ref, r.dir, r.Refs, changes, head); err != nil {
@@ -466,14 +468,14 @@ const othersShare = time.Second
 // moveOthers moves the refs of other repositories that a state decides about, before the state is
 // served. Their own releases do the rest.
 func (p *Purgatory) moveOthers(ctx context.Context, g *refplan.Group, r *repository) {
-	if !slices.ContainsFunc(g.States, r.Releases) {
+	if !slices.ContainsFunc(g.HeldStates, r.Releases) {
 		return
 	}
 	short, cancel := context.WithTimeout(ctx, othersShare)
 	defer cancel()
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
 		o := g.Repository(ref)
-		if short.Err() != nil || !slices.ContainsFunc(g.States, func(h refplan.Entry) bool { return r.Releases(h) && o.IsMember(h.Author) }) {
+		if short.Err() != nil || !slices.ContainsFunc(g.HeldStates, func(h refplan.Entry) bool { return r.Releases(h) && o.IsMember(h.Author) }) {
 			continue
 		}
 		if err := p.moveOther(ctx, short, ref, r); err != nil {
@@ -489,7 +491,7 @@ func (p *Purgatory) moveOther(ctx, short context.Context, ref graspsync.RepoRef,
 		if err := p.findObjects(short, o, sets); err != nil {
 			return err
 		}
-		if ids := slices.DeleteFunc(o.MissingOf(sets), r.Lacks); len(ids) > 0 {
+		if ids := slices.DeleteFunc(o.MissingOf(sets), r.IsIncomplete); len(ids) > 0 {
 			if err := p.git.CopyObjects(short, r.dir, o.dir, ids); err != nil {
 				return err
 			}
@@ -538,7 +540,7 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 		got, err := p.shareFrom(ctx, g, o, r, ids)
 		if err != nil {
 			// Another owner's repository, or its lock, must not block this one.
-			r.trouble = errors.Join(r.trouble, fmt.Errorf("sharing objects: %w", err))
+			r.partialErr = errors.Join(r.partialErr, fmt.Errorf("sharing objects: %w", err))
 			continue
 		}
 		shared = shared || got
@@ -597,15 +599,15 @@ func (p *Purgatory) has(ctx context.Context, dir string, ids []nip34.ObjectID) (
 // blocks only the events that depend on it.
 func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
-	if e, held := g.Held[r.Ref]; held && r.Active {
+	if e, held := g.HeldAnnouncements[r.Ref]; held && r.Active {
 		err := p.storeHeld(ctx, e)
 		if errors.Is(err, ErrRefused) {
-			delete(g.Held, r.Ref) // the relay decides about its states
+			delete(g.HeldAnnouncements, r.Ref) // the relay decides about its states
 			p.jobs.AddRelease(r.Ref, refplan.Reasons{})
-			defer func() { r.Active = g.Accepted[r.Ref] != nil }()
+			defer func() { r.Active = g.StoredAnnouncements[r.Ref] != nil }()
 			err = p.pending.forget(ctx, e, NotStored)
 		} else if errors.Is(err, errNotHeld) {
-			r.Active, err = g.Accepted[r.Ref] != nil, nil
+			r.Active, err = g.StoredAnnouncements[r.Ref] != nil, nil
 			p.jobs.AddRelease(r.Ref, refplan.Reasons{})
 		} else if err != nil {
 			r.Active = false
@@ -613,7 +615,7 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 		errs = append(errs, err)
 	}
 	var refused []refplan.Entry
-	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
+	g.HeldStates = slices.DeleteFunc(g.HeldStates, func(h refplan.Entry) bool {
 		if !r.Releases(h) {
 			return false
 		}
@@ -629,7 +631,7 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 			return true
 		}
 		if err == nil {
-			g.Stored = append(g.Stored, h.State)
+			g.StoredStates = append(g.StoredStates, h.State)
 			p.queueOthers(g, r, h)
 		}
 		errs = append(errs, err)
@@ -689,18 +691,18 @@ func (p *Purgatory) takeBack(ctx context.Context, g *refplan.Group, r *repositor
 // takeBackRefs is takeBack in one repository. If no stored state decides, it deletes the refs that
 // still have the value of a refused state.
 func (p *Purgatory) takeBackRefs(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
-	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
+	g.HeldStates = slices.DeleteFunc(g.HeldStates, func(h refplan.Entry) bool {
 		return slices.ContainsFunc(refused, func(o refplan.Entry) bool { return o.ID == h.ID })
 	})
 	var err error
-	if g.Stored, err = p.relay.states(ctx, g.Identifier); err != nil {
+	if g.StoredStates, err = p.relay.states(ctx, g.Identifier); err != nil {
 		return fmt.Errorf("reading states: %w", err)
 	}
 	if err := p.findObjects(ctx, r, g.StateObjects(r.Repository)); err != nil {
 		return err
 	}
 	r.Active = r.Active || r.Refs.HasState() // else a deletion of the announcement stops moveRefs
-	if err := p.moveRefs(ctx, g, r); err != nil || r.Decides != nil {
+	if err := p.moveRefs(ctx, g, r); err != nil || r.DecidingState != nil {
 		return err
 	}
 	var changes []refplan.RefChange
@@ -729,7 +731,7 @@ func (p *Purgatory) queueOthers(g *refplan.Group, r *repository, h refplan.Entry
 func (p *Purgatory) needOf(g *refplan.Group, r *repository) refplan.Need {
 	n := g.Need(r.Repository, refplan.Clones{Most: p.cfg.fixed.MaxClones, IsOurs: p.cfg.Identity.IsClone, Now: time.Now()})
 	if len(n.IDs) > 0 { // without those of the last release
-		p.report.dropSome("clones_turns", n.Left-p.table.get(r.Ref).need.Left)
+		p.report.dropSome("clones_turns", n.OmittedURLs-p.table.get(r.Ref).need.OmittedURLs)
 	}
 	return n
 }

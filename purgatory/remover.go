@@ -111,13 +111,13 @@ func (p *Purgatory) endHold(ctx context.Context, e refplan.Entry) {
 		p.pending.endedHold(e.ID)
 		return
 	}
-	over, err := p.expire(ctx, e.ID)
+	ending, err := p.expire(ctx, e.ID)
 	failed := err != nil && ctx.Err() == nil
 	if failed {
 		p.pending.postpone(e.ID, time.Now())
 	}
 	p.pending.endedHold(e.ID)
-	if _, held := p.pending.get(e.ID); !held || !over {
+	if _, held := p.pending.get(e.ID); !held || !ending {
 		return
 	}
 	p.addJobs(e)
@@ -128,13 +128,13 @@ func (p *Purgatory) endHold(ctx context.Context, e refplan.Entry) {
 
 // expire ends the hold of an event, first on the disk, if it is still overdue and neither a fetch nor a
 // release for it is under way.
-func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) (over bool, err error) {
+func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) (ending bool, err error) {
 	defer p.report.recovered(&err, ofGit)
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	e, over := p.pending.overdue(id)
+	e, ending := p.pending.overdue(id)
 	switch {
-	case !over:
+	case !ending:
 		return false, nil
 	case e.Class == refplan.Announcement && !e.Soft:
 		return true, p.expireSoftly(ctx, e)

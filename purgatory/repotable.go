@@ -110,7 +110,7 @@ func (t *repoTable) get(ref graspsync.RepoRef) (out repoState) {
 
 // setNeed records what a repository lacks after a release, and reports whether it lacks nothing any
 // more. Pushed refs are forgotten if no held state keeps their values.
-func (t *repoTable) setNeed(g *refplan.Group, r *repository, n refplan.Need) (whole bool) {
+func (t *repoTable) setNeed(g *refplan.Group, r *repository, n refplan.Need) (completed bool) {
 	t.change(r.Ref, func(s *repoState) {
 		for name := range r.Pushed {
 			if !g.PushedAhead(r.Repository, name) {
@@ -118,12 +118,12 @@ func (t *repoTable) setNeed(g *refplan.Group, r *repository, n refplan.Need) (wh
 			}
 		}
 		if len(n.IDs) == 0 {
-			whole = s.clearNeed()
+			completed = s.clearNeed()
 		} else {
 			s.need = n
 		}
 	})
-	return whole
+	return completed
 }
 
 // gone records that a repository has no announcement or was removed, and reports whether objects were

@@ -15,11 +15,11 @@ type Status struct {
 	At      time.Time    `json:"at"`
 	Waiting []EventState `json:"waiting"` // the first [StatusEntries] to expire
 	// Number of held events by class, and their size in bytes.
-	Announcements int   `json:"announcements"`
-	States        int   `json:"states"`
-	PullRequests  int   `json:"pull_requests"`
-	Relatives     int   `json:"relatives"` // announcements of maintainers whom a held announcement lists
-	Bytes         int64 `json:"bytes"`
+	Announcements           int   `json:"announcements"`
+	States                  int   `json:"states"`
+	PullRequests            int   `json:"pull_requests"`
+	MaintainerAnnouncements int   `json:"maintainer_announcements"` // of maintainers whom a held announcement lists
+	Bytes                   int64 `json:"bytes"`
 	// Counters since the start.
 	Held       uint64               `json:"held"`
 	Ended      map[EventCode]uint64 `json:"ended"`   // holds by reason
@@ -70,7 +70,7 @@ type EventState struct {
 	Is       EventCode           `json:"is"`
 	Reason   string              `json:"reason,omitempty"`
 	At       time.Time           `json:"at,omitzero"`     // end of the hold
-	Class    string              `json:"class,omitempty"` // announcement, state, pull request, relative
+	Class    string              `json:"class,omitempty"` // announcement, state, pull request, maintainer announcement
 	Author   graspsync.PubKey    `json:"author,omitzero"`
 	Repos    []graspsync.RepoRef `json:"repos,omitempty"`
 	ByUser   bool                `json:"by_user"`

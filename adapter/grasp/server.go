@@ -120,7 +120,7 @@ func (s *Server) Relay() http.Handler { return server.Named(s.identity, s.relay)
 // next. Do not put a ServeMux before Git, because it redirects unusual identifiers.
 func (s *Server) Git(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, asked *http.Request) {
-		site := s.parts.Git.Before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		site := s.parts.Git.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r = r.WithContext(r.Context())
 			r.Host, r.Header = asked.Host, asked.Header
 			next.ServeHTTP(w, r) // next can use the Host that the client sent

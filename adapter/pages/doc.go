@@ -6,7 +6,7 @@
 //		About: func() pages.About { return pages.About{Name: "grasp.example.com"} },
 //	})
 //	git, err := gitserve.New(repos, authority, gitserve.Config{Pages: site})
-//	handler := git.Before(git.Page(http.HandlerFunc(site.Front)))
+//	handler := git.Middleware(git.Page(http.HandlerFunc(site.Front)))
 //
 // The pages have no scripts and load nothing from other hosts except the operator's icon. Text of strangers
 // is escaped, printable and isolated in direction.

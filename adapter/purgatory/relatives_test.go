@@ -35,7 +35,7 @@ func crowd(n int) (out []*relaytest.Key) {
 	return out
 }
 
-func (r *rig) relatives() int { return r.waits.Status().Relatives }
+func (r *rig) relatives() int { return r.waits.Status().MaintainerAnnouncements }
 
 // crowded returns how often too many maintainers were listed.
 func (r *rig) crowded() uint64 {

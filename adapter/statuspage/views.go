@@ -79,7 +79,7 @@ func (p *Page) overview(ctx context.Context, s snapshot, _ url.Values) (any, err
 }
 
 func waiting(g *purgatory.Status) int {
-	return g.Announcements + g.States + g.PullRequests + g.Relatives
+	return g.Announcements + g.States + g.PullRequests + g.MaintainerAnnouncements
 }
 
 type relaysData struct {

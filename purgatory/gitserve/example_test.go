@@ -58,7 +58,7 @@ func Example() {
 	}
 	defer git.Close()
 	relay := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "a relay") })
-	handler := git.Before(relay) // for an http.Server with timeouts
+	handler := git.Middleware(relay) // for an http.Server with timeouts
 
 	alice := relaytest.NewKey("alice")
 	ev, err := graspsync.ParseEvent(alice.Hosted(nostr.Now(), "repo", "grasp.example"))

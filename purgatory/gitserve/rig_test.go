@@ -193,7 +193,7 @@ func (r *rig) serve(t *testing.T, cfg gitserve.Config) {
 			h.CheckIdle(t)
 		}
 	})
-	server := httptest.NewServer(h.Before(http.NotFoundHandler()))
+	server := httptest.NewServer(h.Middleware(http.NotFoundHandler()))
 	t.Cleanup(server.Close)
 	t.Cleanup(h.Close)
 	r.git, r.url = h, server.URL

@@ -35,7 +35,7 @@ func TestClientsWithoutAConfig(t *testing.T) {
 			req := httptest.NewRequest("POST", "/"+owner.Npub()+"/x.git/"+uploadPack, body)
 			req.RemoteAddr = from
 			w := httptest.NewRecorder()
-			r.git.Before(http.NotFoundHandler()).ServeHTTP(w, req)
+			r.git.Middleware(http.NotFoundHandler()).ServeHTTP(w, req)
 			return w.Code
 		}
 		ended, body := make(chan struct{}), &waiting{more: make(chan struct{})}

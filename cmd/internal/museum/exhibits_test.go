@@ -402,11 +402,11 @@ var exhibits = []exhibit{
 	},
 	{
 		"what is being fetched for expires", "purgatory/pending.go",
-		"|| p.fetchesFor(e) {\n", "|| e.Class == refplan.Announcement && p.fetchesFor(e) {\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "its data is being fetched",
+		"|| pe.fetchesFor(e) {\n", "|| e.Class == refplan.Announcement && pe.fetchesFor(e) {\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "its data is being fetched",
 	},
 	{
 		"a state expires during its release", "purgatory/pending.go",
-		"h.over = !p.table.isReleasing(e)", "h.over = e.Size > 0", "./purgatory", "TestStatesDoNotExpireDuringTheirRelease", nil, "Should be true",
+		"h.unusable = !pe.table.isReleasing(e)", "h.unusable = e.Size > 0", "./purgatory", "TestStatesDoNotExpireDuringTheirRelease", nil, "Should be true",
 	},
 	{
 		"what nobody was asked for expires", "purgatory/remover.go",

@@ -4,5 +4,5 @@ package gitrun
 
 import "syscall"
 
-// endWithUs does nothing. The pipes of a child are closed when this process ends.
+// endWithUs does nothing. A child then ends at its closed pipes.
 func endWithUs(*syscall.SysProcAttr) {}

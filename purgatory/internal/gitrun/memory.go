@@ -39,7 +39,7 @@ func Packs(dir string) (objects, unpacked int64) {
 		case strings.HasSuffix(f.Name(), ".idx"):
 			objects += info.Size() / 28 // id, checksum and offset
 		case strings.HasSuffix(f.Name(), ".pack"):
-			unpacked += 16 * info.Size() // text compresses to 1/4; object, base and copies of both
+			unpacked += 16 * info.Size() // 4 (text compresses to 1/4) * 4 (object, base, a copy of each)
 		}
 	}
 	return objects, min(unpacked, mostUnpacked)

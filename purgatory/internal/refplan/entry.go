@@ -18,9 +18,9 @@ const (
 	State
 	PullRequest // and pull request updates
 	_           // used in records of earlier versions
-	// Relative is the announcement of a maintainer whom a held announcement lists. It does not list
+	// MaintainerAnnouncement is that of a maintainer whom a held announcement lists. It does not list
 	// this service.
-	Relative
+	MaintainerAnnouncement
 )
 
 func (c Class) String() string {
@@ -31,8 +31,8 @@ func (c Class) String() string {
 		return "state"
 	case PullRequest:
 		return "pull request"
-	case Relative:
-		return "relative"
+	case MaintainerAnnouncement:
+		return "maintainer announcement"
 	}
 	return "invalid"
 }
@@ -44,7 +44,7 @@ type Entry struct {
 	Class Class             `json:"class"`
 	Event *nostr.Event      `json:"event"`
 	// The parsed event, by its class.
-	Announces *nip34.Announcement `json:"-"` // of an Announcement or a Relative
+	Announces *nip34.Announcement `json:"-"` // of an Announcement or a MaintainerAnnouncement
 	State     *nip34.State        `json:"-"`
 	Pull      *nip34.PullRequest  `json:"-"`
 	Expires   int64               `json:"-"` // NIP-40 expiration in Unix seconds; zero: never
@@ -61,7 +61,7 @@ type Entry struct {
 	Soft bool `json:"soft,omitempty"`
 	// From is the relay host that sent the event, or empty for an event of a client.
 	From string `json:"from,omitempty"`
-	// Replaces is true for a Relative that replaces its author's held announcement.
+	// Replaces is true for a MaintainerAnnouncement that replaces its author's held announcement.
 	Replaces bool `json:"replaces,omitempty"`
 }
 
@@ -73,9 +73,11 @@ func (e Entry) Signed() graspsync.Event {
 	return graspsync.Event{Event: e.Event, ID: e.ID, PubKey: e.Author}
 }
 
-// IsAnnouncement reports whether an entry is an Announcement or a Relative. At most one is held per
-// repository.
-func (e *Entry) IsAnnouncement() bool { return e.Class == Announcement || e.Class == Relative }
+// IsAnnouncement reports whether an entry is of either class of announcements. At most one is held
+// per repository.
+func (e *Entry) IsAnnouncement() bool {
+	return e.Class == Announcement || e.Class == MaintainerAnnouncement
+}
 
 // EventCode is the state of an event, or the reason why its hold ended.
 type EventCode string
@@ -88,7 +90,7 @@ const (
 	Deleted   EventCode = "deleted"
 	NotStored EventCode = "refused" // by the relay
 	Displaced EventCode = "displaced"
-	Unwanted  EventCode = "unwanted" // no held announcement lists the author of a Relative
+	Unwanted  EventCode = "unwanted" // no held announcement lists the author of a MaintainerAnnouncement
 )
 
 // Ended is an entry whose hold ends.

@@ -55,8 +55,8 @@ func keyOf(ref graspsync.RepoRef) string {
 
 // Load reads all journals, before the first release, because a release also moves refs of other
 // repositories. An unreadable journal is reported and deleted.
-func (m *Updater) Load(ctx context.Context, unreadable func(key string, err error)) (refs []graspsync.RepoRef, _ error) {
-	for r, err := range m.keep.Each(ctx, prefix) {
+func (u *Updater) Load(ctx context.Context, unreadable func(key string, err error)) (refs []graspsync.RepoRef, _ error) {
+	for r, err := range u.keep.Each(ctx, prefix) {
 		if err != nil {
 			return refs, err
 		}
@@ -65,12 +65,12 @@ func (m *Updater) Load(ctx context.Context, unreadable func(key string, err erro
 		ref, rerr := graspsync.ParseRepoRef(j.Repo)
 		if err = errors.Join(err, rerr); err != nil {
 			unreadable(strings.TrimPrefix(r.Key, prefix), err)
-			if err := m.keep.Delete(ctx, r.Key); err != nil {
+			if err := u.keep.Delete(ctx, r.Key); err != nil {
 				return refs, err
 			}
 			continue
 		}
-		m.doubt(ref, j)
+		u.doubt(ref, j)
 		refs = append(refs, ref)
 	}
 	return refs, nil
@@ -78,12 +78,12 @@ func (m *Updater) Load(ctx context.Context, unreadable func(key string, err erro
 
 // Lock locks a repository, waiting at most patience, and repairs it if its last change of refs
 // failed.
-func (m *Updater) Lock(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
+func (u *Updater) Lock(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
-	dir, unlock, err = m.cfg.Lock(waiting, ref)
+	dir, unlock, err = u.cfg.Lock(waiting, ref)
 	cancel()
-	if errors.Is(err, m.cfg.Absent) && m.Doubts(ref) { // there is nothing left to undo
-		if err := m.strikeOff(ctx, ref); err != nil {
+	if errors.Is(err, u.cfg.Absent) && u.Doubts(ref) { // there is nothing left to undo
+		if err := u.strikeOff(ctx, ref); err != nil {
 			return "", nil, err
 		}
 	}
@@ -96,7 +96,7 @@ func (m *Updater) Lock(ctx context.Context, ref graspsync.RepoRef, patience time
 			release()
 		}
 	}()
-	if err := m.Mend(ctx, ref, dir); err != nil {
+	if err := u.Mend(ctx, ref, dir); err != nil {
 		return "", nil, fmt.Errorf("mending a repository: %w", err)
 	}
 	mended = true
@@ -105,9 +105,9 @@ func (m *Updater) Lock(ctx context.Context, ref graspsync.RepoRef, patience time
 
 // MoveAll makes all changes or none, and returns the refs afterwards. It writes a journal first,
 // because git may leave a partial transaction if it is killed.
-func (m *Updater) MoveAll(ctx context.Context, ref graspsync.RepoRef, dir string, now refplan.Refs, changes []refplan.RefChange, head nip34.RefName,
+func (u *Updater) MoveAll(ctx context.Context, ref graspsync.RepoRef, dir string, now refplan.Refs, changes []refplan.RefChange, head nip34.RefName,
 ) (refplan.Refs, error) {
-	if err := m.Mend(ctx, ref, dir); err != nil {
+	if err := u.Mend(ctx, ref, dir); err != nil {
 		return now, fmt.Errorf("mending a repository: %w", err)
 	}
 	j := newJournal(ref, now, changes, head)
@@ -116,18 +116,18 @@ func (m *Updater) MoveAll(ctx context.Context, ref graspsync.RepoRef, dir string
 		return now, fmt.Errorf("writing the journal: %w", err)
 	}
 	key := keyOf(ref)
-	if err := m.keep.Put(ctx, state.Record{Key: key, Value: data}); err != nil {
-		m.doubt(ref, journal{}) // the record may have been written
+	if err := u.keep.Put(ctx, state.Record{Key: key, Value: data}); err != nil {
+		u.doubt(ref, journal{}) // the record may have been written
 		return now, err
 	}
-	m.cfg.Step("journalled")
-	if err := m.cfg.Git.UpdateRefs(ctx, dir, changes, head); err != nil {
-		m.doubt(ref, j)
+	u.cfg.Step("journalled")
+	if err := u.cfg.Git.UpdateRefs(ctx, dir, changes, head); err != nil {
+		u.doubt(ref, j)
 		return now, fmt.Errorf("moving refs: %w", err)
 	}
-	m.cfg.Step("aligned")
-	if err := m.keep.Delete(ctx, key); err != nil {
-		m.doubt(ref, journal{}) // the change is complete, only its record is left
+	u.cfg.Step("aligned")
+	if err := u.keep.Delete(ctx, key); err != nil {
+		u.doubt(ref, journal{}) // the change is complete, only its record is left
 		return now, err
 	}
 	return now.Apply(changes, head), nil
@@ -135,13 +135,13 @@ func (m *Updater) MoveAll(ctx context.Context, ref graspsync.RepoRef, dir string
 
 // MoveEach makes changes that need no journal, because any subset of them is valid: deletions of
 // refs that no state decides about, or HEAD set to a branch that does not exist yet.
-func (m *Updater) MoveEach(ctx context.Context, ref graspsync.RepoRef, dir string, changes []refplan.RefChange, head nip34.RefName) error {
-	if err := m.Mend(ctx, ref, dir); err != nil {
+func (u *Updater) MoveEach(ctx context.Context, ref graspsync.RepoRef, dir string, changes []refplan.RefChange, head nip34.RefName) error {
+	if err := u.Mend(ctx, ref, dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
 	}
-	err := m.cfg.Git.UpdateRefs(ctx, dir, changes, head)
+	err := u.cfg.Git.UpdateRefs(ctx, dir, changes, head)
 	if err != nil {
-		m.doubt(ref, journal{})
+		u.doubt(ref, journal{})
 	}
 	return err
 }
@@ -209,45 +209,45 @@ func parseObject(s string) nip34.ObjectID {
 }
 
 // doubt sets the journal of a repository that has none.
-func (m *Updater) doubt(ref graspsync.RepoRef, j journal) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.journals[ref] = j
+func (u *Updater) doubt(ref graspsync.RepoRef, j journal) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.journals[ref] = j
 }
 
-func (m *Updater) journal(ref graspsync.RepoRef) (j journal, exists bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	j, exists = m.journals[ref]
+func (u *Updater) journal(ref graspsync.RepoRef) (j journal, exists bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	j, exists = u.journals[ref]
 	return j, exists
 }
 
 // Doubts reports whether a repository must be repaired.
-func (m *Updater) Doubts(ref graspsync.RepoRef) bool {
-	_, exists := m.journal(ref)
+func (u *Updater) Doubts(ref graspsync.RepoRef) bool {
+	_, exists := u.journal(ref)
 	return exists
 }
 
 // Mend removes stale locks, undoes a partial transaction, and deletes the journal. The next release
 // moves the refs again.
-func (m *Updater) Mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
-	j, exists := m.journal(ref)
+func (u *Updater) Mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
+	j, exists := u.journal(ref)
 	if !exists {
 		return nil
 	}
-	if err := m.cfg.Git.Repair(ctx, dir); err != nil {
+	if err := u.cfg.Git.Repair(ctx, dir); err != nil {
 		return err
 	}
-	if err := m.takeBack(ctx, dir, j); err != nil {
+	if err := u.takeBack(ctx, dir, j); err != nil {
 		return err
 	}
-	return m.strikeOff(ctx, ref)
+	return u.strikeOff(ctx, ref)
 }
 
 // takeBack undoes a partial transaction. If the old objects are missing, the journal is old and its
 // deletion had failed.
-func (m *Updater) takeBack(ctx context.Context, dir string, j journal) error {
-	refs, err := m.cfg.Git.Refs(ctx, dir)
+func (u *Updater) takeBack(ctx context.Context, dir string, j journal) error {
+	refs, err := u.cfg.Git.Refs(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (m *Updater) takeBack(ctx context.Context, dir string, j journal) error {
 		}
 	}
 	if len(ids) > 0 {
-		kinds, err := m.cfg.Git.Stat(ctx, dir, ids)
+		kinds, err := u.cfg.Git.Stat(ctx, dir, ids)
 		if err != nil || slices.ContainsFunc(ids, func(id nip34.ObjectID) bool { return kinds[id] == 0 }) {
 			return err
 		}
@@ -267,25 +267,25 @@ func (m *Updater) takeBack(ctx context.Context, dir string, j journal) error {
 	if len(back) == 0 {
 		return nil
 	}
-	return m.cfg.Git.UpdateRefs(ctx, dir, back, head)
+	return u.cfg.Git.UpdateRefs(ctx, dir, back, head)
 }
 
-func (m *Updater) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
-	if err := m.keep.Delete(ctx, keyOf(ref)); err != nil {
+func (u *Updater) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
+	if err := u.keep.Delete(ctx, keyOf(ref)); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.journals, ref)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.journals, ref)
 	return nil
 }
 
 // Repair repairs a repository after a crash, if it exists.
-func (m *Updater) Repair(ctx context.Context, ref graspsync.RepoRef) error {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+func (u *Updater) Repair(ctx context.Context, ref graspsync.RepoRef) error {
+	ctx, cancel := context.WithTimeout(ctx, u.cfg.Timeout)
 	defer cancel()
-	_, unlock, err := m.Lock(ctx, ref, m.cfg.Timeout)
-	if errors.Is(err, m.cfg.Absent) {
+	_, unlock, err := u.Lock(ctx, ref, u.cfg.Timeout)
+	if errors.Is(err, u.cfg.Absent) {
 		return nil
 	}
 	if err != nil {

@@ -126,11 +126,11 @@ func decode(now time.Time, key string, value []byte) (*record, error) {
 }
 
 // Load reads the records of earlier processes. Unreadable records are counted and deleted.
-func (sv *Records) Load(ctx context.Context, now time.Time) (repos map[graspsync.RepoRef]backoff.Streak, domains []syncqueue.PastDomain, err error) {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
+func (rs *Records) Load(ctx context.Context, now time.Time) (repos map[graspsync.RepoRef]backoff.Streak, domains []syncqueue.PastDomain, err error) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
 	repos = make(map[graspsync.RepoRef]backoff.Streak)
-	err = sv.buffer.Load(ctx, keyRecord, func(key string, value []byte) {
+	err = rs.buffer.Load(ctx, keyRecord, func(key string, value []byte) {
 		r, err := decode(now, key, value)
 		var who limit.Stranger
 		if err == nil {
@@ -147,15 +147,15 @@ func (sv *Records) Load(ctx context.Context, now time.Time) (repos map[graspsync
 		}
 		switch {
 		case err != nil:
-			sv.cfg.Unreadable()
-			sv.cfg.Logger.Error("reading records of git fetches failed", "key", graspsync.Printable(key), "error", graspsync.Printable(err.Error()))
-		case r.isWorth(now) && sv.records.Len() < 2*maxKept:
-			sv.records.Put(key, who, 0, r)
+			rs.cfg.Unreadable()
+			rs.cfg.Logger.Error("reading records of git fetches failed", "key", graspsync.Printable(key), "error", graspsync.Printable(err.Error()))
+		case r.isWorth(now) && rs.records.Len() < 2*maxKept:
+			rs.records.Put(key, who, 0, r)
 			return
 		case r.isWorth(now):
-			sv.cfg.Dropped("server_memory", 1)
+			rs.cfg.Dropped("server_memory", 1)
 		}
-		sv.buffer.Put(key, func() ([]byte, bool) { return nil, false })
+		rs.buffer.Put(key, func() ([]byte, bool) { return nil, false })
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading records of git fetches: %w", err)
@@ -163,24 +163,24 @@ func (sv *Records) Load(ctx context.Context, now time.Time) (repos map[graspsync
 	return repos, domains, nil
 }
 
-func (sv *Records) save(r *record) {
-	c := sv.change(r)
-	sv.buffer.Put(c.Key, c.Value)
+func (rs *Records) save(r *record) {
+	c := rs.change(r)
+	rs.buffer.Put(c.Key, c.Value)
 }
 
 // change deletes the record if it is empty.
-func (sv *Records) change(r *record) writebehind.Change {
+func (rs *Records) change(r *record) writebehind.Change {
 	key := keyOf(r.Name)
 	return writebehind.Change{Key: key, Value: func() ([]byte, bool) {
-		sv.mu.Lock()
-		defer sv.mu.Unlock()
-		r, known := sv.records.Get(key)
+		rs.mu.Lock()
+		defer rs.mu.Unlock()
+		r, known := rs.records.Get(key)
 		now := time.Now()
 		if !known || !r.isWorth(now) {
-			sv.records.Delete(key)
+			rs.records.Delete(key)
 			return nil, false
 		}
-		data, err := r.encoded(now, sv.cfg.MaxFetch)
+		data, err := r.encoded(now, rs.cfg.MaxFetch)
 		return data, err == nil
 	}}
 }

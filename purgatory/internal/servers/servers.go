@@ -87,21 +87,21 @@ func New(keep state.Store, cfg Config) *Records {
 
 // Next returns the next request to a URL for missing objects, those of states first, or the reason why
 // it may not be sent now.
-func (sv *Records) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) (q Request, refused string) {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
+func (rs *Records) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) (q Request, refused string) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
 	now := time.Now()
-	r := sv.known(ref)
+	r := rs.known(ref)
 	q = r.choose(now, ref, from, n)
 	if r != nil {
-		own, strangers, most := r.Bytes.today(now), r.Strangers.today(now), sv.cfg.MaxRepoDay
+		own, strangers, most := r.Bytes.today(now), r.Strangers.today(now), rs.cfg.MaxRepoDay
 		if own+strangers >= most || q.Pulls && strangers >= most/2 {
 			return q, "repo_day"
 		}
 	}
-	server, known := sv.records.Get(keyOf(from.HostPort().String()))
+	server, known := rs.records.Get(keyOf(from.HostPort().String()))
 	switch {
-	case known && server.Bytes.today(now) >= sv.cfg.MaxHostDay:
+	case known && server.Bytes.today(now) >= rs.cfg.MaxHostDay:
 		return q, "host_day"
 	case len(q.IDs) == 0 || r.lacking(now, q):
 		return q, "server_lacks"
@@ -109,8 +109,8 @@ func (sv *Records) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refpla
 	return q, ""
 }
 
-// Request is for objects of states or of pull requests, because a server refuses the whole request
-// for one missing object.
+// Request is for objects either of states or of pull requests, never both, because a server refuses
+// the whole request for one missing object.
 type Request struct {
 	Repo     graspsync.RepoRef
 	From     graspsync.CloneURL
@@ -192,18 +192,18 @@ func (q Request) Beyond(asked Request) bool {
 }
 
 // Learn records the reply to a request.
-func (sv *Records) Learn(q Request, bytes int64, outcome syncqueue.Outcome) {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
+func (rs *Records) Learn(q Request, bytes int64, outcome syncqueue.Outcome) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
 	now := time.Now()
-	r, server := sv.repository(q.Repo), sv.server(q.From.HostPort())
+	r, server := rs.repository(q.Repo), rs.server(q.From.HostPort())
 	if bytes > 0 {
 		for _, u := range []*usage{r.usage(q), &server.Bytes} {
 			u.Units = u.today(now) + bytes
 		}
 	}
-	if r.learn(now, sv.cfg.Backoff/2, q, outcome); outcome == syncqueue.Complete {
-		sv.rest(r)
+	if r.learn(now, rs.cfg.Backoff/2, q, outcome); outcome == syncqueue.Complete {
+		rs.rest(r)
 	}
 }
 
@@ -270,62 +270,62 @@ func (q Request) key() string {
 func lackKey(from graspsync.CloneURL, what string) string { return hashed(from.String() + what) }
 
 // Complete records that a repository lacks nothing.
-func (sv *Records) Complete(ref graspsync.RepoRef) {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	if r := sv.known(ref); r != nil {
-		sv.rest(r)
+func (rs *Records) Complete(ref graspsync.RepoRef) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if r := rs.known(ref); r != nil {
+		rs.rest(r)
 	}
 }
 
 // rest keeps lacks that last until the next day. mu is held.
-func (sv *Records) rest(r *record) {
+func (rs *Records) rest(r *record) {
 	maps.DeleteFunc(r.Lacks, func(_ string, l lack) bool { return l.IDs != "" })
 	r.Pause = backoff.Streak{}
-	sv.save(r)
+	rs.save(r)
 }
 
 // AddRequest records a request in memory. SaveRequest writes it.
-func (sv *Records) AddRequest(x syncqueue.Fetch) {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
+func (rs *Records) AddRequest(x syncqueue.Fetch) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
 	now := time.Now()
-	server := sv.server(x.URL.HostPort())
+	server := rs.server(x.URL.HostPort())
 	server.Last, server.Recent = now, x.Recent
-	sv.repository(x.Repo).Pause = backoff.Streak{Times: x.Attempt, Until: now.Add(x.Wait)}
+	rs.repository(x.Repo).Pause = backoff.Streak{Times: x.Attempt, Until: now.Add(x.Wait)}
 }
 
 // SavePause records the pause of a broken server.
-func (sv *Records) SavePause(a graspsync.HostPort, pause backoff.Streak) {
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
-	if r := sv.server(a); r.Pause != pause {
+func (rs *Records) SavePause(a graspsync.HostPort, pause backoff.Streak) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if r := rs.server(a); r.Pause != pause {
 		r.Pause = pause
-		sv.save(r)
+		rs.save(r)
 	}
 }
 
 // SaveRequest writes a request to the disk before it is sent. end must be called after the request.
-func (sv *Records) SaveRequest(ctx context.Context, q Request, wait time.Duration) (end func(), err error) {
-	sv.mu.Lock()
-	server, r := sv.server(q.From.HostPort()), sv.repository(q.Repo)
+func (rs *Records) SaveRequest(ctx context.Context, q Request, wait time.Duration) (end func(), err error) {
+	rs.mu.Lock()
+	server, r := rs.server(q.From.HostPort()), rs.repository(q.Repo)
 	server.Bytes.requests++
 	r.usage(q).requests++
-	sv.mu.Unlock()
+	rs.mu.Unlock()
 	end = func() {
-		sv.mu.Lock()
-		defer sv.mu.Unlock()
+		rs.mu.Lock()
+		defer rs.mu.Unlock()
 		server.Bytes.requests--
 		r.usage(q).requests--
 		if r.Pause.Times > 0 {
 			r.Pause.Until = time.Now().Add(wait)
 		}
-		sv.save(server)
-		sv.save(r)
+		rs.save(server)
+		rs.save(r)
 	}
-	ctx, cancel := context.WithTimeout(ctx, sv.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, rs.cfg.Timeout)
 	defer cancel()
-	if err = sv.buffer.Save(ctx, sv.change(server), sv.change(r)); err != nil {
+	if err = rs.buffer.Save(ctx, rs.change(server), rs.change(r)); err != nil {
 		end()
 		return nil, fmt.Errorf("keeping that a server is asked: %w", err)
 	}
@@ -333,32 +333,32 @@ func (sv *Records) SaveRequest(ctx context.Context, q Request, wait time.Duratio
 }
 
 // known returns nil for an unknown repository. mu is held, as in server, repository and obtain.
-func (sv *Records) known(ref graspsync.RepoRef) *record {
-	r, _ := sv.records.Get(keyOf(ref.String()))
+func (rs *Records) known(ref graspsync.RepoRef) *record {
+	r, _ := rs.records.Get(keyOf(ref.String()))
 	return r
 }
 
-func (sv *Records) server(a graspsync.HostPort) *record {
-	return sv.obtain(a.String(), limit.Stranger{})
+func (rs *Records) server(a graspsync.HostPort) *record {
+	return rs.obtain(a.String(), limit.Stranger{})
 }
 
-func (sv *Records) repository(ref graspsync.RepoRef) *record {
-	return sv.obtain(ref.String(), repositories)
+func (rs *Records) repository(ref graspsync.RepoRef) *record {
+	return rs.obtain(ref.String(), repositories)
 }
 
 // obtain returns a record, and evicts another one if the table is full.
-func (sv *Records) obtain(name string, who limit.Stranger) *record {
+func (rs *Records) obtain(name string, who limit.Stranger) *record {
 	key := keyOf(name)
-	r, known := sv.records.Get(key)
+	r, known := rs.records.Get(key)
 	if !known {
 		r = &record{Name: name, Lacks: make(map[string]lack)}
-		gone, _ := sv.records.PutKeeping(key, who, 0, r, func(k string) bool { r, _ := sv.records.Get(k); return r.inUse() })
+		gone, _ := rs.records.PutKeeping(key, who, 0, r, func(k string) bool { r, _ := rs.records.Get(k); return r.inUse() })
 		for _, e := range gone {
-			sv.save(e.Value)
-			sv.cfg.Dropped("server_memory", 1)
+			rs.save(e.Value)
+			rs.cfg.Dropped("server_memory", 1)
 		}
 	}
-	sv.records.Touch(key)
+	rs.records.Touch(key)
 	return r
 }
 
@@ -366,7 +366,7 @@ func (sv *Records) obtain(name string, who limit.Stranger) *record {
 // count for the zero Stranger.
 var repositories = limit.Stranger{ID: "repositories"}
 
-func (sv *Records) sweep(ctx context.Context) {
+func (rs *Records) sweep(ctx context.Context) {
 	ticks := time.NewTicker(keepSweep)
 	defer ticks.Stop()
 	for {
@@ -375,29 +375,29 @@ func (sv *Records) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		sv.mu.Lock()
+		rs.mu.Lock()
 		now := time.Now()
-		for _, r := range sv.records.All() {
+		for _, r := range rs.records.All() {
 			if !r.isWorth(now) {
-				sv.save(r)
+				rs.save(r)
 			}
 		}
-		sv.mu.Unlock()
+		rs.mu.Unlock()
 	}
 }
 
 // Start starts the writer. end is called after all requests, and returns when the records are
 // durable.
-func (sv *Records) Start(ctx context.Context) (end func()) {
+func (rs *Records) Start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
-	wg.Go(func() { sv.buffer.Run(ctx) })
-	wg.Go(func() { sv.sweep(ctx) })
+	wg.Go(func() { rs.buffer.Run(ctx) })
+	wg.Go(func() { rs.sweep(ctx) })
 	return func() {
 		last, stop := context.WithTimeout(ctx, lastWords)
 		defer stop()
-		if err := sv.buffer.Flush(last); err != nil {
-			sv.cfg.Logger.Warn("saving records of git servers failed", "error", graspsync.Printable(err.Error()))
+		if err := rs.buffer.Flush(last); err != nil {
+			rs.cfg.Logger.Warn("saving records of git servers failed", "error", graspsync.Printable(err.Error()))
 		}
 		cancel()
 		wg.Wait()

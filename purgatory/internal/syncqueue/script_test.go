@@ -94,7 +94,7 @@ func (s *script) input(verb string, args []string) (Input, error) {
 	case verb == "tick":
 		return Tick{}, nil
 	case verb == "settled" && len(args) == 1:
-		return Whole{graspsync.RepoRef{Identifier: args[0]}}, nil
+		return NothingMissing{graspsync.RepoRef{Identifier: args[0]}}, nil
 	case verb == "wanted" && len(args) >= 2:
 		in := Incomplete{Repo: graspsync.RepoRef{Identifier: args[0]}, Fresh: true}
 		if args[1] == "user" {

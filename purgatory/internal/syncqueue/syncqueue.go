@@ -1,5 +1,6 @@
 // Package syncqueue decides which clone URL is asked for the missing git data of which repository,
-// and when. It is pure: [SyncQueue.Step] takes an input and returns effects.
+// and when. It is pure: [SyncQueue.Step] takes an input and returns effects. refplan.Group.urls orders
+// the clone URLs. [servers.Records.Next] refuses a server by its bytes per day and missing objects.
 //
 // An attempt asks the clone URLs of the members of a repository, one after another, and a second one
 // if the first takes long. A URL whose domain is throttled is queued, so that the attempt can end.
@@ -101,8 +102,8 @@ type (
 		Fresh     bool // for a new event, which resets the attempt count
 		Patient   bool // no held event needs the data, so that the wait doubles to 24 h
 	}
-	// Whole removes a repository that lacks nothing.
-	Whole struct{ Repo graspsync.RepoRef }
+	// NothingMissing removes a repository that lacks nothing.
+	NothingMissing struct{ Repo graspsync.RepoRef }
 	// Fetched ends a Fetch. Pause is the pause that a busy server asks for. More means that the
 	// server may have other missing objects.
 	Fetched struct {
@@ -115,10 +116,10 @@ type (
 	Tick struct{ Received map[RequestID]int64 }
 )
 
-func (Incomplete) input() {}
-func (Whole) input()      {}
-func (Fetched) input()    {}
-func (Tick) input()       {}
+func (Incomplete) input()     {}
+func (NothingMissing) input() {}
+func (Fetched) input()        {}
+func (Tick) input()           {}
 
 // Effect is an action for the caller.
 type Effect interface{ effect() }
@@ -170,6 +171,9 @@ type owner struct {
 	place   *list.Element
 }
 
+// entry is a repository in the queue. It is idle until due, then active during an attempt. A Fresh
+// Incomplete brings due forward. During an attempt it sets renewed, when the attempt tries all URLs
+// again or, if it has ended, the next attempt is due.
 type entry struct {
 	repo    graspsync.RepoRef
 	owner   *owner
@@ -177,14 +181,14 @@ type entry struct {
 	own     []graspsync.CloneURL   // from the announcements of its members
 	pulls   [][]graspsync.CloneURL // named only by pull requests, by author
 	targets map[graspsync.CloneURL]*target
-	queued  []graspsync.CloneURL // URLs that wait for their turn, the oldest first
+	queued  []graspsync.CloneURL // URLs that wait for their turn, also while idle
 	version uint64               // number of Fresh Incomplete inputs
 	patient bool
-	since   time.Time // last Fresh Incomplete input
+	since   time.Time // last Fresh Incomplete
 	number  int       // consecutive incomplete attempts
 	due     time.Time // next attempt
-	active  bool      // an attempt is under way
-	renewed time.Time // time at which the attempt may ask all servers again, for a new event; zero: no new event
+	active  bool
+	renewed time.Time // zero: no new event
 }
 
 type target struct {
@@ -237,7 +241,7 @@ func (q *SyncQueue) Step(now time.Time, in Input) []Effect {
 	switch in := in.(type) {
 	case Incomplete:
 		q.update(now, in)
-	case Whole:
+	case NothingMissing:
 		delete(q.past, in.Repo)
 		if e := q.repos[in.Repo]; e != nil {
 			q.remove(e)
@@ -790,7 +794,7 @@ func (d *domain) end(now, began time.Time, in Fetched, cfg Config) {
 	d.usedAt = now
 	d.inFlight--
 	switch in.Outcome {
-	case Unasked: // the server was not asked
+	case Unasked:
 		if i := slices.IndexFunc(d.starts, began.Equal); i >= 0 {
 			d.starts = slices.Delete(d.starts, i, i+1)
 		}

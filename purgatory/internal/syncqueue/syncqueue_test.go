@@ -319,7 +319,7 @@ func drawn(t *testing.T, p *player, rng *rand.Rand) {
 	ref := repoOf(byte(n%5), n%3)
 	switch rng.IntN(6) {
 	case 0:
-		p.step(Whole{ref})
+		p.step(NothingMissing{ref})
 	case 1:
 		p.q.Renew(p.now, ref, nil)
 	default:
