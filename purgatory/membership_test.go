@@ -162,6 +162,7 @@ func TestWhatWasTakenFromUsGoesAfterACrash(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
 		w.host = elsewhere{w.relay}
 		w.start()
+		inService(w, 1) // else the only repository waits for the operator
 		ours := announce(alice, now()-10)
 		require.Equal(t, purgatory.Held, w.submit(ours, true))
 		require.True(t, w.git.Has(repoOf(alice)))
