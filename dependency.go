@@ -18,8 +18,8 @@ type Dependency struct {
 // DependencyKind is the kind of a [Dependency].
 type DependencyKind uint8
 
-// The kinds of dependencies, as the functions On... describe them. Their numbers are stored in
-// records that survive restarts.
+// The kinds of dependencies, described at the functions On.... Their numbers are stored in records
+// that survive restarts.
 const (
 	AwaitEvent DependencyKind = iota + 1
 	AwaitMention

@@ -33,7 +33,7 @@ type WalkStart struct {
 
 // Walk reads the history of one filter from one relay, page by page, the newest events first.
 //
-// A relay answers a REQ with its newest events, up to a maximum that it may not publish. The next
+// A relay answers a REQ with its newest events, up to a maximum that it may keep secret. The next
 // page begins at the second of the last received event, inclusive, because more events of that
 // second may have been cut off. The page ends at the last received event, not at the oldest, because
 // some relays send newly published events on the same subscription. The walk ends when the relay
@@ -250,7 +250,7 @@ func (w *Walk) judgeSuspect(p page) {
 	case p.size > 0:
 		w.gaps = append(w.gaps, w.suspect)
 	case w.suspectSize >= min(w.limit, w.largest):
-		// All events are of one second. The page was cut, or these are all events.
+		// All events are of one second. The page was cut, or the second has no more events.
 		w.doubt, w.doubtSize = w.suspect, w.suspectSize
 	}
 	w.suspectSize = 0

@@ -10,8 +10,7 @@ import (
 )
 
 // Host returns the host of a relay, as a name or address without port. It returns "" for localhost
-// and for loopback, private and link-local addresses, because many relays of an operator may run on
-// them.
+// and for loopback, private and link-local addresses, where many relays of one operator may run.
 func Host(u graspsync.RelayURL) string {
 	name := u.HostPort().Host
 	if name == "localhost" {

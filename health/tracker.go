@@ -186,7 +186,7 @@ func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
 	now, jitter := time.Now(), t.random()
 	r, ok := t.current(u, now)
 	if !ok && e.kind.createsNoRecord() {
-		return // the record was dropped, and these events create none
+		return // the record was dropped, and this event creates no record
 	}
 	t.applyToHost(u, r, e, now, jitter)
 	t.set(u, t.config.step(r, e, now, jitter))

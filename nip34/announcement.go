@@ -40,7 +40,7 @@ type Announcement struct {
 	Maintainers []graspsync.PubKey
 	Leads       []graspsync.PubKey // keys of active M tags, at most two
 	ownRole     ownRole            // see ClaimsRole
-	// Dropped values exceeded the list. Unusable values preceded them.
+	// Numbers of valid values beyond the maximum, and of invalid values before it.
 	DroppedRelays, DroppedClones, DroppedMaintainers    int
 	UnusableRelays, UnusableClones, UnusableMaintainers int
 }

@@ -20,7 +20,7 @@ type PullRequest struct {
 	Tip   ObjectID
 	// Clones contains the first [MaxListed] distinct valid clone URLs of that commit.
 	Clones []graspsync.CloneURL
-	// Dropped values exceeded the list. Unusable values were invalid and preceded the dropped ones.
+	// Numbers of valid values beyond the maximum, and of invalid values before it.
 	DroppedClones, UnusableClones int
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // The names of role tags. Leads and co-maintainers may sign states. A view begins with the lead
-// that its owner names. Moderators may not sign states or invite others.
+// that its owner names. Moderators may neither sign states nor invite other keys.
 const (
 	leadTag         = "M"
 	coMaintainerTag = "m"

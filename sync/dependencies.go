@@ -149,7 +149,6 @@ const maxFulfilled = 3_000
 // maxHeld exceeds the room of any purgatory.
 const maxHeld = 100_000
 
-// addHeld records the origin of a held event if none is recorded.
 func (i *inflight) addHeld(n pending.Note) {
 	n.Incoming.Event = graspsync.Event{} // to save memory
 	i.mu.Lock()

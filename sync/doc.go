@@ -31,7 +31,7 @@
 //	loop.go              step: the plan (plan.go) dials relays, livesync.go opens subscriptions
 //	relayconn.go         handle, send: the session makes the requests (Follow → openWaiting → send)
 //
-// A held announcement is followed for announcements and states only (followHeld), until it is stored.
+// Of a held announcement only announcements and states are followed (followHeld), until it is stored.
 //
 // # Limits for relays
 //

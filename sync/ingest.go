@@ -165,7 +165,7 @@ func (g *ingest) drain() {
 	}
 }
 
-// refetch requests events by id from relay, or from any relay if relay is zero. It never blocks.
+// refetch requests events by id from relay, or from any if it is zero. It never blocks.
 func (g *ingest) refetch(relay graspsync.RelayURL, ids []graspsync.EventID) {
 	if len(ids) > 0 {
 		g.request(relay, ids)
@@ -282,7 +282,7 @@ func (g *ingest) unverified(j *job) {
 	}
 }
 
-// unstored settles the jobs of stored events and returns the others, or all if the Store fails.
+// unstored settles the jobs of stored events and returns the other jobs, or all if the Store fails.
 func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
 	ids := make([]graspsync.EventID, len(jobs))
 	for i, j := range jobs {
@@ -451,14 +451,14 @@ type job struct {
 	size     int64
 	at       time.Time     // when it entered the pipeline
 	batches  []*relayBatch // guarded by inflight.mu: of all connections that delivered a copy; submit needs the first
-	from     *relayConn    // the first of these; nil if revived
+	from     *relayConn    // the first connection; nil if revived
 	stats    *relayStats   // of its relay
 	bytes    *limit.Slot   // room in the pipeline; nil if revived
 	turn     *limit.Slot   // room for a signature check
 	foreign  bool          // an announcement for another service, whose signature was not checked
 	revived  bool          // it was pending and is settled
 	retrying bool          // it stays pending until it has another result
-	settled  bool          // it is settled
+	settled  bool
 }
 
 func (j *job) note() pending.Note {

@@ -48,7 +48,7 @@ type loop struct {
 	// A round of settle waits until all messages that were received before its start are processed.
 	roundAt     time.Time             // its start, zero: none
 	roundRead   map[*relayConn]uint64 // number of messages that were read at its start
-	roundQueued time.Time             // when all these messages were in the pipeline
+	roundQueued time.Time             // when all messages of roundRead were in the pipeline
 	clockAt     time.Time             // the last call of watchClock
 
 	changed      bool          // since the last snapshot
@@ -56,7 +56,7 @@ type loop struct {
 	publishPause time.Duration // minimum time until the next snapshot
 	publishedFor uint64        // events received before the last snapshot
 	healthLost   uint64        // dropped health records that are already counted
-	storeErr     string        // the last error of a scan, "" after a success
+	storeErr     string        // of the last scan
 }
 
 func newLoop(m *SyncManager) *loop {

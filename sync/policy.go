@@ -65,10 +65,10 @@ type View interface {
 	// server.
 	Left(ref graspsync.RepoRef) bool
 	// Family returns all stored announcements with this identifier, because the maintainers depend
-	// on all of them. The caller must not change them. Their Event is nil.
+	// on each. The caller must not change the announcements. Their Event is nil.
 	Family(identifier string) []*nip34.Announcement
 	// Waiting returns the held announcements that would make a repository with this identifier
-	// hosted. The caller must not change them.
+	// hosted. The caller must not change the announcements.
 	Waiting(identifier string) []*nip34.Announcement
 	// Revision returns a comparable value that changes whenever the result of Waiting, Family or
 	// Announcements for this identifier changes, such as a pointer that is allocated at each change.
@@ -77,7 +77,7 @@ type View interface {
 	// Root reports whether id is an accepted patch, pull request or issue of a hosted repository.
 	Root(id graspsync.EventID) bool
 	// Announcements returns the accepted announcements with this identifier, of all owners, in any
-	// order. The caller must not change them. Their Event is nil.
+	// order. The caller must not change the announcements. Their Event is nil.
 	Announcements(identifier string) []*nip34.Announcement
 	// Event returns the stored event with this id, or the zero Event if none is stored.
 	Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error)
@@ -142,8 +142,8 @@ func (p *rulesPolicy) Lists(a *nip34.Announcement) bool {
 //     other versions of such an announcement, because an owner may remove a repository from the
 //     service
 //   - announcements of authors listed, directly or indirectly, by an accepted announcement with the
-//     same identifier ([nip34.AnnouncementSet.Wanted], within [nip34.ServedBounds]). The maintainer set
-//     depends on them. They are served and do not make a repository hosted
+//     same identifier ([nip34.AnnouncementSet.Wanted], within [nip34.ServedBounds]), because the
+//     maintainer set depends on these announcements. They do not make a repository hosted
 //   - states by members of the maintainer set ([nip34.Authority]) of a repository with an accepted
 //     announcement
 //   - other events that refer to an accepted event (a, A, q, e or E), or to which an accepted event
@@ -152,8 +152,7 @@ func (p *rulesPolicy) Lists(a *nip34.Announcement) bool {
 //   - lists of preferred GRASP servers, if GRASPLists is set
 //   - requests to vanish (NIP-62) to this service or all relays by authors of stored events
 //
-// An event that refers only to events that are not stored depends on them. All other events are
-// rejected, including ephemeral events, and protected events (NIP-70) that their author's client
+// An event that refers only to missing events depends on these events. All other events are rejected, including ephemeral events, and protected events (NIP-70) that their author's client
 // did not submit. The decision depends only on the stored events, not on the order of arrival. The
 // caller checks expired events (NIP-40), events from the future and quotas. A GRASPPolicy is safe
 // for concurrent use.

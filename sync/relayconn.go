@@ -31,7 +31,7 @@ type relayConn struct {
 
 	mailbox mailbox[connMessage]
 	read    atomic.Uint64           // messages since the connection was opened
-	taken   atomic.Uint64           // of these, handled
+	taken   atomic.Uint64           // handled messages
 	ctx     context.Context         //nolint:containedctx // of the connection
 	end     context.CancelCauseFunc // ends the connection; the first cause counts
 
@@ -58,7 +58,7 @@ type relayConn struct {
 	excluded int                // number of values that requests omit
 
 	// owned by the loop
-	connected bool // it is connected
+	connected bool
 }
 
 func newRelayConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epoch uint64, stats *relayStats) *relayConn {
@@ -203,7 +203,7 @@ func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 	}
 }
 
-// tick runs the timers of the session, after a message that was read.
+// tick runs the timers of the session, after a waiting message.
 func (c *relayConn) tick(frames <-chan wire.Message) {
 	select {
 	case msg := <-frames:
@@ -227,7 +227,7 @@ func (c *relayConn) onMessage(msg wire.Message) {
 // leastExtension is the minimum extension of a deadline, because answers have seconds.
 const leastExtension = 10 * time.Millisecond
 
-// extendDeadlines extends the deadlines of the relay by the time in which its messages were not read.
+// extendDeadlines extends the deadlines of the relay by unreadTime.
 func (c *relayConn) extendDeadlines() {
 	sum := c.conn.Traffic().ReadWaited
 	c.unreadTime += sum - c.waited
@@ -443,7 +443,7 @@ func sizeOf(r wire.Request) int {
 	return n
 }
 
-// relayBatch is a batch of requests with its unsettled events. No goroutine blocks for these.
+// relayBatch is a batch of requests with its unsettled events. No goroutine waits for the events.
 type relayBatch struct {
 	batch plan.Batch
 	since time.Time

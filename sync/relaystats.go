@@ -18,9 +18,9 @@ import (
 type relayStats struct {
 	bytes, messages atomic.Uint64 // received
 	events          atomic.Uint64 // requested events that were received
-	stored          atomic.Uint64 // of these, newly stored
-	gaps            atomic.Uint64 // of these, missed by a live subscription
-	lasting         atomic.Uint64 // of these, found by the daily pass
+	stored          atomic.Uint64 // newly stored events
+	gaps            atomic.Uint64 // events missed by a live subscription
+	lasting         atomic.Uint64 // gaps found by the daily pass
 	strikes         atomic.Uint64
 	missing         atomic.Uint64 // ids that the relay announced, of events that it did not serve
 	seconds         atomic.Uint64 // seconds with more events than a page

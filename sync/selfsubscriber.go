@@ -82,7 +82,6 @@ func (s *selfSubscriber) apply(find func() index.Change) (found bool) {
 	return found
 }
 
-// notifyAllChanged makes the loop read the whole index.
 func (s *selfSubscriber) notifyAllChanged() { s.update(s.setAllChanged) }
 
 func (s *selfSubscriber) add(c index.Change) {
@@ -241,8 +240,8 @@ func (s *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) 
 	}
 }
 
-// pending reports whether there are changes. Replies and authors do not count, because a relay is
-// synced without them.
+// pending reports whether there are changes. Replies and authors do not count, because a relay counts
+// as synced without.
 func (s *selfSubscriber) pending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

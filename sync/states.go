@@ -55,7 +55,7 @@ const (
 	RelayNotFollowed StateCode = "not followed" // not listed by any repository
 	RelayBlocked     StateCode = "blocked"      // by [Config].Rules
 	RelayUnread      StateCode = "not read"     // the Store has not been read
-	// A listed relay is not followed for one of these reasons.
+	// Reasons why a listed relay is not followed.
 	RelayUnresolvable StateCode = "unresolvable" // not a name in public DNS
 	RelayPlaintext    StateCode = "plaintext"    // not encrypted
 	RelayNoRoom       StateCode = "no room"      // too many relays are followed
@@ -370,8 +370,7 @@ type RelayFollowState struct {
 	Is  StateCode          `json:"is"`
 	// Status is nil if the relay is not followed.
 	Status *RelayStatus `json:"status,omitempty"`
-	// Listed is the number of hosted repositories that list the relay. Examples are up to 3 of
-	// them.
+	// Listed is the number of hosted repositories that list the relay. Examples are up to 3.
 	Listed   int                 `json:"listed"`
 	Examples []graspsync.RepoRef `json:"examples,omitempty"`
 }

@@ -86,8 +86,8 @@ type RelayStatus struct {
 	LiveFilters       int `json:"live_filters"`
 	Unfollowed        int `json:"unfollowed"` // filters without room or refused by the relay
 	// Following is the way in which new events arrive. "live" means subscriptions for all targets.
-	// Without room for these, "live+kinds" means one subscription for all kinds, and "live+polling"
-	// polling in turn. "live in part" means that some filters cannot be sent, "" that the relay is
+	// "live+kinds" means one subscription for all kinds if these have no room, and "live+polling"
+	// requests in turn. "live in part" means that some filters cannot be sent, "" that the relay is
 	// not connected or refuses all subscriptions.
 	Following string `json:"following"`
 

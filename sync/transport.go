@@ -39,8 +39,8 @@ var (
 // calls.
 type Transport interface {
 	Dial(ctx context.Context, relay graspsync.RelayURL) (Conn, error)
-	// Export returns the state in chunks. Unchanged chunks are not written again. The manager does
-	// not change them.
+	// Export returns the state in chunks, which the manager does not change. Unchanged chunks are not
+	// written again.
 	Export() [][]byte
 	// Import restores the state that an earlier process exported. A lost chunk is nil. Other chunks
 	// may be damaged.

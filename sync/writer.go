@@ -129,8 +129,8 @@ func (w *writer) judgeAgain(ctx context.Context) {
 	}
 }
 
-// process judges jobs, saves the accepted events and continues with the events that waited for
-// them. If many events waited, new events get half of the batches.
+// process judges jobs, saves the accepted events and continues with events that waited for these. If
+// many events waited, new events get half of the batches.
 func (w *writer) process(ctx context.Context, jobs []*job) {
 	w.inflight.unsettled.Add(1) // woken events are in no table
 	defer w.inflight.unsettled.Add(-1)
@@ -150,8 +150,8 @@ func (w *writer) process(ctx context.Context, jobs []*job) {
 	}
 }
 
-// judge returns the accepted jobs and settles the others. woken are the events that waited for a
-// held event.
+// judge returns the accepted jobs and settles the other jobs. woken are the events that waited for an
+// event that is held now.
 func (w *writer) judge(ctx context.Context, jobs []*job) (accepted []*job, woken []*pending.PendingEvent) {
 	accepted = make([]*job, 0, len(jobs))
 	for _, j := range jobs {
@@ -310,7 +310,7 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 	w.keep(j, n)
 }
 
-// save saves jobs and returns the events that waited for them. If a call fails, the halves of the
+// save saves jobs and returns the events that waited for a saved event. If a call fails, the halves of the
 // batch are saved, because one event may be the cause. patience limits the call.
 func (w *writer) save(ctx context.Context, jobs []*job, patience time.Duration) (woken []*pending.PendingEvent) {
 	if len(jobs) == 0 {

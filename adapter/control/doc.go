@@ -4,7 +4,7 @@
 //
 // A server of single parts:
 //
-//	cfg, network = control.Enforce(ruleSet, cfg, network) // before the parts are made of these
+//	cfg, network = control.Enforce(ruleSet, cfg, network) // before cfg and network are used
 //	...
 //	commands, err := control.New(control.Config{Rules: ruleSet, Sync: manager, ...})
 //

@@ -157,8 +157,8 @@ func (p *purger) eachStored(ctx context.Context, f nostr.Filter, do func(graspsy
 	}
 }
 
-// removeEvent removes an event unless it is a tombstone. The refs of a pull request are removed before
-// it, because a repeated command could not find them, and again, because a release may create them.
+// removeEvent removes an event unless it is a tombstone. The refs of a pull request are removed first,
+// because a repeated command could not find them, and again later, because a release may create refs.
 func (p *purger) removeEvent(ctx context.Context, ev graspsync.Event) bool {
 	if isTombstone(ev) {
 		return false

@@ -67,8 +67,8 @@ func short(q nostr.Filter) nostr.Filter {
 	return q
 }
 
-// lookUps returns a query for each value of the most selective tag, or of authors and kinds. A client's
-// contain only the look-up, because backends may read any number of events to filter them.
+// lookUps returns a query for each value of the most selective tag, or of authors and kinds. Queries of
+// clients omit the other conditions, because a backend may read any number of events to check them.
 func lookUps(q nostr.Filter, client bool) (queries []nostr.Filter) {
 	best := bestOf(q.Tags)
 	if best == "" || len(q.Authors) > 0 && !isNarrow(best) || client && isBroad(best, q) {

@@ -27,7 +27,7 @@ func traitsOf(backend eventstore.Store) (t backendcaps.Caps, err error) {
 	case "slicestore":
 		t = backendcaps.Caps{Memory: true, Indexed: func(string, string) bool { return true }}
 	case "badger":
-		t = backendcaps.Caps{Prefixes: true, Indexed: indexedCompactly}
+		t = backendcaps.Caps{Prefixes: true, Indexed: indexedByMost}
 	case "lmdb":
 		t = backendcaps.Caps{Prefixes: true, Uncounted: true, Indexed: indexedByLmdb, Folder: v.FieldByName("Path").String()}
 	}
@@ -48,13 +48,13 @@ func traitsOf(backend eventstore.Store) (t backendcaps.Caps, err error) {
 // longestIndexed is the maximum length of a tag value in the indexes of badger and lmdb.
 const longestIndexed = 100
 
-// indexedCompactly reports whether badger and lmdb index a tag value.
-func indexedCompactly(name, value string) bool {
+// indexedByMost reports whether a tag has a one-letter name and a value of 1 to 100 bytes.
+func indexedByMost(name, value string) bool {
 	return len(name) == 1 && value != "" && len(value) <= longestIndexed
 }
 
-// indexedByLmdb is indexedCompactly for lmdb, which sorts p tags by kind.
-func indexedByLmdb(name, value string) bool { return name != "p" && indexedCompactly(name, value) }
+// indexedByLmdb is indexedByMost without p tags, which lmdb sorts by kind.
+func indexedByLmdb(name, value string) bool { return name != "p" && indexedByMost(name, value) }
 
 const latest = math.MaxUint32
 

@@ -54,7 +54,7 @@ func (g *guard) wrote(ctx context.Context, err error) {
 		if before := g.trouble.Load(); before != nil {
 			now.times += before.times
 		}
-		g.trouble.Store(now) // a concurrent failure may not be counted
+		g.trouble.Store(now) // a concurrent failure may get lost
 	}
 }
 

@@ -108,7 +108,7 @@ func (e Explainer) sentences(name string, x *Explanation) []string {
 
 // knowsBetter reports whether purgatory has the reason why an event is missing.
 func knowsBetter(w *purgatory.EventState, s *relaysync.EventState) bool {
-	switch s.Is { //nolint:exhaustive // the others say why
+	switch s.Is { //nolint:exhaustive // the other codes are the reason
 	case relaysync.IsHeld: // it was when sync was asked, and purgatory was asked after that
 		return w.Is != purgatory.IsWaiting && w.Is != purgatory.Released
 	case relaysync.IsRemoved, relaysync.IsUnknown, relaysync.IsGone:

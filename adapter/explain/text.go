@@ -109,7 +109,7 @@ type needs struct {
 	Unnamed          int  // missing objects without a sentence
 }
 
-// newNeeds returns the needs of an event that waits, or of all events.
+// newNeeds returns the needs of a repository. waits is set for the needs of a waiting event.
 func newNeeds(s purgatory.DataState, waits bool) needs {
 	n := needs{DataState: s, Waits: waits, OnlyAnnouncement: len(s.Waiting) > 0, Unnamed: len(s.Missing) - named + s.More}
 	for _, e := range s.Waiting {
@@ -120,7 +120,7 @@ func newNeeds(s purgatory.DataState, waits bool) needs {
 	return n
 }
 
-// membersFirst sorts held events, because strangers could hide those of members.
+// membersFirst sorts held events of members first, because strangers could hide these events.
 func membersFirst(all []purgatory.EventState, st *relaysync.RepoStatus) []purgatory.EventState {
 	strangers := func(e purgatory.EventState) int {
 		if st != nil && slices.ContainsFunc(st.Maintainers, func(m nip34.Person) bool {

@@ -97,7 +97,7 @@ const (
 	pongBy    = 40 * time.Second
 	writeBy   = 20 * time.Second // plus 1 s per 16 KiB
 	bodyBy    = 30 * time.Second
-	smallBody = 16 << 10               // bytes of a message that need no slot of bodies
+	smallBody = 16 << 10               // bytes up to which a message needs no slot for large messages
 	readAhead = 2                      // messages that are read before the message before them is handled
 	closeBy   = 5 * time.Second        // until a connection is closed without its reason
 	evictBy   = 100 * time.Millisecond // the same if another client needs the room

@@ -131,8 +131,8 @@ const (
 	maxProducts = 10_000
 )
 
-// readFilter returns why a filter is invalid, because a relay does not name the subscription of an
-// unreadable filter, or encodes it again.
+// readFilter parses a filter and encodes it again as text. The gate does it because a relay would not
+// say which subscription has the unreadable filter.
 func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, reason string) {
 	members := json.NewDecoder(bytes.NewReader(part))
 	if start, err := members.Token(); err != nil || start != json.Delim('{') || !utf8.Valid(part) {

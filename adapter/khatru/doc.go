@@ -46,8 +46,8 @@
 // If Config.Free reports less than MinFree, clients receive "error: no room on the disk", and other
 // events are retried until there is room.
 //
-// Broadcasts have a queue of 1,024 events, because a client that does not read blocks them. More are
-// stored, not broadcast, and counted. Run removes expired events (NIP-40) within a minute.
+// Broadcasts have a queue of 1,024 events, because a client that does not read blocks them. Further
+// events are stored and counted, not broadcast. Run removes expired events (NIP-40) within a minute.
 //
 // Do not call New while the relay serves. The caller closes relay and backend.
 package khatruadapter

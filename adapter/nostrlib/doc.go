@@ -16,7 +16,7 @@
 //   - Queries return no error. A count, which does, confirms empty answers.
 //   - Queries for replaceable kinds return one version of each address.
 //   - Indexes contain only a part of ids and tag values.
-//   - boltdb and lmdb lose some events whose tags exceed 64 KiB together. The Store refuses these.
+//   - boltdb and lmdb lose some events whose tags exceed 64 KiB together. The Store refuses such events.
 //   - lmdb misses events that name an address if another event hides them. The Store reads all events of
 //     the kinds or authors in the filter instead, so prefer boltdb.
 //   - ReplaceEvent misses versions without identifier or with a long one.

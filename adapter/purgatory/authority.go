@@ -32,7 +32,7 @@ func (a Authority) Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.
 	return tip, known, err
 }
 
-// pull returns a held or stored pull request. pr is nil and known true for another kind.
+// pull returns a held or stored pull request. For an event of another kind pr is nil and known true.
 func (a Authority) pull(ctx context.Context, id graspsync.EventID) (pr *nip34.PullRequest, known bool, err error) {
 	if pr := a.PullRequest(id); pr != nil {
 		return pr, true, nil

@@ -164,7 +164,7 @@ func startFollower(ctx context.Context, store relaysync.Store, identity nip34.Id
 // errNotSynced ends a row that waited too long.
 var errNotSynced = errors.New("not in sync after a long time")
 
-// synced waits until relays relays are connected and everything was fetched from them.
+// synced waits until the given number of relays is connected and everything was fetched.
 func (f *follower) synced(ctx context.Context, relays int, limit time.Duration) error {
 	deadline := time.After(limit)
 	look := time.NewTicker(20 * time.Millisecond)

@@ -41,10 +41,10 @@ type usage struct {
 	CPU     time.Duration // of the process of the relay, without its start
 }
 
-// serveRelay serves the relay that said describes. It prints its address, and a usage for each line
-// of its input.
-func serveRelay(said string, in io.Reader, out io.Writer) error {
-	kind, path, _ := strings.Cut(said, " ")
+// serveRelay serves a relay. spec is its kind and the file of its events. It prints the address of
+// the relay, and a usage for each line of in.
+func serveRelay(spec string, in io.Reader, out io.Writer) error {
+	kind, path, _ := strings.Cut(spec, " ")
 	var records []*nostr.Event
 	for line, err := range linesOf(path) {
 		if err != nil {

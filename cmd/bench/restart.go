@@ -80,21 +80,21 @@ func submit(ctx context.Context, m *relaysync.SyncManager, events []graspsync.Ev
 	}
 }
 
-// following waits until relays relays are followed, and returns the time.
-func (f *follower) following(ctx context.Context, relays int, limit time.Duration) (time.Time, error) {
+// following waits until n relays are followed, and returns the time.
+func (f *follower) following(ctx context.Context, n int, limit time.Duration) (time.Time, error) {
 	deadline := time.After(limit)
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for {
 		select {
 		case <-look.C:
-			n := 0
+			followed := 0
 			for _, r := range f.manager.Status().Relays {
 				if r.LiveFilters > 1 { // not only the filters that every relay gets
-					n++
+					followed++
 				}
 			}
-			if n >= relays {
+			if followed >= n {
 				return time.Now(), nil
 			}
 		case <-deadline:

@@ -251,7 +251,7 @@ func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.C
 
 const answerBy = 30 * time.Second
 
-// withDeadline limits the time of an answer, because a client may not read.
+// withDeadline limits the time of an answer, because a client may stop reading.
 func withDeadline(h http.Handler) http.Handler { return deadlined(h, statusTime+answerBy) }
 
 func deadlined(h http.Handler, most time.Duration) http.Handler {

@@ -23,8 +23,8 @@ func similar(value string) []string {
 	}
 }
 
-// corpus returns 2,600 events by 250 authors, with all tags that filters use. Half of them are in
-// one second, because some backends return only a part of these. The first tag has a name of
+// corpus returns 2,600 events by 250 authors, with all tags that filters use. Half of the events are
+// in one second, because some backends return only a part of a second. The first tag has a name of
 // tagNames and one of values.
 func corpus(g *gen, values []string) []*nostr.Event {
 	authors := g.keys(250)

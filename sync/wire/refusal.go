@@ -44,8 +44,8 @@ const (
 	// RefusalTooManyBytes means that the open requests have too many bytes together. Closing one
 	// frees its bytes.
 	RefusalTooManyBytes
-	// RefusalOverflow means that the relay lost live events and ends live subscriptions, which are
-	// acceptable themselves.
+	// RefusalOverflow means that the relay lost live events and ended a subscription. The same request
+	// may be sent again.
 	RefusalOverflow
 )
 
@@ -134,7 +134,7 @@ func classify(s string) Refusal {
 			return badMessage(rest)
 		}
 	case "negentropy error":
-		// Except for one message of an old version, these are errors within the protocol.
+		// Other messages with this prefix are errors of one session.
 		if rest == "negentropy query missing elements" {
 			return RefusalNoNegentropy
 		}

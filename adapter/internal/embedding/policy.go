@@ -16,7 +16,7 @@ import (
 const ReasonHook = "blocked: refused by a hook of the relay"
 
 // Policy checks the hooks of the relay before a policy that holds events, so that no git data is fetched
-// for a refused event. Published events have passed them.
+// for a refused event. Events of clients passed the hooks on arrival.
 func (c *Core) Policy(behind relaysync.Policy) relaysync.Policy { return &hooked{behind, c} }
 
 type hooked struct {

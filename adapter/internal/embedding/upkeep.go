@@ -79,7 +79,7 @@ func (u *Upkeep) Track(e graspsync.Event) error {
 	at, ok := nip34.Expiration(e.Event)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	soon := at < nostr.Now()+2*24*60*60 // these have room of their own, and a daily scan finds the others in time
+	soon := at < nostr.Now()+2*24*60*60 // may exceed most; the daily scan finds the other events in time
 	if ok && (len(u.expires) < u.most || soon && len(u.expires) < 4*u.most) {
 		u.expires[e.Event.ID] = at
 	}

@@ -28,7 +28,7 @@ type readiness struct {
 	store   func() error    // last known write error of the store
 	records state.Store
 	git     func() error  // write error of the folder of repositories
-	slot    chan struct{} // full while a check runs, or its answer is used
+	slot    chan struct{} // held by the caller that checks, or reads at and err
 
 	// guarded by slot
 	at  time.Time // time of the last answer

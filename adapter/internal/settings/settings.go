@@ -39,7 +39,7 @@ var (
 
 // Open parses the arguments and opens the records in folder.
 func Open(domain, folder string, bootstrap []string) (Settings, error) {
-	s := Settings{Logger: slog.Default()} //nolint:forbidigo // the short way is to speak; whoever injects a logger calls New
+	s := Settings{Logger: slog.Default()} //nolint:forbidigo // Open has no Logger parameter; New has
 	var errs []error
 	var err error
 	if domain == "" {

@@ -302,7 +302,7 @@ func (x *Index) storingTop(ev graspsync.Event) update {
 	return nil
 }
 
-// Listed calls lists. sure is false if it panicked.
+// Listed reports whether the Policy hosts the repository. sure is false after a panic.
 func (x *Index) Listed(a *nip34.Announcement) (yes, sure bool) {
 	defer func() {
 		if p := recover(); p != nil && x.panicked != nil {

@@ -265,7 +265,7 @@ func (t *threads) best(n *node) (at place, deep bool) {
 	return at, deep
 }
 
-// settle updates the places of nodes and of all nodes below them.
+// settle updates the places of nodes and all nodes below.
 func (t *threads) settle(work []*node, c *Change) {
 	for len(work) > 0 {
 		n := work[0]

@@ -246,8 +246,8 @@ func (m *Memory) Health(records ...Record) {
 	}
 }
 
-// SaveHealth blocks until the records are durable. Concurrent calls are written together. With an
-// error a record may not be durable.
+// SaveHealth blocks until the records are durable. Concurrent calls are written together. After an
+// error some records may be lost.
 func (m *Memory) SaveHealth(ctx context.Context, records ...Record) error {
 	if m.store == nil {
 		return nil

@@ -116,8 +116,8 @@ func (w *writer) header(upper *bound, m mode) {
 	w.out = append(w.out, byte(m))
 }
 
-// rest ends a full message with one fingerprint of all items from w.at on, so that the peer returns
-// to them.
+// rest ends a full message with one fingerprint of all items from w.at on, which the peer compares
+// next.
 func (w *writer) rest() {
 	fp := w.set.fingerprint(w.at, w.set.Len())
 	w.header(&bound{time: infinity}, modeFingerprint)

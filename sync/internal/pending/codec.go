@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// chunks is the number of exported chunks. A new id changes only one of them.
+	// chunks is the number of exported chunks. A new id changes one chunk.
 	chunks  = 256
 	keySize = 8
 )

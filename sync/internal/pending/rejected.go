@@ -505,7 +505,7 @@ func (e *entry) keys() (keys []Key) {
 }
 
 // Overdue returns due ids without a whole event, up to most per relay, and makes them wanted. Ids that
-// were requested too often are removed. gone is the number of unsaved ones among them.
+// were requested too often are removed. gone is the number of removed ids of unsaved events.
 func (r *RejectedIndex) Overdue(most int, works time.Time) (ask map[graspsync.RelayURL][]graspsync.EventID, gone int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -198,8 +198,8 @@ func (p *Plan) mayYield(r *relayState) bool {
 // A connection counts for the same owner as the record of its relay.
 type yieldChoice struct {
 	connections map[*dialOwner]int
-	most        int                        // number of connections of such an owner
-	own         map[*dialOwner]*relayState // the oldest of each of these owners
+	most        int                        // number of connections of each of these owners
+	own         map[*dialOwner]*relayState // their oldest connections
 	oldest      *relayState
 }
 

@@ -43,10 +43,9 @@ type liveSub struct {
 	since   time.Time
 }
 
-// liveState contains the subscriptions of a relay. New items get another subscription, or replace the
-// smallest one if there is no room. Without room for that, or if stale is set or many items are
-// unwanted, all subscriptions are consolidated. Items without room are followed by kinds, or polled
-// if they are few.
+// liveState contains the subscriptions of a relay. New items get another subscription, or join the
+// smallest one. Without room for that, or if stale is set or many items are unwanted, all
+// subscriptions are consolidated. Items without room are followed by kinds, or polled if few.
 type liveState struct {
 	subs      map[LiveID]*liveSub
 	missing   map[Item]struct{} // items without a subscription
@@ -63,7 +62,7 @@ type liveState struct {
 	// The following fields outlive a connection.
 	poll           pollState
 	refusedItems   map[Item]struct{} // polled, because the relay refuses to follow them
-	refusedFilters int               // refused filters
+	refusedFilters int
 	refusedUntil   time.Time
 	maxSubs        int       // learned maximum number of subscriptions; 0: unknown
 	noKinds        bool      // the relay refused the filter of all kinds
@@ -188,7 +187,7 @@ func (p *Plan) change(r *relayState, fresh []nostr.Filter, room int) subscriptio
 	return c
 }
 
-// replaceSubs opens and closes subscriptions, and reports whether all old filters were followed meanwhile.
+// replaceSubs opens and closes subscriptions. overlaps means that no old filter had a gap.
 func (p *Plan) replaceSubs(r *relayState, c subscriptionChange) (closed []nostr.Filter, overlaps bool) {
 	if overlaps = c.overlaps(r); overlaps {
 		p.open(r, c.reqs)

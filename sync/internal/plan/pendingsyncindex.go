@@ -83,7 +83,7 @@ func (b *batch) isHistory() bool { return b.Kind <= DailyHistory }
 // background reports whether a relay counts as complete without a batch.
 func (b *batch) background() bool { return b.poll != nil || b.thread || b.Kind == Audit }
 
-// advance removes the complete queries, and records the progress of the others.
+// advance removes complete queries, and records the progress of incomplete queries.
 func (b *batch) advance(cursors []Cursor) {
 	var left []Query
 	for i, q := range b.Queries {

@@ -123,7 +123,7 @@ func (p *Plan) retryAfter(failures int) time.Duration {
 	return p.longer(backoff.Doubled(p.cfg.RetryBase, p.cfg.RetryMax, failures))
 }
 
-// apply applies a batch window. Repositories come first because the others depend on them.
+// apply applies a batch window. Repositories come first because all other changes refer to them.
 func (in Changes) apply(p *Plan) {
 	for _, c := range in.Repos {
 		p.setRepo(c)

@@ -43,7 +43,7 @@ const (
 	itemKinds
 )
 
-// tier is the priority of items. Anyone can add items of layer 4, so these use only the room that
+// tier is the priority of items. Anyone can add items of layer 4, so layer 4 uses only the room that
 // layers 1 to 3 leave.
 type tier uint8
 
@@ -212,8 +212,8 @@ func (x *repoSyncIndex) hash(it Item) uint64 {
 	return x.hashes[it]
 }
 
-// itemFilters returns the filters for the events of items. These may have several kinds, because an
-// item may be reassigned while its group waits.
+// itemFilters returns the filters for the events of items. The items may have several kinds, because
+// an item may be reassigned while its group waits.
 func (x *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 	var refs []graspsync.RepoRef
 	var ids []graspsync.EventID

@@ -7,7 +7,7 @@ import (
 )
 
 // audit looks for proof that NIP-77 hides events. A window that was fetched by pages is reconciled
-// with an empty set. If events that this did not show arrive by pages again, NIP-77 hid them.
+// with an empty set. NIP-77 hides events that it does not show and that arrive by pages again.
 type audit struct {
 	came    map[graspsync.EventID]struct{} // not stored, received by pages
 	compare bool

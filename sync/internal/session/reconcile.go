@@ -246,8 +246,8 @@ func (s *Session) salvage(q *query) {
 }
 
 // maybeCut reports whether n looks like the relay's limit for one reconciliation. Some relays
-// silently reconcile only the newest events, a round number of them. A relay that refuses large
-// sets does not cut them.
+// silently reconcile only a round number of their newest events, unlike relays that refuse large
+// sets.
 func (s *Session) maybeCut(n int) bool {
 	return n > 0 && s.caps.NegentropyMax == 0 && (n%50 == 0 || n == 375 || n == s.pageSize)
 }

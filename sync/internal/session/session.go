@@ -114,8 +114,8 @@ func (s *Session) SetLimits(t relaylimits.Limits, excluded []relaylimits.Value) 
 	s.caps.set(t, excluded)
 }
 
-// LearnFromLoss returns the limits to learn if the relay disconnects repeatedly instead of answering.
-// Some relays do so after a NEG-OPEN or after a message that exceeds their limit.
+// LearnFromLoss returns the limits to learn if the relay disconnects repeatedly instead of answering,
+// as some do after a NEG-OPEN or a message beyond their limit.
 func (s *Session) LearnFromLoss() []Action {
 	const reason = "disconnected instead of answering"
 	if s.subs.unansweredNeg() != nil {
