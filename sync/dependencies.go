@@ -50,19 +50,19 @@ func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	}
 }
 
-// fulfil judges the events again that wait for an event which was stored without the writer.
-func (g *ingest) fulfil(ev graspsync.Event) {
+// wakeForStored judges the events again that wait for an event stored without the writer.
+func (g *ingest) wakeForStored(ev graspsync.Event) {
 	g.wakeFor(pending.Fulfils(ev, true))
 }
 
-func (g *ingest) withdrawn(ev graspsync.Event) {
+func (g *ingest) holdEnded(ev graspsync.Event) {
 	g.index.HeldChanged(ev)
 	g.wakeFor(nil)
 }
 
-// recalled resumes the pending events of the previous process. keys are their dependencies, which
-// may have been stored since.
-func (g *ingest) recalled(keys map[pending.Key]struct{}) {
+// resumePending resumes the pending events of the previous process. keys are their dependencies,
+// which may have been stored since.
+func (g *ingest) resumePending(keys map[pending.Key]struct{}) {
 	g.wakeFor(slices.Collect(maps.Keys(keys)))
 	for relay, ids := range g.rejected.Wanted() {
 		g.refetch(relay, ids)
@@ -116,12 +116,12 @@ func (g *ingest) heldFrom(id graspsync.EventID, ended bool) pending.Note {
 
 // count counts an event that was stored without the writer.
 func (g *ingest) count(ev graspsync.Event) {
-	if _, held := g.inflight.heldNote(ev.ID, false); !held && (g.dealtWith(ev.ID) || g.inflight.has(ev.ID)) {
+	if _, held := g.inflight.heldNote(ev.ID, false); !held && (g.isProcessed(ev.ID) || g.inflight.has(ev.ID)) {
 		return // the writer has counted it
 	}
 	h := g.heldFrom(ev.ID, true)
 	src := h.Incoming.Source
-	g.telemetry.say("event stored", graspsync.Incoming{Event: ev, Source: src})
+	g.telemetry.logEvent("event stored", graspsync.Incoming{Event: ev, Source: src})
 	if src.Kind == graspsync.Direct {
 		g.telemetry.sources[graspsync.Direct].Add(1)
 		return

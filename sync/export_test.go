@@ -17,7 +17,7 @@ import (
 // Submit processes an event like one from a relay.
 func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync.Source) error {
 	t := newRelayBatch(plan.Batch{}, time.Now())
-	defer m.ingest.hurry() // no further event comes
+	defer m.ingest.verifySoon() // no further event comes
 	j := &job{incoming: graspsync.Incoming{Event: eventtest.Of(ev), Source: src}, size: 500, batches: []*relayBatch{t}}
 	return m.ingest.submit(ctx, j, false)
 }

@@ -105,11 +105,11 @@ func (g *ingest) run(ctx context.Context) {
 func (g *ingest) submit(ctx context.Context, j *job, known bool) error {
 	g.telemetry.received.Add(1)
 	ev, relay, batch := j.incoming.Event, j.incoming.Source.Relay, j.batches[0]
-	dealtWith := g.dealtWith(ev.ID)
-	if known && !dealtWith { // a dependency has arrived since the id was read
+	processed := g.isProcessed(ev.ID)
+	if known && !processed { // a dependency has arrived since the id was read
 		g.refetch(relay, []graspsync.EventID{ev.ID})
 	}
-	if known || dealtWith {
+	if known || processed {
 		g.inflight.claims.settled(ev.ID)
 		return nil
 	}
@@ -135,7 +135,7 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool) error {
 		j.release()
 		return nil
 	}
-	if g.dealtWith(ev.ID) { // an earlier copy was processed while this one waited
+	if g.isProcessed(ev.ID) { // an earlier copy was processed while this one waited
 		g.inflight.settled(j, true)
 		return nil
 	}
@@ -210,8 +210,8 @@ func (g *ingest) gather(ctx context.Context) (jobs []*job) {
 	return jobs
 }
 
-// hurry makes queued events be verified immediately, because a request has ended.
-func (g *ingest) hurry() {
+// verifySoon makes queued events be verified immediately, because a request has ended.
+func (g *ingest) verifySoon() {
 	select {
 	case g.hurried <- struct{}{}:
 	default:
@@ -315,8 +315,8 @@ func (g *ingest) has(ctx context.Context, ids []graspsync.EventID) (has []bool, 
 	return has, err
 }
 
-// dealtWith reports whether an event need not be processed again.
-func (g *ingest) dealtWith(id graspsync.EventID) bool {
+// isProcessed reports whether an event need not be processed again.
+func (g *ingest) isProcessed(id graspsync.EventID) bool {
 	return g.known.Has(id) || g.rejected.Has(id)
 }
 
@@ -324,7 +324,7 @@ func (g *ingest) dealtWith(id graspsync.EventID) bool {
 func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsync.EventID, error) {
 	out := make([]graspsync.EventID, 0, len(ids)) // usually nearly all
 	for some := range slices.Chunk(ids, saveBatch) {
-		chunk := slices.DeleteFunc(slices.Clone(some), g.dealtWith)
+		chunk := slices.DeleteFunc(slices.Clone(some), g.isProcessed)
 		has, err := g.has(ctx, chunk)
 		if err != nil {
 			return nil, fmt.Errorf("reading the store: %w", err)

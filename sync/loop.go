@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	statusLeast = 100 * time.Millisecond // between two snapshots
-	statusEvery = time.Second
-	statusMost  = time.Minute // because the health of relays changes with time
-	statusShare = 20          // snapshots take at most 1/20 of the time
+	minStatusPause = 100 * time.Millisecond // between two snapshots
+	statusEvery    = time.Second
+	maxStatusPause = time.Minute // because the health of relays changes with time
+	statusShare    = 20          // snapshots take at most 1/20 of the time
 )
 
 // loop owns the plan. It runs on one goroutine, passes inputs to the plan and performs its effects.
@@ -110,11 +110,11 @@ func (l *loop) run(ctx context.Context) {
 		case <-due:
 			l.tick(ctx)
 		case <-keep.C:
-			l.keep(ctx)
+			l.saveState(ctx)
 		case now := <-status.C:
 			l.watchClock(ctx, time.Now())
 			l.settle(ctx, time.Now())
-			l.saving(ctx, now)
+			l.checkSaving(ctx, now)
 			l.publish(now)
 		}
 	}
@@ -169,13 +169,13 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	case plan.Forget:
 		l.forget(e.Relay)
 	case plan.OpenLive:
-		l.tell(e.Relay, e.Epoch, e)
+		l.sendEffect(e.Relay, e.Epoch, e)
 	case plan.CloseLive:
-		l.tell(e.Relay, e.Epoch, e)
+		l.sendEffect(e.Relay, e.Epoch, e)
 	case plan.Start:
-		l.tell(e.Relay, e.Epoch, e)
+		l.sendEffect(e.Relay, e.Epoch, e)
 	case plan.Cancel:
-		l.tell(e.Relay, e.Epoch, e)
+		l.sendEffect(e.Relay, e.Epoch, e)
 	case plan.Reset:
 		l.m.cfg.Logger.Debug("confirmed state dropped", keyRelay, e.Relay.String(), "daily", e.Daily)
 	case plan.Dropped:
@@ -183,8 +183,8 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	}
 }
 
-// tell passes an effect to a connection, see relayConn.handle.
-func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
+// sendEffect passes an effect to a connection, see relayConn.handle.
+func (l *loop) sendEffect(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
 	if c := l.conn(u, epoch); c != nil {
 		c.mailbox.put(connMessage{effect: e})
 	}
@@ -270,7 +270,7 @@ func (l *loop) notConnected(ctx context.Context, c *relayConn, err error) {
 }
 
 func (msg batchResult) handle(ctx context.Context, l *loop) {
-	c, done := msg.conn, l.cameTo(msg)
+	c, done := msg.conn, l.doneOf(msg)
 	c.stats.batch(msg.done.Report, time.Now())
 	l.m.logBatch(msg, done.Result)
 	l.step(ctx, done)
@@ -279,7 +279,7 @@ func (msg batchResult) handle(ctx context.Context, l *loop) {
 	}
 }
 
-func (l *loop) cameTo(msg batchResult) plan.Done {
+func (l *loop) doneOf(msg batchResult) plan.Done {
 	c, report := msg.conn, msg.done.Report
 	done := plan.Done{
 		Relay: c.url, Epoch: c.epoch, Batch: msg.batch.ID, Result: msg.done.Result, Cursors: msg.done.Cursors,
@@ -297,7 +297,7 @@ func (l *loop) cameTo(msg batchResult) plan.Done {
 // resumeEvery is the minimum time between two reports that saving works again.
 const resumeEvery = time.Minute
 
-func (l *loop) saving(ctx context.Context, now time.Time) {
+func (l *loop) checkSaving(ctx context.Context, now time.Time) {
 	nothing := l.m.ingest.savesNothing.Load()
 	if nothing == l.savesNothing || !nothing && now.Sub(l.resumedAt) < resumeEvery {
 		return
@@ -396,7 +396,7 @@ func (l *loop) forget(u graspsync.RelayURL) {
 	l.m.persistence.forget(u)
 }
 
-func (l *loop) keep(ctx context.Context) {
+func (l *loop) saveState(ctx context.Context) {
 	r := l.m.persistence
 	if r.cfg.State == nil {
 		return
@@ -421,7 +421,7 @@ func (msg exportResult) handle(_ context.Context, l *loop) {
 	}
 }
 
-func (l *loop) keepAll() {
+func (l *loop) saveAll() {
 	r := l.m.persistence
 	if r.cfg.State == nil {
 		return
@@ -430,7 +430,7 @@ func (l *loop) keepAll() {
 		r.relay(u, s)
 	}
 	r.capture(l.plan, time.Second)
-	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	ctx, cancel := context.WithTimeout(context.Background(), lastSaveLimit)
 	defer cancel()
 	if r.export(ctx) == nil {
 		r.confirmed()

@@ -149,7 +149,7 @@ func (m *SyncManager) Run(ctx context.Context) error {
 	})
 	m.wg.Wait()
 	late.Stop()
-	m.loop.keepAll()
+	m.loop.saveAll()
 	end()
 	close(m.ended)
 	return context.Cause(ctx)
@@ -197,7 +197,7 @@ func (m *SyncManager) apply() {
 	defer m.applying.Unlock()
 	for _, event := range m.submissions.take() {
 		m.telemetry.stored(event)
-		m.index.Contain(func() { m.tookIn(event) })
+		m.index.Contain(func() { m.applyStored(event) })
 	}
 }
 
@@ -212,10 +212,10 @@ func (m *SyncManager) applyAll(ctx context.Context) {
 	}
 }
 
-// tookIn applies an event that our relay has stored, from any source.
-func (m *SyncManager) tookIn(ev graspsync.Event) {
+// applyStored applies an event that our relay has stored, from any source.
+func (m *SyncManager) applyStored(ev graspsync.Event) {
 	m.self.stored(ev)
-	m.ingest.fulfil(ev)
+	m.ingest.wakeForStored(ev)
 }
 
 // NotifyRemoved reports an event that the relay has removed without storing a deletion or a newer
@@ -230,9 +230,9 @@ func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 	m.ingest.inflight.heldNote(event.ID, true)
 	m.ingest.removed(event)
 	m.telemetry.record(graspsync.Incoming{Event: event}, EventState{Is: IsRemoved})
-	m.telemetry.say("event removed", graspsync.Incoming{Event: event})
+	m.telemetry.logEvent("event removed", graspsync.Incoming{Event: event})
 	m.self.removed(event)
-	m.ingest.withdrawn(event)
+	m.ingest.holdEnded(event)
 }
 
 // NotifySuperseded records for [SyncManager.EventState] that the Store replaced or deleted an
@@ -253,7 +253,7 @@ func (m *SyncManager) NotifyDeferred(event graspsync.Event) {
 	m.apply()
 	m.ingest.displaced(event)
 	m.self.removed(event)
-	m.ingest.withdrawn(event)
+	m.ingest.holdEnded(event)
 }
 
 // HeldFrom returns the source of a held event, or a direct submission if it is unknown.
@@ -293,9 +293,9 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	switch {
 	case err != nil:
 	case v.Decision == graspsync.Accept:
-		m.telemetry.say("event accepted", in)
+		m.telemetry.logEvent("event accepted", in)
 	case v.Decision == graspsync.Hold:
-		m.telemetry.say("event held", in, "by", "the policy")
+		m.telemetry.logEvent("event held", in, "by", "the policy")
 		m.ingest.inflight.addHeld(pending.Note{ID: event.ID})
 		m.NotifyHeld(event)
 	case v.Decision == graspsync.Reject:
@@ -337,7 +337,7 @@ func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 		m.telemetry.reject(reasonByRelay)
 		m.telemetry.record(in, EventState{Is: IsRefused, Detail: reason})
 	}
-	m.telemetry.say("event refused", in, keyReason, reason)
+	m.telemetry.logEvent("event refused", in, keyReason, reason)
 }
 
 // Status returns the state of all relays, during activity at most a second old (longer with very many
@@ -509,7 +509,7 @@ func (m *SyncManager) AddBootstrap(ctx context.Context, relay graspsync.RelayURL
 	switch {
 	case relay.IsZero(), m.isOurs(relay):
 		return fmt.Errorf("%w: %q is ourselves, or none", ErrUnusableRelay, relay)
-	case m.tooPlain(relay):
+	case m.forbidsPlaintext(relay):
 		return fmt.Errorf("%w: %s is not encrypted", ErrUnusableRelay, relay)
 	}
 	return m.ask(ctx, &request{in: plan.Bootstrap{Relay: relay}})

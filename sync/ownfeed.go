@@ -122,7 +122,7 @@ func (o *ownFeed) read(ctx context.Context, kinds []int) (err error) {
 			if err != nil {
 				return fmt.Errorf("reading the store: %w", err)
 			}
-			o.m.tookIn(ev)
+			o.m.applyStored(ev)
 		}
 		o.readAt = began
 		o.m.telemetry.depends(whoseTransport, nil)
@@ -138,7 +138,7 @@ func (o *ownFeed) read(ctx context.Context, kinds []int) (err error) {
 func (o *ownFeed) deliver(ev graspsync.Event) {
 	if ev.CheckID() {
 		o.m.ingest.count(ev)
-		o.m.tookIn(ev)
+		o.m.applyStored(ev)
 		return
 	}
 	o.m.telemetry.drop("own_feed_ids", 1)

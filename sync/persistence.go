@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	keepEvery = time.Minute     // between two saves of state that changes all the time
-	lastWords = 2 * time.Second // for each of two steps at the end
-	notDialed = time.Minute     // before another attempt at a relay that was not dialed for a local reason
+	keepEvery     = time.Minute     // between two saves of state that changes all the time
+	lastSaveLimit = 2 * time.Second // for each of two steps at the end
+	notDialed     = time.Minute     // before another attempt at a relay that was not dialed for a local reason
 )
 
 const (
@@ -94,7 +94,7 @@ func (p *persistence) start(ctx context.Context) (end func()) {
 		p.memory.Run(ctx)
 	}()
 	return func() {
-		last, stop := context.WithTimeout(ctx, lastWords)
+		last, stop := context.WithTimeout(ctx, lastSaveLimit)
 		defer stop()
 		if err := p.memory.Flush(last); err != nil {
 			p.cfg.Logger.Error("saving persistent state failed", keyErr, err)

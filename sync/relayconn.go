@@ -92,7 +92,7 @@ func (c *relayConn) run() {
 		c.end(err)
 	}
 	c.holdClaimRoom(0)
-	c.lost()
+	c.learnFromLoss()
 	c.close()
 	wg.Wait()
 	c.report()
@@ -127,7 +127,7 @@ func (c *relayConn) begin() {
 	c.updateLimits(time.Now())
 	limits := c.limits
 	if s, ok := c.conn.(Skimmer); ok {
-		s.Skim(c.m.ingest.dealtWith)
+		s.Skim(c.m.ingest.isProcessed)
 	}
 	c.session = session.New(sessionConfig(c.m.cfg, c.stats, limits, c.info))
 	c.m.inbox.put(connOpened{conn: c, limits: limits.Requests})
@@ -399,7 +399,7 @@ func (c *relayConn) handle(msg connMessage, now time.Time) []session.Action {
 		return c.session.Unfollow(now, e.Live)
 	case plan.Start:
 		c.batches[e.Batch.ID] = newRelayBatch(e.Batch, now)
-		c.outgrow(now)
+		c.expireLimits(now)
 		return c.session.Fetch(now, e.Batch)
 	case plan.Cancel:
 		delete(c.batches, e.Batch)
@@ -485,7 +485,7 @@ func (c *relayConn) done(a session.Done) {
 		return
 	}
 	delete(c.batches, a.Batch)
-	c.m.ingest.hurry()
+	c.m.ingest.verifySoon()
 	f.finish(func() { c.m.inbox.put(batchResult{conn: c, relayBatch: f, done: a}) })
 }
 

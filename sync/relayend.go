@@ -12,9 +12,9 @@ import (
 // settleLimit is the maximum wait for events in the pipeline when a connection ends.
 const settleLimit = 10 * time.Second
 
-// lost learns from the request after which the relay disconnected, if that happened twice in a row,
-// because a connection may be lost by chance.
-func (c *relayConn) lost() {
+// learnFromLoss learns from the request after which the relay disconnected twice in a row. A single
+// loss may be chance.
+func (c *relayConn) learnFromLoss() {
 	if c.lostByRelay {
 		_ = c.contain(func() {
 			for _, a := range c.session.LearnFromLoss() {

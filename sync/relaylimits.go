@@ -44,8 +44,8 @@ func (c *relayConn) updateLimits(now time.Time) (aside []relaylimits.Value, chan
 	return aside, changed
 }
 
-// outgrow discards facts that are older than relaylimits.FactLifetime, because relays improve.
-func (c *relayConn) outgrow(now time.Time) {
+// expireLimits discards facts that are older than relaylimits.FactLifetime, because relays improve.
+func (c *relayConn) expireLimits(now time.Time) {
 	if aside, changed := c.updateLimits(now); changed {
 		c.session.SetLimits(c.limits, aside)
 	}

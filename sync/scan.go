@@ -22,9 +22,9 @@ import (
 const (
 	// Waits before the Store is read again after a failure. They double. Before the first success
 	// the maximum is lower, because nothing is followed.
-	rescanFirst     = 10 * time.Second
-	rescanMostFirst = time.Minute
-	rescanMost      = time.Hour
+	firstRescanWait    = 10 * time.Second
+	maxFirstRescanWait = time.Minute
+	maxRescanWait      = time.Hour
 
 	// repairAfter is the time after a panic of the index or the Policy when the Store is read again.
 	// It is long, because the event that caused the panic may cause it again.
@@ -49,12 +49,12 @@ func (msg scanResult) handle(ctx context.Context, l *loop) {
 			l.storeErr = graspsync.Printable(msg.err.Error())
 			l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
 		}
-		most := rescanMost
+		most := maxRescanWait
 		if !l.started {
-			most = rescanMostFirst
+			most = maxFirstRescanWait
 		}
 		l.scanFailures++
-		l.rescanBefore(backoff.Doubled(rescanFirst, most, l.scanFailures))
+		l.rescanBefore(backoff.Doubled(firstRescanWait, most, l.scanFailures))
 		return
 	}
 	l.scanFailures = 0
@@ -91,7 +91,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	s := m.index.Begin()
 	missed, err := m.scanStore(ctx, s, func(ev graspsync.Event) {
 		if m.self.apply(func() index.Change { return s.Add(ev) }) && !first {
-			m.ingest.fulfil(ev)
+			m.ingest.wakeForStored(ev)
 		}
 		if reason, _ := m.cfg.blocks(ev); ev.Kind == graspsync.KindAnnouncement && reason == "" {
 			announcements++
@@ -131,7 +131,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	m.inbox.put(scanResult{})
 	// Request events now, because the plan knows the relays.
 	if first {
-		m.ingest.recalled(waited)
+		m.ingest.resumePending(waited)
 	}
 	m.ingest.wakeFor(nil)
 	ctx, end := context.WithCancel(ctx)
@@ -145,7 +145,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 		}
 		m.cfg.Logger.Warn("reading the store failed", keyErr, err)
 		select {
-		case <-time.After(backoff.Doubled(rescanFirst, rescanMost, n)):
+		case <-time.After(backoff.Doubled(firstRescanWait, maxRescanWait, n)):
 		case <-ctx.Done():
 		}
 	}

@@ -232,7 +232,7 @@ func (s *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) 
 			all := append(s.m.index.Family(ref.Identifier), waiting[ref.Identifier]...)
 			perList := s.m.cfg.MaxRelaysPerRepo
 			rule = nip34.Membership{}.AnnouncementSet(ref.Identifier, all).Targets(nip34.TargetBounds{
-				MaxAuthors: nip34.ServedBounds().PerOwner, PerAuthor: perList, MaxByOthers: perList, IsUsable: s.m.usable,
+				MaxAuthors: nip34.ServedBounds().PerOwner, PerAuthor: perList, MaxByOthers: perList, IsUsable: s.m.isUsable,
 			})
 			rules[ref.Identifier] = rule
 		}
@@ -279,7 +279,7 @@ func (s *selfSubscriber) countOmitted(a *nip34.Announcement, others int) {
 	for _, u := range followed {
 		switch {
 		case m.isOurs(u):
-		case m.tooPlain(u):
+		case m.forbidsPlaintext(u):
 			plaintext++
 		case m.blockedRelay(u):
 			blocked++
@@ -296,8 +296,8 @@ func (s *selfSubscriber) countOmitted(a *nip34.Announcement, others int) {
 	m.telemetry.drop("maintainers_unusable", a.UnusableMaintainers)
 }
 
-func (m *SyncManager) usable(u graspsync.RelayURL) bool {
-	return !m.isOurs(u) && !m.tooPlain(u) && !m.blockedRelay(u)
+func (m *SyncManager) isUsable(u graspsync.RelayURL) bool {
+	return !m.isOurs(u) && !m.forbidsPlaintext(u) && !m.blockedRelay(u)
 }
 
 func (m *SyncManager) blockedRelay(u graspsync.RelayURL) bool {
@@ -308,6 +308,6 @@ func (m *SyncManager) isOurs(u graspsync.RelayURL) bool {
 	return m.identity.IsRelay(u) || u == m.cfg.OwnRelay
 }
 
-func (m *SyncManager) tooPlain(u graspsync.RelayURL) bool {
+func (m *SyncManager) forbidsPlaintext(u graspsync.RelayURL) bool {
 	return u.Plaintext() && !m.cfg.AllowPlaintext
 }

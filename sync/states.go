@@ -494,7 +494,7 @@ func (m *SyncManager) RelayFollowState(u graspsync.RelayURL) RelayFollowState {
 		x.Is = RelayUnread
 	case !u.HostPort().Resolvable():
 		x.Is = RelayUnresolvable
-	case m.tooPlain(u):
+	case m.forbidsPlaintext(u):
 		x.Is = RelayPlaintext
 	case x.Listed == 0:
 		x.Is = RelayNotFollowed

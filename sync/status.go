@@ -174,17 +174,17 @@ type RepoRelay struct {
 	Confirmed int              `json:"confirmed"`
 }
 
-// publish makes a new snapshot if something has changed, at least once per statusMost.
+// publish makes a new snapshot if something has changed, at least once per maxStatusPause.
 func (l *loop) publish(now time.Time) {
 	age := now.Sub(l.publishedAt)
 	received, busy := l.m.telemetry.received.Load(), l.m.ingest.inflight.unsettled.Load() > 0
-	if age < l.publishPause || !l.changed && !busy && received == l.publishedFor && age < statusMost {
+	if age < l.publishPause || !l.changed && !busy && received == l.publishedFor && age < maxStatusPause {
 		return
 	}
 	l.changed, l.publishedFor, l.publishedAt = busy, received, now
 	began := time.Now() // now may be the time of an older tick
 	l.m.snapshot.Store(l.status(now))
-	l.publishPause = max(statusLeast, min(statusShare*time.Since(began), statusMost))
+	l.publishPause = max(minStatusPause, min(statusShare*time.Since(began), maxStatusPause))
 }
 
 func (l *loop) status(now time.Time) *Status {

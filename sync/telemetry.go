@@ -18,11 +18,11 @@ import (
 )
 
 type telemetry struct {
-	says  *limit.Rate // log lines with remote text: one per minute, host and class
-	log   *slog.Logger
-	since time.Time
-	tell  func(Observation)
-	queue chan Observation // nil without Config.Observe
+	logRate *limit.Rate // log lines with remote text: one per minute, host and class
+	log     *slog.Logger
+	since   time.Time
+	tell    func(Observation)
+	queue   chan Observation // nil without Config.Observe
 
 	received, verified, failed, held, forged atomic.Uint64
 
@@ -46,7 +46,7 @@ func newTelemetry(cfg Config) *telemetry {
 	}
 	r := &telemetry{
 		rejected: make(map[string]uint64), dropped: make(map[string]uint64), panics: make(map[string]uint64), learned: make(map[string]uint64),
-		says: limit.NewRate(1./60, 1, 10_000), log: cfg.Logger, since: time.Now(), tell: cfg.Observe,
+		logRate: limit.NewRate(1./60, 1, 10_000), log: cfg.Logger, since: time.Now(), tell: cfg.Observe,
 		states: limit.NewTable[graspsync.EventID, EventState](maxStates, maxStateBytes),
 	}
 	if r.tell != nil {
@@ -55,7 +55,7 @@ func newTelemetry(cfg Config) *telemetry {
 	return r
 }
 
-func (t *telemetry) say(msg string, in graspsync.Incoming, more ...any) {
+func (t *telemetry) logEvent(msg string, in graspsync.Incoming, more ...any) {
 	if !t.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
@@ -72,7 +72,7 @@ func (t *telemetry) refuse(in graspsync.Incoming, is StateCode, v graspsync.Verd
 	if detail != "" {
 		more = append(more, "detail", detail)
 	}
-	t.say("event rejected", in, more...)
+	t.logEvent("event rejected", in, more...)
 }
 
 // Origins of a panic.
@@ -102,7 +102,7 @@ func (t *telemetry) contain(whose string, f func()) (err error) {
 
 // remote logs a line that contains remote text, at most once a minute per host and message.
 func (t *telemetry) remote(level slog.Level, u graspsync.RelayURL, msg string, args ...any) {
-	if t.says.Allow(limit.Stranger{ID: u.HostPort().Host + " " + msg}, 1) {
+	if t.logRate.Allow(limit.Stranger{ID: u.HostPort().Host + " " + msg}, 1) {
 		t.log.Log(context.Background(), level, msg, append([]any{keyRelay, u.String()}, args...)...)
 	}
 }

@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	retryFirst = time.Second     // wait before the first retry after a failure
-	retryMost  = 4 * time.Minute // wait while no event can be saved
+	firstRetryWait = time.Second     // wait before the first retry after a failure
+	maxRetryWait   = 4 * time.Minute // wait while no event can be saved
 
 	// turnEvery is the time between two retries. After a retry the writer serves new events for
 	// turnShare times as long as the retry took.
 	turnEvery = time.Second
 	turnShare = 4
 
-	// askEvery is the time between two requests for events by id, askMost the maximum number of ids
+	// askEvery is the time between two requests for events by id, maxAsk the maximum number of ids
 	// per relay in one request.
 	askEvery = time.Minute
-	askMost  = 5_000
+	maxAsk   = 5_000
 
 	// After maxMisses failed calls in a row the parts of a failed batch are not tried. One bad
 	// event in a full batch causes 9.
@@ -75,13 +75,13 @@ func (w *writer) run(ctx context.Context) {
 // same step would panic again.
 func (w *writer) contain(j *job, step func()) {
 	if w.telemetry.contain(whosePipeline, step) != nil {
-		w.know(j.key.id)
+		w.markKnown(j.key.id)
 		w.end(j, true)
 	}
 }
 
-// know makes later copies of an event be ignored.
-func (w *writer) know(id graspsync.EventID) {
+// markKnown makes later copies of an event be ignored.
+func (w *writer) markKnown(id graspsync.EventID) {
 	w.known.Add(id)
 	w.rejected.Forget(id)
 }
@@ -117,13 +117,13 @@ func (w *writer) judgeAgain(ctx context.Context) {
 		w.misses = 0
 		w.process(ctx, jobs)
 		if w.failures != failures && w.works == works {
-			w.pause.Fail(now, retryFirst, retryMost)
+			w.pause.Fail(now, firstRetryWait, maxRetryWait)
 			w.savesNothing.Store(true)
 		}
 	}
 	if w.pause.Times == 0 && !now.Before(w.askAt) {
 		w.askAt = now.Add(askEvery)
-		ask, gone := w.rejected.Overdue(askMost, w.workedAt)
+		ask, gone := w.rejected.Overdue(maxAsk, w.workedAt)
 		w.telemetry.drop("unsaved", gone)
 		w.refetchMissing(ctx, ask)
 	}
@@ -286,9 +286,9 @@ func (w *writer) keepRefused(j *job, is StateCode, v graspsync.Verdict, n pendin
 
 // held records that the Policy holds an event, and returns the events that waited for that.
 func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEvent) {
-	w.telemetry.say("event held", j.incoming, "by", "the policy")
+	w.telemetry.logEvent("event held", j.incoming, "by", "the policy")
 	e, _ := w.rejected.Look(j.key.id)
-	w.know(j.key.id)
+	w.markKnown(j.key.id)
 	w.telemetry.held.Add(1)
 	n := j.note()
 	n.Tries = e.Tries
@@ -303,15 +303,15 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 	if detail == "" {
 		detail = waitedFor(deps)
 	}
-	w.telemetry.say("event waits", j.incoming, "for", deps[0])
+	w.telemetry.logEvent("event waits", j.incoming, "for", deps[0])
 	w.telemetry.record(j.incoming, EventState{Is: IsWaiting, Detail: detail})
 	n := j.note()
 	n.Deps, n.Whole = pending.KeysOf(deps), true
 	w.keep(j, n)
 }
 
-// save saves jobs and returns the events that waited for a saved event. If a call fails, the halves of the
-// batch are saved, because one event may be the cause. patience limits the call.
+// save saves jobs and returns the events that waited for a saved event. If a call fails, the halves of
+// the batch are saved, because one event may be the cause. patience limits the call.
 func (w *writer) save(ctx context.Context, jobs []*job, patience time.Duration) (woken []*pending.PendingEvent) {
 	if len(jobs) == 0 {
 		return nil
@@ -373,7 +373,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	w.telemetry.outcome(j.incoming.Source.Kind, o.Result)
 	switch o.Result {
 	case graspsync.Stored, graspsync.Duplicate:
-		w.know(j.key.id)
+		w.markKnown(j.key.id)
 		w.telemetry.stored(ev)
 		w.self.stored(ev) // the plan follows what the event adds
 		woken = w.arrived(ctx, pending.Fulfils(ev, true))
@@ -382,7 +382,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 		}
 		w.end(j, true)
 	case graspsync.Superseded, graspsync.Deleted, graspsync.Refused:
-		w.telemetry.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
+		w.telemetry.logEvent("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
 		w.telemetry.record(j.incoming, unsaved(o))
 		n := j.note()
 		n.Accepted = o.Result != graspsync.Refused && countsAgain(ev)
@@ -395,7 +395,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 
 func (w *writer) countStored(j *job) {
 	w.telemetry.observe(Observation{Is: IsStored, Source: j.incoming.Source, Event: j.incoming.Event})
-	w.telemetry.say("event stored", j.incoming)
+	w.telemetry.logEvent("event stored", j.incoming)
 	if j.stats != nil {
 		j.stats.stored.Add(1)
 	}
@@ -420,7 +420,7 @@ func (w *writer) failed(j *job, err error) {
 	w.telemetry.failed.Add(1)
 	w.telemetry.record(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
 	w.failures++
-	if w.telemetry.says.Allow(limit.Stranger{ID: "saving"}, 1) {
+	if w.telemetry.logRate.Allow(limit.Stranger{ID: "saving"}, 1) {
 		w.cfg.Logger.Warn("saving events failed, will retry", "unsaved", w.rejected.Unsaved()+1, keyErr, err)
 	}
 	w.known.Forget(j.key.id) // an earlier result no longer counts

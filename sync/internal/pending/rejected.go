@@ -83,14 +83,15 @@ type PendingEvent struct {
 }
 
 const (
-	// laterFirst is the time until an id without room is requested again. It doubles with each
+	// firstLaterWait is the time until an id without room is requested again. It doubles with each
 	// request and each return without room.
-	laterFirst = time.Hour
-	laterMost  = 20 * time.Hour
+	firstLaterWait = time.Hour
+	maxLaterWait   = 20 * time.Hour
 	// The same for an id that could not be saved.
-	unsavedFirst = time.Minute
-	unsavedMost  = 4 * time.Hour
-	// laterAgain is the time until an event without room is judged again, unsavedAgain until an event is saved again, doubling up to four times laterAgain.
+	firstUnsavedWait = time.Minute
+	maxUnsavedWait   = 4 * time.Hour
+	// laterAgain is the time until an event without room is judged again, unsavedAgain until an event
+	// is saved again, doubling up to four times laterAgain.
 	laterAgain   = time.Minute
 	unsavedAgain = time.Second
 	// After laterWhole evictions a held event is not kept whole. Otherwise events without room
@@ -305,9 +306,9 @@ func (e *entry) due(now, works time.Time) bool {
 
 func (e *entry) wait() time.Duration {
 	if e.unsaved {
-		return backoff.Doubled(unsavedFirst, unsavedMost, int(e.tries))
+		return backoff.Doubled(firstUnsavedWait, maxUnsavedWait, int(e.tries))
 	}
-	return backoff.Doubled(laterFirst, laterMost, int(e.tries))
+	return backoff.Doubled(firstLaterWait, maxLaterWait, int(e.tries))
 }
 
 func (r *RejectedIndex) get(id graspsync.EventID) *entry {

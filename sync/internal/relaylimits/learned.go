@@ -110,8 +110,8 @@ func (f *Facts) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Longest is the maximum lifetime of a fact.
-const Longest = 30 * 24 * time.Hour
+// MaxFactLifetime is the maximum lifetime of a fact.
+const MaxFactLifetime = 30 * 24 * time.Hour
 
 // FactLifetime is the lifetime of most facts.
 const FactLifetime = 24 * time.Hour
@@ -141,7 +141,7 @@ type Learned struct {
 // Page records the size of the largest page of a batch, 0 if none.
 func (l *Learned) Page(size int, now time.Time) {
 	if size > 0 && size >= l.Facts.Value(PageSize, now) {
-		l.Facts.Learn(PageSize, size, now.Add(Longest))
+		l.Facts.Learn(PageSize, size, now.Add(MaxFactLifetime))
 	}
 }
 
@@ -163,10 +163,10 @@ func (l *Learned) Omitted(now time.Time) (values []Value) {
 	return values
 }
 
-// Clamp removes expired values and limits the lifetime of the others to [Longest], because the
-// clock may have been wrong.
+// Clamp removes expired values and limits other lifetimes to [MaxFactLifetime], because the clock may
+// have been wrong.
 func (l *Learned) Clamp(now time.Time) {
-	most := now.Add(Longest).Round(0).UTC()
+	most := now.Add(MaxFactLifetime).Round(0).UTC()
 	for k := range l.Facts.facts {
 		if f := &l.Facts.facts[k]; f.Until.After(most) {
 			f.Until = most

@@ -61,17 +61,17 @@ func (r Requests) Historic() int { return max(1, min(maxHistoric, r.MaxSubscript
 
 // Declared limits are clamped to these ranges.
 const (
-	LeastSaid = 4 << 10
-	MostSaid  = 128 << 10
+	MinDeclaredMessage = 4 << 10
+	MaxDeclaredMessage = 128 << 10
 
-	MostFilters = 100
+	MaxDeclaredFilters = 100
 
-	LeastSubscriptions = 2
-	MostSubscriptions  = 200
+	MinSubscriptions         = 2
+	MaxDeclaredSubscriptions = 200
 )
 
-// LeastMessage is the request size that every relay accepts, in bytes.
-const LeastMessage = 1 << 10
+// MinMessage is the request size that every relay accepts, in bytes.
+const MinMessage = 1 << 10
 
 // SinceSize is the additional size of a live filter without limit 0, in bytes.
 const SinceSize = len(`"since":1234567890,`) - len(`"limit":0,`)
@@ -80,13 +80,13 @@ const SinceSize = len(`"since":1234567890,`) - len(`"limit":0,`)
 func Declared(info wire.Info, usual Requests) Requests {
 	r := usual
 	if n := info.MaxMessageLength; n > 0 {
-		r.MaxMessage = min(max(n, LeastSaid), MostSaid)
+		r.MaxMessage = min(max(n, MinDeclaredMessage), MaxDeclaredMessage)
 	}
 	if n := info.MaxFilters; n > 0 {
-		r.MaxFilters = min(n, MostFilters)
+		r.MaxFilters = min(n, MaxDeclaredFilters)
 	}
 	if n := info.MaxSubscriptions; n > 0 {
-		r.MaxSubscriptions = min(max(n, LeastSubscriptions), MostSubscriptions)
+		r.MaxSubscriptions = min(max(n, MinSubscriptions), MaxDeclaredSubscriptions)
 	}
 	return r
 }
@@ -98,7 +98,7 @@ func (f Facts) Effective(declared Requests, now time.Time) Limits {
 		l.Narrow(k, f.Value(k, now))
 	}
 	if l.MaxRetained > 0 { // a message uses at most a quarter, so that several requests fit
-		l.MaxMessage = min(l.MaxMessage, max(LeastMessage, l.MaxRetained/4))
+		l.MaxMessage = min(l.MaxMessage, max(MinMessage, l.MaxRetained/4))
 	}
 	return l
 }
@@ -123,16 +123,16 @@ func (l *Limits) Narrow(k Kind, value int) (news bool) {
 		l.NoNotes = true
 	case NoLimitZero:
 		if !l.NoLimitZero { // live filters are longer
-			l.NoLimitZero, l.MaxMessage = true, max(LeastMessage, l.MaxMessage-SinceSize*l.MaxFilters)
+			l.NoLimitZero, l.MaxMessage = true, max(MinMessage, l.MaxMessage-SinceSize*l.MaxFilters)
 		}
 	case MaxValues:
 		narrow(&l.MaxValues, 1)
 	case MaxFilters:
 		narrow(&l.MaxFilters, 1)
 	case MaxSubscriptions:
-		narrow(&l.MaxSubscriptions, LeastSubscriptions)
+		narrow(&l.MaxSubscriptions, MinSubscriptions)
 	case MaxMessage:
-		narrow(&l.MaxMessage, LeastMessage)
+		narrow(&l.MaxMessage, MinMessage)
 	case NegentropyMax:
 		narrow(&l.NegentropyMax, 1)
 	case Pace:

@@ -58,7 +58,7 @@ func (c *relayCaps) withoutNotes(x *request, text string) bool {
 	return news
 }
 
-func (c *relayCaps) setAside(v relaylimits.Value) {
+func (c *relayCaps) exclude(v relaylimits.Value) {
 	if _, known := c.excluded[v]; known || len(c.excluded) >= relaylimits.MaxExcluded {
 		return
 	}
@@ -70,13 +70,13 @@ func (c *relayCaps) setAside(v relaylimits.Value) {
 // excluded values were omitted. The plan fills messages with live filters, and uses half a message for
 // a query. Many relays do not check live filters for kind 1, so it stays until that is refused.
 func (c *relayCaps) reshape(f nostr.Filter, live bool) (fs []nostr.Filter, less bool) {
-	room, noNotes := max(relaylimits.LeastMessage, c.MaxMessage), c.NoNotes
+	room, noNotes := max(relaylimits.MinMessage, c.MaxMessage), c.NoNotes
 	if live {
 		noNotes = noNotes && (c.liveNoNotes || c.NoLimitZero)
 	} else {
 		room /= 2
 	}
-	if f, less = c.withoutAside(f); filters.Empty(f) {
+	if f, less = c.withoutExcluded(f); filters.Empty(f) {
 		return nil, less
 	}
 	switch {
@@ -110,8 +110,8 @@ func (c *relayCaps) mustReshape(f nostr.Filter, live bool) bool {
 	return less || len(fs) != 1 || len(fs[0].Kinds) != len(f.Kinds)
 }
 
-// withoutAside returns f without the excluded values, and whether it had some.
-func (c *relayCaps) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
+// withoutExcluded returns f without the excluded values, and whether it had some.
+func (c *relayCaps) withoutExcluded(f nostr.Filter) (out nostr.Filter, less bool) {
 	if len(c.excluded) == 0 {
 		return f, false
 	}

@@ -238,7 +238,7 @@ func (s *Session) unsent(x *request, size int, reason string) {
 		return
 	}
 	s.unblock(x)
-	smaller := s.caps.learn(relaylimits.MaxMessage, max(relaylimits.LeastMessage, min(size, s.caps.MaxMessage)/2), reason)
+	smaller := s.caps.learn(relaylimits.MaxMessage, max(relaylimits.MinMessage, min(size, s.caps.MaxMessage)/2), reason)
 	switch {
 	case x.kind == reqIDs && s.fewerIDs(x, false):
 	case x.kind == reqProbe:
@@ -313,7 +313,7 @@ func (s *Session) accepted() {
 func (s *Session) conclude() {
 	b := s.bisection
 	for _, v := range b.badValues {
-		s.caps.setAside(v)
+		s.caps.exclude(v)
 	}
 	x := b.origin
 	changed := b.learned || s.outdated(x)

@@ -120,7 +120,7 @@ func (s *Session) LearnFromLoss() []Action {
 	const reason = "disconnected instead of answering"
 	if s.subs.unansweredNeg() != nil {
 		s.noNegentropy(reason, false)
-	} else if x := s.opening; x != nil && x.size() > 4*relaylimits.LeastMessage {
+	} else if x := s.opening; x != nil && x.size() > 4*relaylimits.MinMessage {
 		s.caps.learn(relaylimits.MaxMessage, x.size()/2, reason)
 	}
 	return s.take()
