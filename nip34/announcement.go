@@ -40,7 +40,7 @@ type Announcement struct {
 	Maintainers []graspsync.PubKey
 	Leads       []graspsync.PubKey // keys of active M tags, at most two
 	ownRole     ownRole            // see ClaimsRole
-	// Numbers of valid values beyond the maximum, and of invalid values before it.
+	// Numbers of values beyond the maximum, which are not parsed, and of invalid values before them.
 	DroppedRelays, DroppedClones, DroppedMaintainers    int
 	UnusableRelays, UnusableClones, UnusableMaintainers int
 }

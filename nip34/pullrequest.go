@@ -20,7 +20,7 @@ type PullRequest struct {
 	Tip   ObjectID
 	// Clones contains the first [MaxListed] distinct valid clone URLs of that commit.
 	Clones []graspsync.CloneURL
-	// Numbers of valid values beyond the maximum, and of invalid values before it.
+	// Numbers of values beyond the maximum, which are not parsed, and of invalid values before them.
 	DroppedClones, UnusableClones int
 }
 

@@ -45,7 +45,7 @@ func newFetchClaims() *fetchClaims {
 	return c
 }
 
-// take claims ids for a batch. free are the claimed ids. busy are ids that another relay is asked for.
+// take claims ids for a batch. free are the ids to request now, busy the other ids.
 func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, now time.Time) (free, busy []graspsync.EventID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

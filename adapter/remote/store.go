@@ -103,7 +103,7 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 			}
 			again, err := s.publish(ctx, chunk[i:i+1])
 			if err != nil {
-				break // all outcomes stay Failed
+				break // the outcomes of the other lost events stay Failed
 			}
 			part[i] = again[0]
 			if cuts++; !errors.Is(part[i].Err, errLost) {
