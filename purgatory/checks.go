@@ -96,11 +96,11 @@ func (p *Purgatory) guardDepartures(ctx context.Context, announced, there map[gr
 	}
 	if many() { // the listing may be incomplete
 		for ref := range missing {
-			accepted, err := p.accepted(ctx, ref)
+			stored, err := p.announcementStored(ctx, ref)
 			if err != nil {
 				return err
 			}
-			if accepted {
+			if stored {
 				delete(missing, ref)
 			}
 		}

@@ -64,7 +64,7 @@
 //	fetch.go             asks for the objects that internal/servers chooses, and releases again
 //	release.go           moves refs (internal/refupdate), and stores the event
 //
-// internal/refplan/group.go decides about repositories, objects and refs. repotable.go keeps what a
+// internal/refplan decides about repositories, objects and refs. repotable.go keeps what a
 // repository lacks, entry.go is the record of a held event, pulls.go is about pull requests. remover.go
 // ends holds, checks.go finds lost repositories, and maintenance.go packs and prunes.
 //

@@ -126,7 +126,7 @@ func (p *Purgatory) decide(ctx context.Context, e refplan.Entry, err error) (Ans
 		}
 	}
 	if e.Class == refplan.Announcement {
-		active, err := p.accepted(ctx, e.Repos[0])
+		active, err := p.announcementStored(ctx, e.Repos[0])
 		if err != nil || active {
 			return Answer{Decision: Pass}, err
 		}
@@ -175,8 +175,9 @@ func (p *Purgatory) older(ctx context.Context, e refplan.Entry) (bool, error) {
 	return false, nil
 }
 
-// judgeMaintainerAnnouncement decides about an announcement that does not list this service. It passes if a served
-// announcement lists its author, and is held if only held ones do, or if it replaces one.
+// judgeMaintainerAnnouncement decides about an announcement that does not list this service. It
+// passes if a served announcement lists its author, and is held if only held ones do, or if it
+// replaces one.
 func (p *Purgatory) judgeMaintainerAnnouncement(ctx context.Context, e *refplan.Entry) (Answer, error) {
 	a := e.Announces
 	w, err := p.listings(ctx, a.Ref.Identifier)

@@ -181,21 +181,16 @@ type EventCode = refplan.EventCode
 
 // The reasons why a hold ends.
 const (
-	// Released means that the git data has arrived and the event is stored.
-	Released = refplan.Released
-	// Expired means that the git data did not arrive in time.
-	Expired = refplan.Expired
-	// Replaced means that a newer version is held instead.
-	Replaced = refplan.Replaced
-	// Deleted means that the author deleted the event.
-	Deleted = refplan.Deleted
-	// NotStored means that the relay refused the event or had a newer version or a deletion of it.
+	Released = refplan.Released // the git data has arrived and the event is stored
+	Expired  = refplan.Expired  // the git data did not arrive in time
+	Replaced = refplan.Replaced // a newer version is held instead
+	Deleted  = refplan.Deleted  // the author deleted the event
+	// NotStored: the relay refused the event or had a newer version or a deletion of it.
 	NotStored = refplan.NotStored
-	// Displaced means that the event was evicted or removed by [Purgatory.Drop]. It may be
-	// submitted again.
+	// Displaced: the event was evicted or removed by [Purgatory.Drop]. It may be submitted again.
 	Displaced = refplan.Displaced
-	// Unwanted means that no held announcement lists the author of this announcement any more. It
-	// may be submitted again.
+	// Unwanted: no held announcement lists the author of this announcement any more. It may be
+	// submitted again.
 	Unwanted = refplan.Unwanted
 )
 

@@ -58,8 +58,8 @@ type pendingEvent struct {
 	refplan.Entry
 	retry    backoff.Streak                 // failed expiries; Until is the earliest next one
 	refIn    map[graspsync.RepoRef]struct{} // repositories that have its ref; nil unless it is stored
-	ending   bool                           // its hold is being ended, or extended
-	unusable bool                           // its hold is being ended, and no release may use it
+	ending   bool                           // its hold is being ended or extended
+	unusable bool                           // no release may use it
 }
 
 type nameList struct {
@@ -525,8 +525,7 @@ func (pe *pendingEvents) givenUp(ref graspsync.RepoRef) (out []EventState) {
 	return out
 }
 
-// again deletes the record of an expired event.
-func (pe *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
+func (pe *pendingEvents) deleteExpired(ctx context.Context, id graspsync.EventID) error {
 	if err := pe.forgetExpired(ctx, id); err != nil {
 		return err
 	}

@@ -535,7 +535,7 @@ func (p *Purgatory) lackRef(ctx context.Context, r *repository, h refplan.Entry,
 		if held, ok := p.pending.announcement(ref); ok && !held.Soft {
 			return true, nil
 		}
-		if ours, err := p.accepted(ctx, ref); err != nil || ours {
+		if ours, err := p.announcementStored(ctx, ref); err != nil || ours {
 			return ours, err
 		}
 	}

@@ -370,7 +370,7 @@ func (p *Purgatory) ForgetExpired(ctx context.Context, ref graspsync.RepoRef) (i
 	var errs []error
 	for _, s := range p.pending.givenUp(ref) {
 		id := s.ID
-		if err := p.pending.again(ctx, id); err != nil {
+		if err := p.pending.deleteExpired(ctx, id); err != nil {
 			errs = append(errs, fmt.Errorf("forgetting that event %s waited in vain: %w", id, err))
 			continue
 		}

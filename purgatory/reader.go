@@ -212,8 +212,7 @@ func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *ni
 	return a, g.Family.Authority(ref).Members(), nil
 }
 
-// accepted reports whether the announcement of a repository is stored.
-func (p *Purgatory) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
+func (p *Purgatory) announcementStored(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
 	ours, _, err := p.announcements(ctx, ref.Identifier)
 	return slices.ContainsFunc(ours, func(a *nip34.Announcement) bool { return a.Ref == ref }), err
 }

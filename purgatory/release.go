@@ -66,8 +66,8 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 	return errors.Join(errs...)
 }
 
-// reviewMaintainerAnnouncements stores those whom a served repository lists now, and ends the holds of those whom
-// no announcement lists.
+// reviewMaintainerAnnouncements stores those whose author a served repository lists now, and ends the
+// holds of those whose author no announcement lists.
 func (p *Purgatory) reviewMaintainerAnnouncements(ctx context.Context, g *refplan.Group) error {
 	if len(g.MaintainerAnnouncements) == 0 {
 		return nil

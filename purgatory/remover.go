@@ -161,7 +161,7 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 		return fmt.Errorf("removing a repository: a release is under way: %w", ErrInUse)
 	}
 	defer done()
-	served, err := p.accepted(ctx, ref) // a crash may have prevented the end of the hold
+	served, err := p.announcementStored(ctx, ref) // a crash may have prevented the end of the hold
 	if err != nil {
 		return err
 	}

@@ -174,7 +174,7 @@ func (p *Purgatory) EventState(id graspsync.EventID) EventState {
 	return out
 }
 
-// DataState returns the git data that a repository lacks, and the attempts to fetch it.
+// DataState returns the [DataState] of a repository.
 func (p *Purgatory) DataState(ref graspsync.RepoRef) DataState {
 	now := time.Now()
 	out := DataState{Now: now, Ref: ref}

@@ -38,8 +38,7 @@ type Config struct {
 	// MaxFetches is the maximum number of concurrent fetches, best twice
 	// purgatory.Limits.MaxFetchJobs. Defaults to 20.
 	MaxFetches int
-	// AllowFaults are names of git fsck, such as hasDotgit. Objects with these faults are accepted
-	// although they attack or break a checkout. Defaults to none.
+	// AllowFaults are as in gitserve.RepositoriesConfig. Defaults to none.
 	AllowFaults []string
 	// MinFreeDisk is the minimum free space on the disk, in bytes, below which fetches fail with
 	// [ErrDisk]. Defaults to 1 GiB.

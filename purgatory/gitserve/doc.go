@@ -4,7 +4,7 @@
 //	repos, err := gitserve.Open("data/git", gitserve.RepositoriesConfig{})
 //	p, err := purgatory.Open(ctx, relay, repos, git, git, kept, purgatory.Config{})
 //	handler, err := gitserve.New(repos, authority, gitserve.Config{})
-//	server := &http.Server{Addr: addr, Handler: handler.Before(relay), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+//	server := &http.Server{Addr: addr, Handler: handler.Middleware(relay), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 //
 // [Repositories] manages the folders, with one lock per repository for purgatory and pushes.
 // [Handler] serves /<npub>/<identifier>.git, and passes browsers to [Pages]. It reads and judges a

@@ -78,8 +78,8 @@ const keptPushes = 16
 // Close ends all requests, waits for their child processes, and refuses later requests.
 func (h *Handler) Close() { h.tasks.close() }
 
-// Middleware serves repositories and passes other requests to next, with [AllowCORS]. An [http.ServeMux]
-// before it would change some paths.
+// Middleware serves repositories and passes other requests to next, with [AllowCORS]. An
+// [http.ServeMux] before it would change some paths.
 func (h *Handler) Middleware(next http.Handler) http.Handler {
 	return AllowCORS(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, _, ok := parsePath(r.URL); ok {

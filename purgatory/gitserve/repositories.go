@@ -550,7 +550,7 @@ type About struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// About returns a summary of a repository. It reads refs without git.
+// About returns the [About] of a repository. It reads refs without git.
 func (r *Repositories) About(ref graspsync.RepoRef) (a About, err error) {
 	a.Dir = r.at(ref)
 	refs, head, err := r.shown(a.Dir)

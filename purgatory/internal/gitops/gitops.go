@@ -23,7 +23,7 @@ type Operations interface {
 	// needs. All ids exist.
 	DiskUsage(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error)
 
-	// Quarantine creates a place beside a repository for objects that are not part of it yet.
+	// Quarantine creates a [Quarantine] beside a repository.
 	Quarantine(ctx context.Context, dir string) (Quarantine, error)
 	// CopyObjects copies ids with all objects that they need, durably. Both repositories are
 	// locked.

@@ -15,7 +15,7 @@ import (
 // Group holds the known events of all repositories with one identifier.
 //
 //	        announcements            states        pull requests
-//	stored  StoredAnnouncements      StoredStates  (read by releases that need them)
+//	stored  StoredAnnouncements      StoredStates  (only in the relay)
 //	held    HeldAnnouncements,       HeldStates    HeldPulls
 //	        MaintainerAnnouncements
 type Group struct {
@@ -43,7 +43,7 @@ func (g *Group) Ours() map[graspsync.RepoRef]struct{} {
 	return refs
 }
 
-// IsOurs reports whether the announcement of a repository is stored or held.
+// IsOurs reports whether Ours contains a repository.
 func (g *Group) IsOurs(ref graspsync.RepoRef) bool {
 	_, held := g.HeldAnnouncements[ref]
 	return held || g.StoredAnnouncements[ref] != nil
@@ -104,7 +104,7 @@ func joined[K comparable, V any](a, b map[K]V) map[K]V {
 
 // Affected returns at most most hosted repositories that the reasons concern, and those that may have
 // lost their announcement. Owners of held states come first, the others in random order. lacking
-// are the repositories that lack data, or may lack it because they are being released.
+// are the repositories that may lack data.
 func (g *Group) Affected(lacking map[graspsync.RepoRef]struct{}, most int, shuffle func(n int, swap func(i, j int))) (refs []graspsync.RepoRef, cut bool) {
 	gone := maps.Clone(g.Why.Left)
 	if gone == nil {
