@@ -248,11 +248,11 @@ func (v *waitingView) Waiting(identifier string) (out []*nip34.Announcement) {
 	return out
 }
 
-const mostEarly = 16
+const maxEarly = 16
 
 // early returns a message if an event depends on a held one, so that its client looks for no mistake.
 func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
-	for _, d := range deps[:min(len(deps), mostEarly)] {
+	for _, d := range deps[:min(len(deps), maxEarly)] {
 		what := ""
 		switch d.Kind { // other dependencies are never held
 		case graspsync.AwaitRepo:

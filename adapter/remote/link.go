@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// mostExtra is the number of events beyond the limit of a request after which the relay is disconnected.
-const mostExtra = 5_000
+// maxExtra is the number of events beyond the limit of a request after which the relay is disconnected.
+const maxExtra = 5_000
 
 // exchange calls talk with the connection, which talk has alone. A connection of an earlier exchange may
 // have ended, so talk is repeated if it could send nothing. connected is false if there was none.
@@ -89,7 +89,7 @@ func (s *Store) page(ctx context.Context, f nostr.Filter) (p page, err error) {
 		if err := s.send(ctx, wire.Request{Type: wire.TypeReq, Sub: sub, Filters: []nostr.Filter{f}}); err != nil {
 			return err
 		}
-		for len(p.events) <= f.Limit+mostExtra {
+		for len(p.events) <= f.Limit+maxExtra {
 			m, err := c.Receive(ctx)
 			switch {
 			case err != nil:

@@ -81,8 +81,8 @@ func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*
 	return s, nil
 }
 
-// mostCuts is in consecutive events at which the relay disconnects, after which Save gives up.
-const mostCuts = 3
+// maxLosses is the number of consecutive events at which the relay disconnects before Save gives up.
+const maxLosses = 3
 
 // Save implements [relaysync.Store]. If the relay disconnects, events without an answer are published again
 // one by one. An error means that the relay cannot be reached.
@@ -98,7 +98,7 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 		}
 		cuts := 0
 		for i := range part {
-			if !errors.Is(part[i].Err, errLost) || len(chunk) == 1 || cuts == mostCuts {
+			if !errors.Is(part[i].Err, errLost) || len(chunk) == 1 || cuts == maxLosses {
 				continue
 			}
 			again, err := s.publish(ctx, chunk[i:i+1])

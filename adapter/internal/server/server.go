@@ -68,10 +68,10 @@ func (c *Config) validate(errs ...error) error {
 	return nil
 }
 
-// mostRelays is the default of relaysync.Config.MaxConnections, which take at most 1/relaysPart of the
+// maxRelays is the default of relaysync.Config.MaxConnections, which take at most 1/relaysPart of the
 // open files.
 const (
-	mostRelays = 256
+	maxRelays  = 256
 	relaysPart = 4
 )
 
@@ -97,7 +97,7 @@ func (c *Config) setDefaults() error {
 		c.Sync.Policy, c.Sync.PolicyVersion = policy, policy.Version() // a new version judges rejected events again
 	}
 	if c.Sync.MaxConnections == 0 {
-		c.Sync.MaxConnections = min(mostRelays, max(1, disk.Files()/relaysPart))
+		c.Sync.MaxConnections = min(maxRelays, max(1, disk.Files()/relaysPart))
 	}
 	c.Sync.State = c.State
 	c.Purgatory.Identity, c.Purgatory.Membership = c.Identity, c.Membership
