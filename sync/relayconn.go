@@ -340,8 +340,8 @@ func (c *relayConn) missing(a session.Missing) {
 	})
 }
 
-// divide returns ids of missing events that no other relay is asked for (free), and others (busy).
-// If all are busy and a.More is false, it waits.
+// divide claims ids of missing events (free), or returns that another relay is asked for them (busy).
+// If all ids are busy and a.More is false, it waits.
 func (c *relayConn) divide(ctx context.Context, a session.Missing, f *relayBatch) (free, busy []graspsync.EventID, err error) {
 	g, ids := c.m.ingest, a.IDs
 	for {

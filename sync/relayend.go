@@ -65,9 +65,8 @@ func (c *relayConn) report() {
 // aliveSlack is the maximum time until a [Conn] that is read notices the loss of its relay.
 const aliveSlack = time.Minute
 
-// aliveAt returns a time at which the relay was connected and everything sent by it was read: a
-// minute before the loss if the connection was being read then, which notices a loss, else the time of
-// the last message.
+// aliveAt returns a time at which the relay was connected and all its messages were read. It is a
+// minute before the loss, because a reader notices a loss, or the last message if nobody read then.
 func (c *relayConn) aliveAt(cause error) time.Time {
 	alive := c.lostAt.Add(-aliveSlack)
 	// Only the wall clock shows that the machine was suspended.

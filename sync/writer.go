@@ -99,7 +99,7 @@ func (w *writer) catchUp(ctx context.Context) {
 }
 
 // judgeAgain processes events that had no room or could not be saved, in random order, so that a
-// bad event does not always precede the same others.
+// bad event does not always precede the same events.
 func (w *writer) judgeAgain(ctx context.Context) {
 	now := time.Now()
 	if w.pause.Waits(now) || now.Before(w.turnAt) {
@@ -242,7 +242,7 @@ func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool)
 		return v, false
 	}
 	defer func() {
-		if recover() != nil { // verify and judge the event like others
+		if recover() != nil { // verify and judge the event as usual
 			foreign = false
 			g.telemetry.panicked("policy")
 		}
@@ -414,8 +414,8 @@ func (w *writer) worked() {
 	}
 }
 
-// failed schedules a retry of a job whose event could not be judged or saved. Without room for an
-// event of history, its batch fails and is fetched again.
+// failed schedules a retry of a job whose event could not be judged or saved. If an event of history
+// has no room, its batch fails and is fetched again.
 func (w *writer) failed(j *job, err error) {
 	w.telemetry.failed.Add(1)
 	w.telemetry.record(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
@@ -505,8 +505,8 @@ func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.Pendi
 	return woken
 }
 
-// fulfilled returns the dependencies that recognized authors fulfill. If the Policy cannot tell, it
-// returns those of all known people.
+// fulfilled returns the dependencies that recognized authors fulfill. If the Policy fails, all known
+// people count as recognized.
 func (w *writer) fulfilled(identifier string) (keys []pending.Key) {
 	recognized := w.recognized(identifier)
 	if recognized == nil {

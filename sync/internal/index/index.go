@@ -162,9 +162,8 @@ func (x *Index) RootTime(id graspsync.EventID) nostr.Timestamp {
 	return 0
 }
 
-// Stored applies a durable event of any kind, and returns what becomes wanted or unwanted: the
-// repository of an announcement, a root event or a reply. The order of reports may differ from that of
-// storing.
+// Stored applies a durable event of any kind. The change contains repositories, root events and
+// replies that become wanted or unwanted. Events may be reported in another order than stored.
 func (x *Index) Stored(ev graspsync.Event) Change {
 	return x.change(func() Change { return x.apply(x.storing(ev), false) })
 }
@@ -198,8 +197,7 @@ func (x *Index) Removed(ev graspsync.Event) Change {
 	})
 }
 
-// Reply applies a stored event that may be a reply. is reports whether it is one in a hosted
-// repository.
+// Reply applies a stored event. is reports whether it is a reply in a hosted repository.
 func (x *Index) Reply(ev graspsync.Event) (c Change, is bool) {
 	c = x.change(func() Change { return x.apply(storingNode(ev), false) })
 	x.mu.RLock()
@@ -485,7 +483,7 @@ func (t *tables) announce(a *nip34.Announcement, listed bool, c *Change) {
 	t.set(r, a, listed, c)
 }
 
-// end deletes the announcements of a repository up to a time, also those that are reported later.
+// end deletes the announcements of a repository up to a time, even if they are reported later.
 func (t *tables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *Change) {
 	t.delete(deletion{ref.Owner, addressRef(ref.String())}, until)
 	if r := t.repos[ref]; r != nil && r.stored != nil && r.newest.CreatedAt <= until {

@@ -30,8 +30,8 @@ const (
 	maxOrphans = 1_024
 )
 
-// threads contains the stored replies in hosted repositories. Without a reached limit it depends on
-// the events only, not on their order.
+// threads contains the stored replies in hosted repositories. Until a limit is reached it does not
+// depend on the order of events.
 type threads struct {
 	nodes       map[refKey]*node              // by id, and by address
 	children    map[refKey]map[*node]struct{} // nodes by the keys that they refer to, stored or not
@@ -238,7 +238,7 @@ func (t *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 	return owner, false, false
 }
 
-// best returns the preferred place. deep: a reference is at the maximum depth.
+// best returns the preferred place. deep means that a reference is at the maximum depth.
 func (t *threads) best(n *node) (at place, deep bool) {
 	for _, ref := range n.refs {
 		p := place{top: ref, depth: 1}
@@ -311,7 +311,7 @@ func (t *threads) reposBelow(at place) []graspsync.RepoRef {
 
 // take puts a node into a place and returns the nodes below evicted nodes. A full branch evicts its
 // oldest node, a full table the oldest node of the owner with the most. If that is the node itself,
-// fits is false. The nodes to which n replies stay.
+// fits is false. The nodes to which n replies are not evicted.
 func (t *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 	above := func(o *node) bool {
 		return slices.ContainsFunc(o.keys(), func(k refKey) bool { return slices.Contains(n.refs, k) })

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxUnserved  = 1_000 // ids of one relay that are requested from others, per unservedTime, because a relay may invent ids
+	maxUnserved  = 1_000 // ids of one relay requested from other relays per unservedTime, because a relay may invent ids
 	maxAsked     = 2     // number of other relays
 	unservedTime = time.Hour
 )

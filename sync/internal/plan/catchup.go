@@ -32,8 +32,8 @@ func (in Skipped) apply(p *Plan) {
 	}
 }
 
-// missedSince records that events since shortly before t may be missing, for all items; missedSome
-// for the items that are opened next.
+// missedSince records that events of all items since shortly before t may be missing, missedSome of
+// the items that are opened next.
 func (p *Plan) missedSince(r *relayState, t time.Time) {
 	p.missedSome(r, t)
 	r.catchUp.missedAll = true

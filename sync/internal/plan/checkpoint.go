@@ -114,8 +114,8 @@ func (p *Plan) readUntil(r *relayState) time.Time {
 	return backoff.Later(r.dial.connectedAt, backoff.Later(r.checkpoint.mark, p.checkpoints.settledAt))
 }
 
-// Changed returns the checkpoints that have changed since the last call. nil means that the saved one
-// is void. A change of only the mark counts if it is at least least.
+// Changed returns the checkpoints that have changed since the last call. nil means that the saved
+// checkpoint is void. A change of only the mark counts if it is at least least.
 func (p *Plan) Changed(least time.Duration) map[graspsync.RelayURL]*Kept {
 	out := p.checkpoints.forgotten
 	p.checkpoints.forgotten = make(map[graspsync.RelayURL]*Kept)

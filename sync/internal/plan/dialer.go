@@ -10,16 +10,16 @@ import (
 
 type dialState struct {
 	connecting, connected bool
-	epoch                 uint64 // of the last dial; inputs of earlier ones are ignored
+	epoch                 uint64 // of the last dial; inputs of earlier dials are ignored
 	connectedAt           time.Time
 	retryAt               time.Time
 	waitsSince            time.Time
 	aliveAt               time.Time
-	absentSince           time.Time // when the relay was lost; zero: it is connected, or we closed the connection
+	absentSince           time.Time // when the relay was lost; zero if connected or closed by us
 
 	refusals int // consecutive attempts that a local limit prevented
 	turnOf   *dialOwner
-	places   map[*dialOwner]*list.Element // in the queues; empty: it does not wait
+	places   map[*dialOwner]*list.Element // in the queues; empty if it does not wait
 }
 
 // longAbsent reports whether a relay was away for so long that its confirmed state is void.
@@ -42,7 +42,7 @@ func (p *Plan) awaitDial(r *relayState) {
 	default:
 		r.dial.waitsSince = p.now
 		p.queue.add(r)
-		p.roomAt = time.Time{} // a connection may be closed for this relay even if not for others
+		p.roomAt = time.Time{} // a connection may yield to this relay
 	}
 	p.wake(r, wake)
 }
@@ -83,7 +83,7 @@ func (p *Plan) dial() {
 		o.dialing++
 		p.attempts = append(p.attempts, r)
 		r.dial.connecting, r.dial.turnOf = true, o
-		if !r.dial.absentSince.IsZero() { // the wait for a turn is no absence of the relay
+		if !r.dial.absentSince.IsZero() { // the relay was not absent during the wait for a turn
 			r.dial.absentSince = r.dial.absentSince.Add(p.now.Sub(r.dial.waitsSince))
 		}
 		p.lastEpoch++

@@ -527,7 +527,7 @@ type request struct {
 
 type requests []request
 
-// subscriptionChange replaces live subscriptions of a relay by others.
+// subscriptionChange replaces live subscriptions of a relay.
 type subscriptionChange struct {
 	old      []LiveID // that end
 	reqs     requests // that open
@@ -565,7 +565,7 @@ func (reqs requests) all() (fs []nostr.Filter) {
 	return fs
 }
 
-// within splits requests into those that fit and the rest. A size of 0 means no limit.
+// within splits requests by room for most requests and size bytes. A size of 0 means no limit.
 func within(reqs requests, most, size int) (fit, left requests) {
 	n, used := 0, 0
 	for n < min(most, len(reqs)) && (size == 0 || used+reqs[n].size <= size) {

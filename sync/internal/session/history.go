@@ -269,8 +269,7 @@ func (s *Session) onHistoric(now time.Time, x *request, m wire.Message, matches 
 	}
 }
 
-// leastPage is the page size that every relay supports. Without it a single event would look like a
-// full page.
+// leastPage is the page size that every relay supports, so that a single event is no full page.
 const leastPage = 5
 
 func (s *Session) startPages(q *query, until int64) {

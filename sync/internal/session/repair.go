@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// refused handles a refusal. With sendClose the relay may still have the request open.
+// refused handles a refusal. sendClose means that the relay may still have the request open.
 func (s *Session) refused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
 	first := s.opening == x // no request was sent after x
 	s.unblock(x)
@@ -38,8 +38,8 @@ func (s *Session) refused(now time.Time, x *request, why wire.Refusal, text stri
 // request is given up.
 const maxLimited = 3
 
-// retry repeats a refused request and returns true, if that is possible. With missed, the plan
-// repeats it.
+// retry repeats a refused request and returns true, if that is possible. If missed is set, the plan
+// repeats the request.
 func (s *Session) retry(now time.Time, x *request, why wire.Refusal, text string, sendClose, missed bool) bool {
 	if why == wire.RefusalLimitZero && !x.limitZero {
 		why = wire.RefusalBadRequest // the refusal has another cause
@@ -274,7 +274,7 @@ func (s *Session) probed(x *request, taken, sendClose bool) {
 	s.nextProbe()
 }
 
-// probeRefused: only a refusal of the content counts as a result.
+// probeRefused handles the refusal of a probe. Only a refusal of the content is a result.
 func (s *Session) probeRefused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
 	switch why {
 	case wire.RefusalRateLimited:

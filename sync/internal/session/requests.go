@@ -173,8 +173,8 @@ func (s *Session) where(is func(*request) bool) []*request {
 	return out
 }
 
-// attribute returns the request to which a NOTICE belongs, or nil: the newest request, or a NEG-
-// OPEN, without an answer.
+// attribute returns the request to which a NOTICE belongs, or nil. It is the newest request or a
+// NEG-OPEN, without an answer.
 func (s *Session) attribute(notice string) (x *request, why wire.Refusal) {
 	why = wire.Classify(notice)
 	x = s.opening

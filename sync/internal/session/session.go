@@ -350,7 +350,7 @@ func (s *Session) onNegErr(now time.Time, m wire.Message) {
 	s.refused(now, x, why, m.Text, false)
 }
 
-// lateRefusal: a rate limit still applies after the request was given up.
+// lateRefusal applies a rate limit that arrives after its request was given up.
 func (s *Session) lateRefusal(now time.Time, m wire.Message, why wire.Refusal) {
 	if s.issued(m.Sub) && why == wire.RefusalRateLimited {
 		s.cool(now, m.Text)
@@ -527,7 +527,7 @@ func (s *Session) issued(id string) bool {
 	return err == nil && n > 0 && n <= s.last
 }
 
-// openingOver ends the time in which the newest request blocks others and is assigned all NOTICEs.
+// openingOver ends the time in which the newest request blocks later requests and gets all NOTICEs.
 func (s *Session) openingOver(now time.Time) {
 	if s.opening != nil && !now.Before(s.opening.openBy) {
 		s.opening = nil
@@ -586,9 +586,9 @@ const (
 )
 
 // unanswered counts consecutive requests without an answer while the relay sends nothing, without
-// NEG-OPENs. Some relays lose a worker or database behind one connection, which a new connection may
-// mend. Others never answer one form of request. So a failure counts only if its form was answered on
-// this connection, or if no request for history was.
+// NEG-OPENs. Some relays lose a worker or database behind one connection. A new connection may help.
+// Other relays never answer one form of request. So a failure counts only if its form was answered on
+// this connection, or if no request for history was answered.
 type unanswered struct {
 	count      int
 	since      time.Time

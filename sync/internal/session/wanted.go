@@ -11,7 +11,7 @@ import (
 // not asked for the other ids.
 const maxBarren = 8
 
-// wanted contains the ids that a query requests. Missing events are requested once more. Some
+// wanted contains the ids that a query requests. Missing events are requested again once. Some
 // relays return nothing for too many ids, so an empty answer halves the number of ids.
 type wanted struct {
 	todo     []graspsync.EventID
