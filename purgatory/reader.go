@@ -97,7 +97,7 @@ func (p *Purgatory) addHeld(ctx context.Context, g *refplan.Group, entries []ref
 }
 
 func (p *Purgatory) addEntry(ctx context.Context, g *refplan.Group, e refplan.Entry, now time.Time) error {
-	if g.Why.AsksOf(e.Author) {
+	if g.Why.AsksAbout(e.Author) {
 		deleted, err := p.deleted(ctx, e)
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func (p *Purgatory) addEntry(ctx context.Context, g *refplan.Group, e refplan.En
 	}
 	switch e.Class {
 	case refplan.Announcement:
-		g.SortAnnouncement(e)
+		g.AddAnnouncement(e)
 	case refplan.MaintainerAnnouncement:
 		g.MaintainerAnnouncements = append(g.MaintainerAnnouncements, e)
 	case refplan.State:

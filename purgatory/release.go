@@ -468,14 +468,14 @@ const othersShare = time.Second
 // moveOthers moves the refs of other repositories that a state decides about, before the state is
 // served. Their own releases do the rest.
 func (p *Purgatory) moveOthers(ctx context.Context, g *refplan.Group, r *repository) {
-	if !slices.ContainsFunc(g.HeldStates, r.Releases) {
+	if !slices.ContainsFunc(g.HeldStates, r.CanStore) {
 		return
 	}
 	short, cancel := context.WithTimeout(ctx, othersShare)
 	defer cancel()
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
 		o := g.Repository(ref)
-		if short.Err() != nil || !slices.ContainsFunc(g.HeldStates, func(h refplan.Entry) bool { return r.Releases(h) && o.IsMember(h.Author) }) {
+		if short.Err() != nil || !slices.ContainsFunc(g.HeldStates, func(h refplan.Entry) bool { return r.CanStore(h) && o.IsMember(h.Author) }) {
 			continue
 		}
 		if err := p.moveOther(ctx, short, ref, r); err != nil {
@@ -616,7 +616,7 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 	}
 	var refused []refplan.Entry
 	g.HeldStates = slices.DeleteFunc(g.HeldStates, func(h refplan.Entry) bool {
-		if !r.Releases(h) {
+		if !r.CanStore(h) {
 			return false
 		}
 		err := p.storeHeld(ctx, h)

@@ -49,8 +49,8 @@ func (g *Group) IsOurs(ref graspsync.RepoRef) bool {
 	return held || g.StoredAnnouncements[ref] != nil
 }
 
-// SortAnnouncement adds a held announcement, unless a newer version is stored.
-func (g *Group) SortAnnouncement(e Entry) {
+// AddAnnouncement adds a held announcement, unless a newer version is stored.
+func (g *Group) AddAnnouncement(e Entry) {
 	a := e.Announces
 	if served := g.StoredAnnouncements[a.Ref]; served != nil && served.Key().Newer(a.Key()) {
 		g.Ending = append(g.Ending, Ended{e, Replaced})
@@ -82,11 +82,11 @@ type Reasons struct {
 	Check    bool // hourly check, which includes stored events
 }
 
-// AsksOf reports whether the relay is asked about an author's events.
-func (c Reasons) AsksOf(author graspsync.PubKey) bool { return c.Check || c.Deleters[author] }
+// AsksAbout reports whether the relay is asked about an author's events.
+func (c Reasons) AsksAbout(author graspsync.PubKey) bool { return c.Check || c.Deleters[author] }
 
-// And returns the union.
-func (c Reasons) And(o Reasons) Reasons {
+// Union returns the union.
+func (c Reasons) Union(o Reasons) Reasons {
 	return Reasons{
 		Authors: joined(c.Authors, o.Authors), Receivers: joined(c.Receivers, o.Receivers), Left: joined(c.Left, o.Left),
 		Deleters: joined(c.Deleters, o.Deleters), Check: c.Check || o.Check,
@@ -118,7 +118,7 @@ func (g *Group) Affected(lacking map[graspsync.RepoRef]struct{}, most int, shuff
 	var needed []*Repository
 	for ref := range g.Ours() {
 		delete(gone, ref)
-		if r := g.Repository(ref); g.affects(r, lacking) {
+		if r := g.Repository(ref); g.isAffected(r, lacking) {
 			needed = append(needed, r)
 		}
 	}
@@ -141,8 +141,8 @@ func (g *Group) priority(r *Repository) int {
 	return 0
 }
 
-func (g *Group) affects(r *Repository, lacking map[graspsync.RepoRef]struct{}) bool {
-	if g.Why.Check || g.membershipMayChange(r.Ref) || g.deleted(r) {
+func (g *Group) isAffected(r *Repository, lacking map[graspsync.RepoRef]struct{}) bool {
+	if g.Why.Check || g.membershipMayChange(r.Ref) || g.stateMayBeDeleted(r) {
 		return true
 	}
 	for author := range g.Why.Authors {
@@ -152,15 +152,15 @@ func (g *Group) affects(r *Repository, lacking map[graspsync.RepoRef]struct{}) b
 	}
 	_, lacks := lacking[r.Ref]
 	for ref := range g.Why.Receivers {
-		if lacks && ref != r.Ref && r.Related(g.Repository(ref)) {
+		if lacks && ref != r.Ref && r.IsRelated(g.Repository(ref)) {
 			return true
 		}
 	}
 	return false
 }
 
-// deleted reports whether a state of a member without another stored state may be deleted.
-func (g *Group) deleted(r *Repository) bool {
+// stateMayBeDeleted reports whether a state of a member without another stored state may be deleted.
+func (g *Group) stateMayBeDeleted(r *Repository) bool {
 	for author := range g.Why.Deleters {
 		if r.IsMember(author) && !slices.ContainsFunc(g.StoredStates, func(s *nip34.State) bool { return s.Ref.Owner == author }) {
 			return true
@@ -268,7 +268,7 @@ func (g *Group) Sources(r *Repository, most int, shuffle func([]graspsync.RepoRe
 		case ref == r.Ref:
 		case r.IsMember(ref.Owner):
 			out = append(out, ref)
-		case r.Related(g.Repository(ref)) || slices.ContainsFunc(g.HeldPulls, func(h Entry) bool { // a pull request is for both
+		case r.IsRelated(g.Repository(ref)) || slices.ContainsFunc(g.HeldPulls, func(h Entry) bool { // a pull request is for both
 			return slices.Contains(h.Repos, r.Ref) && slices.Contains(h.Repos, ref)
 		}):
 			others = append(others, ref)

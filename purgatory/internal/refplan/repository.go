@@ -74,15 +74,15 @@ func (r *Repository) HasFormat(g *Group) bool {
 	return !known || r.Refs.Format == format || len(r.Refs.At) > 0
 }
 
-// Releases reports whether a held state can be stored: it is complete, the repository active, and
+// CanStore reports whether a held state can be stored: it is complete, the repository active, and
 // its refs those of this or a newer state.
-func (r *Repository) Releases(h Entry) bool {
+func (r *Repository) CanStore(h Entry) bool {
 	return r.Active && r.IsMember(h.Author) && r.IsComplete(h.State) &&
 		r.DecidingState != nil && !h.Version.Newer(r.DecidingState.Key())
 }
 
-// Related reports whether two repositories have a common member.
-func (r *Repository) Related(o *Repository) bool {
+// IsRelated reports whether two repositories have a common member.
+func (r *Repository) IsRelated(o *Repository) bool {
 	for member := range r.Members {
 		if o.IsMember(member) {
 			return true

@@ -82,7 +82,7 @@ func (q *Queue) add(ref graspsync.RepoRef, why refplan.Reasons) {
 		j = &job{checks: true, ended: make(chan struct{})}
 		q.jobs[ref] = j
 	}
-	j.why, j.checks = j.why.And(why), j.checks && why.Check
+	j.why, j.checks = j.why.Union(why), j.checks && why.Check
 	if !j.queued {
 		j.queued = true
 		q.requestSlot(ref, j)
@@ -122,7 +122,7 @@ func (q *Queue) perform(ref graspsync.RepoRef, j *job, slot *limit.Slot) {
 	close(j.ended)
 	j.ended = make(chan struct{})
 	if failed {
-		j.why = j.why.And(why)
+		j.why = j.why.Union(why)
 		j.failures++
 		j.repetition = time.AfterFunc(backoff.Doubled(retryFirst, RetryMost, j.failures), func() { q.add(ref, refplan.Reasons{}) })
 	} else {
