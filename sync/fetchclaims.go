@@ -46,10 +46,10 @@ func newFetchClaims() *fetchClaims {
 }
 
 // take claims ids for a batch. free are the ids to request now, busy the other ids.
-func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, now time.Time) (free, busy []graspsync.EventID) {
+func (c *fetchClaims) take(ids []graspsync.EventID, b *relayBatch, now time.Time) (free, busy []graspsync.EventID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.waited >= claimFor {
+	if b.waited >= claimFor {
 		return ids, nil
 	}
 	if now.After(c.sweepAt) {
@@ -74,8 +74,8 @@ func (c *fetchClaims) settled(id graspsync.EventID) {
 }
 
 // wait blocks until the claim on an id has ended, or the batch has waited for claimFor.
-func (c *fetchClaims) wait(ctx context.Context, id graspsync.EventID, f *relayBatch) error {
-	for c.mustWait(id, f) {
+func (c *fetchClaims) wait(ctx context.Context, id graspsync.EventID, b *relayBatch) error {
+	for c.mustWait(id, b) {
 		select {
 		case <-time.After(claimPoll):
 		case <-ctx.Done():
@@ -85,11 +85,11 @@ func (c *fetchClaims) wait(ctx context.Context, id graspsync.EventID, f *relayBa
 	return nil
 }
 
-func (c *fetchClaims) mustWait(id graspsync.EventID, f *relayBatch) bool {
+func (c *fetchClaims) mustWait(id graspsync.EventID, b *relayBatch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f.waited += claimPoll
-	return f.waited < claimFor && time.Now().Before(c.until[id])
+	b.waited += claimPoll
+	return b.waited < claimFor && time.Now().Before(c.until[id])
 }
 
 func (c *fetchClaims) takeRoom() int {

@@ -397,20 +397,20 @@ func (l *loop) forget(u graspsync.RelayURL) {
 }
 
 func (l *loop) saveState(ctx context.Context) {
-	r := l.m.persistence
-	if r.cfg.State == nil {
+	p := l.m.persistence
+	if p.cfg.State == nil {
 		return
 	}
 	for u := range l.conns {
-		r.relay(u, l.stats[u])
+		p.relay(u, l.stats[u])
 	}
-	if r.busy {
+	if p.busy {
 		return
 	}
-	r.busy = true
-	r.capture(l.plan, saveMark)
+	p.busy = true
+	p.capture(l.plan, saveMark)
 	l.m.wg.Go(func() {
-		l.m.inbox.put(exportResult{r.export(ctx)})
+		l.m.inbox.put(exportResult{p.export(ctx)})
 	})
 }
 
@@ -422,18 +422,18 @@ func (msg exportResult) handle(_ context.Context, l *loop) {
 }
 
 func (l *loop) saveAll() {
-	r := l.m.persistence
-	if r.cfg.State == nil {
+	p := l.m.persistence
+	if p.cfg.State == nil {
 		return
 	}
 	for u, s := range l.stats {
-		r.relay(u, s)
+		p.relay(u, s)
 	}
-	r.capture(l.plan, time.Second)
+	p.capture(l.plan, time.Second)
 	ctx, cancel := context.WithTimeout(context.Background(), lastSaveLimit)
 	defer cancel()
-	if r.export(ctx) == nil {
-		r.confirmed()
+	if p.export(ctx) == nil {
+		p.confirmed()
 	}
 }
 

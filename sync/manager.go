@@ -96,16 +96,16 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	if cfg.Rules != nil {
 		cfg.Policy = WithRules(cfg.Policy, cfg.Rules)
 	}
-	rep := newTelemetry(cfg)
-	x := index.New(cfg.Policy.Lists, identity, rep.panickedIn)
+	t := newTelemetry(cfg)
+	x := index.New(cfg.Policy.Lists, identity, t.panickedIn)
 	m := &SyncManager{
-		cfg: &cfg, identity: identity, store: store, transport: transport, health: tracker, index: x, telemetry: rep,
+		cfg: &cfg, identity: identity, store: store, transport: transport, health: tracker, index: x, telemetry: t,
 		unproductive: newUnproductive(&cfg.constants),
 		ready:        make(chan struct{}), ended: make(chan struct{}), inbox: newMailbox[loopMessage](), submissions: newMailbox[graspsync.Event](),
 	}
 	m.self = newSelfSubscriber(m)
 	m.ingest = newIngest(m)
-	m.persistence = newPersistence(&cfg, identity, tracker, m.ingest.rejected, transport, rep)
+	m.persistence = newPersistence(&cfg, identity, tracker, m.ingest.rejected, transport, t)
 	m.own = &ownFeed{m: m}
 	m.sets = &negentropySets{m: m, places: make(chan struct{}, setLoads), loaded: make(map[string]func() (*negentropy.Set, error))}
 	m.loop = newLoop(m)

@@ -68,19 +68,19 @@ type persistence struct {
 }
 
 func newPersistence(
-	cfg *Config, identity nip34.Identity, tracker *health.RelayHealthTracker, table *pending.RejectedIndex, transport Transport, rep *telemetry,
+	cfg *Config, identity nip34.Identity, tracker *health.RelayHealthTracker, table *pending.RejectedIndex, transport Transport, t *telemetry,
 ) *persistence {
 	store := cfg.State
 	if store != nil {
-		store = observedState{store, rep}
+		store = observedState{store, t}
 	}
 	return &persistence{
 		cfg: cfg, tracker: tracker, basis: basisOf(identity, cfg.PolicyVersion),
-		rejected: table, transport: transport, telemetry: rep, progress: make(map[graspsync.RelayURL]*memory.Kept),
+		rejected: table, transport: transport, telemetry: t, progress: make(map[graspsync.RelayURL]*memory.Kept),
 		memory: memory.New(store, writebehind.Config{
 			Delay: 3 * time.Second, Timeout: cfg.constants.StoreTimeout, Logger: cfg.Logger,
 			MaxValue: 6 << 20, // 500,000 items of one relay
-			MaxQueue: 250_000, Dropped: func(reason string, n int) { rep.drop("memory_"+reason, n) },
+			MaxQueue: 250_000, Dropped: func(reason string, n int) { t.drop("memory_"+reason, n) },
 		}),
 	}
 }

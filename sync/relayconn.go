@@ -291,11 +291,11 @@ func (c *relayConn) perform(actions []session.Action) {
 func (c *relayConn) deliver(a session.Deliver) {
 	src, batch, gap := graspsync.Source{Relay: c.url, Kind: graspsync.Live}, c.live, a.Gap
 	if a.Batch != 0 {
-		f, ok := c.batches[a.Batch]
+		b, ok := c.batches[a.Batch]
 		if !ok {
 			return
 		}
-		batch, src.Kind = f, graspsync.CatchUp
+		batch, src.Kind = b, graspsync.CatchUp
 		switch a.Kind {
 		case plan.DailyHistory:
 			src.Kind = graspsync.Daily
@@ -330,29 +330,29 @@ func (c *relayConn) holdClaimRoom(n int) {
 }
 
 func (c *relayConn) missing(a session.Missing) {
-	f, ok := c.batches[a.Batch]
+	b, ok := c.batches[a.Batch]
 	if !ok {
 		return
 	}
 	c.ask(func(ctx context.Context) connMessage {
-		free, busy, err := c.divide(ctx, a, f)
+		free, busy, err := c.divide(ctx, a, b)
 		return connMessage{action: a, free: free, busy: busy, err: err}
 	})
 }
 
 // divide claims ids of missing events (free), or returns that another relay is asked for them (busy).
 // If all ids are busy and a.More is false, it waits.
-func (c *relayConn) divide(ctx context.Context, a session.Missing, f *relayBatch) (free, busy []graspsync.EventID, err error) {
+func (c *relayConn) divide(ctx context.Context, a session.Missing, b *relayBatch) (free, busy []graspsync.EventID, err error) {
 	g, ids := c.m.ingest, a.IDs
 	for {
 		if ids, err = g.needed(ctx, ids); err != nil {
 			return nil, nil, err
 		}
 		ids = slices.DeleteFunc(ids, func(id graspsync.EventID) bool { return c.stats.badSig(id) != "" })
-		if free, busy = g.inflight.claims.take(ids, f, time.Now()); len(free) > 0 || len(busy) == 0 || a.More {
+		if free, busy = g.inflight.claims.take(ids, b, time.Now()); len(free) > 0 || len(busy) == 0 || a.More {
 			return free, busy, nil
 		}
-		if err = g.inflight.claims.wait(ctx, busy[len(busy)-1], f); err != nil {
+		if err = g.inflight.claims.wait(ctx, busy[len(busy)-1], b); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -455,10 +455,10 @@ type relayBatch struct {
 	waited time.Duration // for claims of other batches; guarded by fetchClaims.mu
 }
 
-func newRelayBatch(b plan.Batch, now time.Time) *relayBatch {
-	f := &relayBatch{batch: b, since: now}
-	f.open.Store(1)
-	return f
+func newRelayBatch(batch plan.Batch, now time.Time) *relayBatch {
+	b := &relayBatch{batch: batch, since: now}
+	b.open.Store(1)
+	return b
 }
 
 // settle counts an event down. ok is false if an own failure lost the event.
@@ -480,13 +480,13 @@ func (b *relayBatch) finish(ended func()) {
 
 // done reports the end of a batch to the loop after all its events are settled.
 func (c *relayConn) done(a session.Done) {
-	f, ok := c.batches[a.Batch]
+	b, ok := c.batches[a.Batch]
 	if !ok {
 		return
 	}
 	delete(c.batches, a.Batch)
 	c.m.ingest.verifySoon()
-	f.finish(func() { c.m.inbox.put(batchResult{conn: c, relayBatch: f, done: a}) })
+	b.finish(func() { c.m.inbox.put(batchResult{conn: c, relayBatch: b, done: a}) })
 }
 
 func (c *relayConn) gap(in graspsync.Incoming) {

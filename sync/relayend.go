@@ -32,8 +32,8 @@ func (c *relayConn) report() {
 	var cursors map[plan.BatchID][]plan.Cursor // none if the session panicked
 	_ = c.contain(func() { cursors = c.session.Cursors() })
 	settled := make(chan struct{}, len(c.batches))
-	for _, f := range c.batches {
-		f.finish(func() { settled <- struct{}{} })
+	for _, b := range c.batches {
+		b.finish(func() { settled <- struct{}{} })
 	}
 	timer := time.NewTimer(settleLimit)
 	defer timer.Stop()
@@ -50,8 +50,8 @@ func (c *relayConn) report() {
 			late = true
 		}
 	}
-	for id, f := range c.batches {
-		if late || f.failed.Load() {
+	for id, b := range c.batches {
+		if late || b.failed.Load() {
 			delete(cursors, id)
 		}
 	}

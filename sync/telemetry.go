@@ -44,15 +44,15 @@ func newTelemetry(cfg Config) *telemetry {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &telemetry{
+	t := &telemetry{
 		rejected: make(map[string]uint64), dropped: make(map[string]uint64), panics: make(map[string]uint64), learned: make(map[string]uint64),
 		logRate: limit.NewRate(1./60, 1, 10_000), log: cfg.Logger, since: time.Now(), tell: cfg.Observe,
 		states: limit.NewTable[graspsync.EventID, EventState](maxStates, maxStateBytes),
 	}
-	if r.tell != nil {
-		r.queue = make(chan Observation, cfg.constants.ObserveQueue)
+	if t.tell != nil {
+		t.queue = make(chan Observation, cfg.constants.ObserveQueue)
 	}
-	return r
+	return t
 }
 
 func (t *telemetry) logEvent(msg string, in graspsync.Incoming, more ...any) {

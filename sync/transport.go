@@ -104,8 +104,8 @@ var errSigned = errors.New("the Signer changed the event")
 
 // signAuth answers a challenge of the relay that was dialed as u. It names only this URL, so that
 // the relay cannot authenticate with it at another relay.
-func signAuth(ctx context.Context, r *telemetry, signer Signer, u graspsync.RelayURL, challenge string) (ev *nostr.Event, err error) {
-	defer r.recovered(&err, "signer")
+func signAuth(ctx context.Context, t *telemetry, signer Signer, u graspsync.RelayURL, challenge string) (ev *nostr.Event, err error) {
+	defer t.recovered(&err, "signer")
 	ctx, cancel := context.WithTimeout(ctx, signTimeout)
 	defer cancel()
 	given := nostr.Event{

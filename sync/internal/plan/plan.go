@@ -326,17 +326,17 @@ func (p *Plan) evict(rel *relayState) {
 // setThread sets the repositories of a root event or thread event. The newest MaxRoots root events
 // of a repository are items of layer 3, older ones of layer 4.
 func (p *Plan) setThread(in itemInfo, after []*repo) {
-	w := p.repos
-	it, known := w.threads[in.of]
+	x := p.repos
+	it, known := x.threads[in.of]
 	var before []*repo
 	if known {
-		before = w.reposOf(it)
+		before = x.reposOf(it)
 	}
 	if in.kind == itemRoot && slices.ContainsFunc(after, func(r *repo) bool { return p.isTooOld(in, r) }) {
 		in.kind = itemDescendant
 		after = slices.DeleteFunc(after, func(r *repo) bool { return !slices.Contains(before, r) && !p.hasRoom(r) })
 	}
-	was := w.infos[it].kind
+	was := x.infos[it].kind
 	switch {
 	case len(after) == 0 && (!known || was == itemRoot && in.kind == itemDescendant):
 		return // nothing is known of it, or it is a root event now
@@ -344,22 +344,22 @@ func (p *Plan) setThread(in itemInfo, after []*repo) {
 		p.move(it, before, after)
 	case known:
 		p.move(it, before, nil)
-		in.hex = w.infos[it].hex
-		w.infos[it] = in
-		delete(w.hashes, it)
+		in.hex = x.infos[it].hex
+		x.infos[it] = in
+		delete(x.hashes, it)
 		p.move(it, nil, after)
 	default:
 		in.hex = in.of.ID.String()
-		it = w.intern(in)
-		w.threads[in.of] = it
+		it = x.intern(in)
+		x.threads[in.of] = it
 		p.move(it, nil, after)
 	}
 	if len(after) == 0 {
-		delete(w.threads, in.of)
-		w.release(it)
+		delete(x.threads, in.of)
+		x.release(it)
 	}
 	for _, r := range before {
-		w.drop(r)
+		x.drop(r)
 	}
 	p.displace(after)
 }
