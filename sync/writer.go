@@ -505,8 +505,8 @@ func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.Pendi
 	return woken
 }
 
-// fulfilled returns the dependencies that recognized authors fulfill. If the Policy fails, all known
-// people count as recognized.
+// fulfilled returns the dependencies that recognized authors fulfill. If the Policy cannot tell, all
+// known people count as recognized.
 func (w *writer) fulfilled(identifier string) (keys []pending.Key) {
 	recognized := w.recognized(identifier)
 	if recognized == nil {
