@@ -82,7 +82,7 @@ func TestClonesOfManyMaintainers(t *testing.T) {
 			his := announce(k, now()-500, fmt.Sprintf("m%d.example/r.git", i), fmt.Sprintf("n%d.example/r.git", i))
 			his.Tags = append(his.Tags, nostrTag{"maintainers", alice.Hex()})
 			k.Sign(his)
-			w.relay.relatives = append(w.relay.relatives, his)
+			w.relay.notListing = append(w.relay.notListing, his)
 			last = k
 		}
 		hers.Tags = append(hers.Tags, list)

@@ -84,7 +84,7 @@ func TestDeletedVersionOfWhatIsServed(t *testing.T) {
 
 // A held announcement of a listed maintainer is not released if it was deleted, even if the
 // deletion was not reported.
-func TestDeletedRelativeIsNotReleased(t *testing.T) {
+func TestDeletedMaintainerIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
 		w.host = onlyHers{w.relay}

@@ -193,7 +193,7 @@ func TestADeletedStateDecidesNothing(t *testing.T) {
 				if hers := listing(carol, bob); hosted {
 					w.relay.put(hers)
 				} else {
-					w.relay.relatives = []*nostrEvent{hers}
+					w.relay.notListing = []*nostrEvent{hers}
 				}
 				w.relay.put(says(alice, now()-100, "main", 1))
 				for _, k := range []*relaytest.Key{alice, bob} {

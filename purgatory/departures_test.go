@@ -69,7 +69,7 @@ func TestCaseC6_LostEventsTakeNoRepositoryAlong(t *testing.T) {
 			},
 			"restored": func(t *testing.T, w *world, owners []*relaytest.Key, lost []*nostrEvent) {
 				w.relay.mu.Lock()
-				w.relay.relatives = nil
+				w.relay.notListing = nil
 				w.relay.mu.Unlock()
 				w.relay.put(lost...)
 				wait(2 * time.Minute)
@@ -85,7 +85,7 @@ func TestCaseC6_LostEventsTakeNoRepositoryAlong(t *testing.T) {
 					w.stop()
 					lost := w.relay.lose(0)
 					if c.notListed {
-						w.relay.relatives = lost
+						w.relay.notListing = lost
 					}
 					w.start()
 					wait(time.Second)
@@ -112,7 +112,7 @@ func TestCaseC6_HeldWithOtherName(t *testing.T) {
 		owners, held := inService(w, 3), announce(carol, now())
 		w.held(held)
 		w.stop()
-		w.relay.relatives = append(w.relay.lose(0), held)
+		w.relay.notListing = append(w.relay.lose(0), held)
 		w.start()
 		wait(2 * time.Hour)
 		require.Equal(t, 3, countServed(w, owners))

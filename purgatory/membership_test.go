@@ -80,7 +80,7 @@ func TestDataOfMaintainersElsewhere(t *testing.T) {
 				bob.Sign(his)
 			}
 			w.relay.put(hers)
-			w.relay.relatives = []*nostr.Event{his}
+			w.relay.notListing = []*nostr.Event{his}
 			w.git.Serve(clone("bobs.example/r.git"), serving(2))
 			s := says(bob, now(), "main", 2)
 			w.held(s)
@@ -106,7 +106,7 @@ func TestACrowdThatWaitsHasNobodyPassedOver(t *testing.T) {
 					his := announce(last, now()-500)
 					his.Tags = append(his.Tags, nostr.Tag{"maintainers", alice.Hex()})
 					last.Sign(his)
-					w.relay.relatives = append(w.relay.relatives, his)
+					w.relay.notListing = append(w.relay.notListing, his)
 				}
 				hers.Tags = append(hers.Tags, list)
 				alice.Sign(hers)

@@ -47,7 +47,7 @@ type relay struct {
 	before func(ev *nostr.Event) // called before each Save
 	after  func()                // called before each reply to Events
 
-	relatives []*nostr.Event // announcements that do not list this service
+	notListing []*nostr.Event // announcements that do not list this service
 }
 
 func (r *relay) Save(_ context.Context, ev graspsync.Event) error {
@@ -97,7 +97,7 @@ func asks(f nostrFilter) string {
 	case len(f.Tags) == 0:
 		return "identifiers"
 	case len(f.Authors) > 0:
-		return "relatives"
+		return "authors"
 	}
 	return "announcements"
 }
@@ -106,7 +106,7 @@ func (r *relay) Events(_ context.Context, f nostrFilter) iter.Seq2[graspsync.Eve
 	return func(yield func(graspsync.Event, error) bool) {
 		r.mu.Lock()
 		var out []*nostr.Event
-		for _, ev := range slices.Concat(r.events, r.relatives) {
+		for _, ev := range slices.Concat(r.events, r.notListing) {
 			if f.Matches(ev) {
 				out = append(out, ev)
 			}
@@ -128,7 +128,7 @@ func (r *relay) Events(_ context.Context, f nostrFilter) iter.Seq2[graspsync.Eve
 func (r *relay) Lists(a *nip34.Announcement) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !slices.ContainsFunc(r.relatives, func(ev *nostr.Event) bool { return ev.ID == a.ID.String() })
+	return !slices.ContainsFunc(r.notListing, func(ev *nostr.Event) bool { return ev.ID == a.ID.String() })
 }
 
 // announcements returns the announcements with an identifier.

@@ -35,7 +35,7 @@ func crowd(n int) (out []*relaytest.Key) {
 	return out
 }
 
-func (r *rig) relatives() int { return r.waits.Status().MaintainerAnnouncements }
+func (r *rig) maintainers() int { return r.waits.Status().MaintainerAnnouncements }
 
 // crowded returns how often too many maintainers were listed.
 func (r *rig) crowded() uint64 {
@@ -71,7 +71,7 @@ func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 		}
 		after(5 * time.Minute)
 		require.Zero(t, r.store.Len(), "what a free key has stored")
-		require.Equal(t, nip34.HeldBounds().PerOwner, r.relatives())
+		require.Equal(t, nip34.HeldBounds().PerOwner, r.maintainers())
 		require.GreaterOrEqual(t, r.crowded(), uint64(200-nip34.HeldBounds().PerOwner))
 		require.Len(t, r.waits.AllAnnouncements(), 1)
 
@@ -82,14 +82,14 @@ func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 			require.Equal(t, purgatory.Held, answer.Decision)
 		}
 		after(26 * time.Hour)
-		require.Zero(t, r.relatives(), "they go with what wants them")
+		require.Zero(t, r.maintainers(), "they go with what wants them")
 		require.Zero(t, r.store.Len())
 	})
 }
 
 // Announcements held with another one are stored with it, and so are those that they list, except
 // those that are no longer listed.
-func TestRelativesGoWithWhatWantsThem(t *testing.T) {
+func TestMaintainersGoWithWhatWantsThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		defer func() { r.stop() }()
@@ -103,31 +103,31 @@ func TestRelativesGoWithWhatWantsThem(t *testing.T) {
 		}
 		a.Publish(answers...)
 		after(5 * time.Minute)
-		require.Equal(t, 4, r.relatives())
+		require.Equal(t, 4, r.maintainers())
 		require.Zero(t, r.store.Len())
 
 		r.stop()
 		r.start()
 		after(time.Minute)
-		require.Equal(t, 4, r.relatives(), "as many as before the restart")
+		require.Equal(t, 4, r.maintainers(), "as many as before the restart")
 
 		listing := here(owner, time.Minute, nearest)
 		a.Publish(listing)
 		after(5 * time.Minute)
-		require.Equal(t, 2, r.relatives(), "neither whom nobody lists, nor whom they list")
+		require.Equal(t, 2, r.maintainers(), "neither whom nobody lists, nor whom they list")
 		require.EqualValues(t, 2, r.waits.Status().Ended[purgatory.Unwanted])
 
 		a.Publish(here(owner, 0, nearest, dropped))
 		after(5 * time.Minute)
-		require.Equal(t, 4, r.relatives(), "they were judged again")
+		require.Equal(t, 4, r.maintainers(), "they were judged again")
 		a.Publish(owner.Announcement(at(-time.Second), "repo", []string{"wss://" + us, "wss://a.example"},
 			[]string{owner.CloneURL("wss://"+us, "repo")}, nearest))
 		after(5 * time.Minute)
-		require.Equal(t, 2, r.relatives())
+		require.Equal(t, 2, r.maintainers())
 
 		r.serve(owner)
 		after(5 * time.Minute)
-		require.Zero(t, r.relatives())
+		require.Zero(t, r.maintainers())
 		for i, ev := range answers {
 			require.Equal(t, i < 2, r.has(ev), i)
 		}
@@ -136,7 +136,7 @@ func TestRelativesGoWithWhatWantsThem(t *testing.T) {
 }
 
 // An announcement held with another one can be deleted, and goes when the other is deleted.
-func TestRelativesAreDeleted(t *testing.T) {
+func TestMaintainersAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
@@ -144,7 +144,7 @@ func TestRelativesAreDeleted(t *testing.T) {
 		listing, answer, other := here(owner, time.Hour, helper, stranger), elsewhere(helper, time.Hour, owner), elsewhere(stranger, time.Hour, owner)
 		a.Publish(listing, answer, other)
 		after(5 * time.Minute)
-		require.Equal(t, 2, r.relatives())
+		require.Equal(t, 2, r.maintainers())
 		remove := func(ev *nostr.Event) {
 			v, err := r.manager.Judge(t.Context(), eventtest.Of(ev))
 			require.NoError(t, err)
@@ -156,9 +156,9 @@ func TestRelativesAreDeleted(t *testing.T) {
 			after(time.Minute)
 		}
 		remove(helper.Deletion(at(0), answer))
-		require.Equal(t, 1, r.relatives())
+		require.Equal(t, 1, r.maintainers())
 		remove(owner.Deletion(at(0), listing))
-		require.Zero(t, r.relatives())
+		require.Zero(t, r.maintainers())
 		require.Empty(t, r.waits.Held(nostr.Filter{}))
 		require.Equal(t, 2, r.store.Len(), "the deletions")
 	})
