@@ -75,8 +75,8 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 // unproven hosts without proof, the address gets none for 5 s * 2^(n-1), at most 1 h, or one day
 // after a day of failures.
 //
-// A host is exempt at the addresses where [Budget.MarkProven] was called for it. At others it is
-// unproven, because its name may point to a victim.
+// A host is exempt at the addresses where [Budget.MarkProven] was called for it. At other addresses
+// it is unproven, because its name may point to a victim.
 //
 // [NewBudget] makes a Budget. It may be called concurrently, and shared by several Dialers.
 type Budget struct {

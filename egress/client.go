@@ -26,9 +26,9 @@ const (
 // body.
 //
 // The client follows at most 3 redirects of a plain GET, and none from https to http or for an
-// upgrade. Others return an error that wraps [ErrRedirect]. It uses HTTP/1.1 without proxies,
-// cookies and referers. Response headers may have 64 KiB and must arrive within 30 s. The caller
-// limits bodies.
+// upgrade. Other redirects return an error that wraps [ErrRedirect]. It uses HTTP/1.1 without
+// proxies, cookies and referers. Response headers may have 64 KiB and must arrive within 30 s. The
+// caller limits bodies.
 func (d *Dialer) HTTPClient(timeout time.Duration) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)

@@ -11,8 +11,8 @@ import (
 var ErrTooLarge = errors.New("more than one stranger's part")
 
 // Slots is a number of units (processes, bytes) that strangers use temporarily. A stranger has at
-// most its part, even if others use nothing, and a group at most [GroupParts] parts. Waiting
-// strangers are served round-robin, a group as one. Slots is safe for concurrent use.
+// most its part, even if other strangers use nothing, and a group at most [GroupParts] parts.
+// Waiting strangers are served round-robin, a group as one. Slots is safe for concurrent use.
 type Slots struct {
 	total, part int64
 

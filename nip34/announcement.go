@@ -107,7 +107,8 @@ func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error
 	return graspsync.RepoRef{Owner: ev.PubKey, Identifier: identifier}, nil
 }
 
-// tagValues returns the first most distinct values of all tags with a name. Others are not parsed.
+// tagValues returns the first most distinct values of all tags with a name. Further values are not
+// parsed.
 func tagValues[T comparable](ev *nostr.Event, name string, most int, parse func(string) (T, error)) (list []T, unusable, dropped int) {
 	for _, tag := range ev.Tags {
 		if len(tag) == 0 || tag[0] != name {

@@ -13,7 +13,7 @@ type Target struct {
 // TargetBounds limits the relays of a repository.
 type TargetBounds struct {
 	MaxAuthors  int // maximum number of other authors, of those that the owner lists recursively
-	PerAuthor   int // maximum number of relays per announcement; the first ones are used
+	PerAuthor   int // maximum number of relays per announcement; the first are used
 	MaxByOthers int // maximum number of relays that only other authors list
 	IsUsable    func(graspsync.RelayURL) bool
 }

@@ -49,7 +49,7 @@ var (
 const (
 	// MaxRules is the maximum number of saved rules, and of rules in a file.
 	MaxRules = 10_000
-	// MaxReason is the maximum length of a reason, in bytes. Longer ones are clipped.
+	// MaxReason is the maximum length of a reason, in bytes. Longer reasons are clipped.
 	MaxReason = 300
 )
 

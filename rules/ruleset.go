@@ -164,7 +164,8 @@ func (b *RuleSet) All() []Rule {
 	})
 }
 
-// Bootstrap returns the relays that are always followed: the configured ones and those of the file.
+// Bootstrap returns the relays that are always followed: the configured relays and the relays of
+// the file.
 func (b *RuleSet) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.RelayURL) {
 	p := b.current.Load()
 	for _, u := range slices.Concat(configured, p.bootstrap) {

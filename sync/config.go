@@ -16,7 +16,7 @@ import (
 )
 
 // Config contains the options of a [SyncManager]. The zero value works. A zero field has its
-// default, and a negative one is refused.
+// default, and a negative number is refused.
 type Config struct {
 	// Bootstrap relays are always followed, for announcements and states (layer 1) only. Defaults
 	// to none, because the Store lists the relays.

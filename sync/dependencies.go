@@ -34,7 +34,7 @@ func onRecognized(a *nip34.Announcement) (keys []pending.Key) {
 	return keys
 }
 
-// awaited adds to keys the dependencies that a stored event fulfills, if an event waits for them.
+// awaited adds to keys the awaited dependencies that a stored event fulfills.
 func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	if g.rejected.Idle() {
 		return

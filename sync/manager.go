@@ -27,7 +27,7 @@ var ErrNotReady = errors.New("the store is still being read")
 // ErrRunning is returned by a second call of Run.
 var ErrRunning = errors.New("already run")
 
-// SyncManager keeps one relay in sync. Make one with [New]. All methods may be called concurrently.
+// SyncManager keeps one relay in sync, see [New]. All methods may be called concurrently.
 type SyncManager struct {
 	// set by New, read-only
 	cfg          *Config

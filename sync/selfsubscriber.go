@@ -205,7 +205,7 @@ func (s *selfSubscriber) planChanges(c index.Change, all bool) plan.Changes {
 	return out
 }
 
-// heldWithout ends the hold of announcements that c replaces, and returns the others.
+// heldWithout ends the hold of announcements that c replaces, and returns the held announcements.
 func (s *selfSubscriber) heldWithout(c index.Change) map[graspsync.RepoRef]*nip34.Announcement {
 	s.mu.Lock()
 	defer s.mu.Unlock()

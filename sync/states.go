@@ -181,7 +181,7 @@ func (t *telemetry) announcement(ref graspsync.RepoRef) (last *EventState) {
 
 func unsaved(o graspsync.Outcome) (s EventState) {
 	s.Is = IsRefused
-	switch o.Result { //nolint:exhaustive // others are not recorded
+	switch o.Result { //nolint:exhaustive // other results are not recorded
 	case graspsync.Superseded:
 		s.Is = IsSuperseded
 	case graspsync.Deleted:

@@ -102,7 +102,7 @@ type RelayStatus struct {
 	Unserved uint64 `json:"unserved"`     // announced events that the relay did not serve on request
 	Seconds  uint64 `json:"full_seconds"` // seconds with more events than a page
 	Gaps     uint64 `json:"gaps"`         // events of history that a live subscription should have delivered
-	Lasting  uint64 `json:"lasting_gaps"` // those of Gaps that only the daily pass found
+	Lasting  uint64 `json:"lasting_gaps"` // Gaps that only the daily pass found
 	Strikes  uint64 `json:"strikes"`      // proofs of hostility
 
 	Connects       uint64 `json:"connects"` // successful attempts

@@ -52,7 +52,7 @@ func (v storeView) Addressed(ctx context.Context, at []graspsync.Address) (bool,
 	return false, nil
 }
 
-// versions returns a filter that matches the events at the addresses, and possibly others, and the
+// versions returns a filter that matches the events at the addresses, and possibly more, and the
 // set of addresses.
 func versions(some []graspsync.Address) (f nostr.Filter, wanted map[graspsync.Address]bool) {
 	wanted = make(map[graspsync.Address]bool, len(some))

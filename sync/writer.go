@@ -284,7 +284,7 @@ func (w *writer) keepRefused(j *job, is StateCode, v graspsync.Verdict, n pendin
 	w.telemetry.observe(Observation{Is: IsRejected, Source: j.incoming.Source, Event: j.incoming.Event, Reason: v.Reason})
 }
 
-// held records that the Policy holds an event, and returns the events that waited for that.
+// held records that the Policy holds an event, and returns the events that waited for the hold.
 func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEvent) {
 	w.telemetry.logEvent("event held", j.incoming, "by", "the policy")
 	e, _ := w.rejected.Look(j.key.id)

@@ -537,7 +537,7 @@ func (s *Store) Execute(ctx context.Context, event graspsync.Event) error {
 	return b.removeCovered(ctx, event)
 }
 
-// Remove removes an event from the backend, for moderation or expiry. A missing one is no error.
+// Remove removes an event from the backend, for moderation or expiry. A missing event is no error.
 func (s *Store) Remove(ctx context.Context, event graspsync.Event) error {
 	if event.IsZero() {
 		return nil

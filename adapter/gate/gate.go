@@ -81,7 +81,7 @@ const (
 	negPlaces  = 64       // reconciliations
 
 	messageRate  = 500                   // messages of one client per second, also invalid ones
-	messageBurst = 2000                  // further ones are not read
+	messageBurst = 2000                  // further messages are not read
 	messageWait  = 50 * time.Millisecond // until a client beyond that may send again
 
 	eventParts = 10 // all clients together get eventParts times EventRate
@@ -394,7 +394,7 @@ func (g *Gate) limitEvents(matches []match) (kept []match) {
 	return kept
 }
 
-// Close closes all connections. Later ones are closed immediately.
+// Close closes all connections. Later connections are closed immediately.
 func (g *Gate) Close() { g.end() }
 
 func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {

@@ -22,8 +22,8 @@ type Config struct {
 	Dir string
 	// State stores records that survive a restart. The caller closes it after Run.
 	State state.Store
-	// Egress has the rules for connections to others. List own listeners in Egress.Own. AllowPlaintext
-	// of Egress or of Sync applies to both.
+	// Egress has the rules for outgoing connections. List own listeners in Egress.Own.
+	// AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
 	// Criteria and Curation are the repo_acceptance_criteria and curation fields of the NIP-11
 	// document. Criteria defaults to the default policy.

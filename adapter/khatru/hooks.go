@@ -30,7 +30,7 @@ func isDeleteRequest(ctx context.Context) bool {
 }
 
 // isMisspelled reports whether khatru looks up deletions of a submitted event, by the tags "#e" and
-// "#a", which anybody can use to block events of others.
+// "#a", which any key can use to block events of other keys.
 func (s *Sync) isMisspelled(ctx context.Context, f nostr.Filter) bool {
 	if s.core.Subscription(ctx) != "" || eventstore.IsNegentropySession(ctx) {
 		return false // a query of a client

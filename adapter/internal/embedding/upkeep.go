@@ -33,7 +33,8 @@ type Upkeep struct {
 	expires map[string]nostr.Timestamp // by id; guarded by mu
 }
 
-// NewUpkeep returns an Upkeep that remembers at most most expiring events, and finds others once a day.
+// NewUpkeep returns an Upkeep that remembers at most most expiring events, and finds other events
+// once a day.
 func NewUpkeep(env *Core, most int) *Upkeep {
 	u := &Upkeep{env: env, most: most, expires: make(map[string]nostr.Timestamp)}
 	u.unfinished.Store(true) // a crash may have interrupted a deletion

@@ -108,7 +108,7 @@ func (c *Config) setDefaults() error {
 		c.Purgatory.Limits.MaxOwnerPullBytes = c.Repositories.MaxOwnerBytes / 2
 	}
 	if most := 2 * c.Purgatory.Limits.MaxFetchJobs; c.Fetch.MaxFetches == 0 {
-		c.Fetch.MaxFetches = most // with fewer, slow servers would delay the others
+		c.Fetch.MaxFetches = most // with fewer, slow servers would delay fast servers
 	}
 	if c.Repositories.Git == "" {
 		c.Repositories.Git = c.Fetch.Git // Fetch checks the version of git

@@ -206,7 +206,7 @@ func (x *Index) Reply(ev graspsync.Event) (c Change, is bool) {
 	return c, n != nil && n.place.depth > 0
 }
 
-// update is a change of the tables, made without a lock and applied with it.
+// update is a change of the tables, made without the lock and applied under the lock.
 type update func(t *tables, c *Change)
 
 // apply applies an update. quiet means that no earlier verdict depends on it.

@@ -92,8 +92,8 @@ type Loaded struct {
 }
 
 // Load reads the stored state, once, before all other calls. Unreadable values are counted as
-// dropped and removed, and expired values are removed. With an error, it returns the values read
-// before it.
+// dropped and removed, and expired values are removed. After an error it returns the values read so
+// far.
 func (m *Memory) Load(ctx context.Context) (l Loaded, err error) {
 	l = Loaded{
 		Health:  make(map[graspsync.RelayURL]health.Record),

@@ -71,7 +71,7 @@ func (w *writer) digest(hi int, upper *bound) bool {
 	return true
 }
 
-// list writes the ids of [w.at, hi), or the first ones that fit.
+// list writes the ids of [w.at, hi), or as many as fit.
 func (w *writer) list(hi int, upper *bound) bool {
 	free := w.room() - maxBound - 1 - maxVarint
 	if free < min(hi-w.at, 1)*idSize {

@@ -40,7 +40,7 @@ func KeysOf(deps []graspsync.Dependency) []Key {
 const maxFulfilled = 1_000
 
 // Fulfils returns the keys of dependencies that the acceptance of ev fulfils. If stored is true, it
-// adds those that its storage fulfils.
+// adds the dependencies that its storage fulfils.
 func Fulfils(ev graspsync.Event, stored bool) (keys []Key) {
 	add := func(d graspsync.Dependency) {
 		if len(keys) < maxFulfilled {

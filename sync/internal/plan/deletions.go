@@ -5,7 +5,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// authorSet contains authors of stored events. Each pass requests the deletions of a part of them.
+// authorSet contains authors of stored events. Each pass requests the deletions of some authors.
 type authorSet struct {
 	list []graspsync.PubKey
 	set  map[graspsync.PubKey]struct{}

@@ -100,7 +100,7 @@ func (p *Plan) full() bool { return len(p.attempts)+len(p.connected) >= p.cfg.Ma
 func (p *Plan) nextTurn() (*relayState, *dialOwner) {
 	full := p.full()
 	if full && len(p.attempts) >= max(1, p.cfg.MaxConnections/fullDialsShare) {
-		p.roomAt = time.Time{} // one of the running attempts will end
+		p.roomAt = time.Time{} // a running attempt will end
 		return nil, nil
 	}
 	if !full || !p.anyWaits() {

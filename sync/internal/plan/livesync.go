@@ -44,8 +44,8 @@ type liveSub struct {
 }
 
 // liveState contains the subscriptions of a relay. New items get another subscription, or join the
-// smallest one. Without room for that, or if stale is set or many items are unwanted, all
-// subscriptions are consolidated. Items without room are followed by kinds, or polled if few.
+// smallest subscription. All are consolidated if there is no room, if stale is set, or if many items
+// are unwanted. Items without room are followed by kinds, or polled if few.
 type liveState struct {
 	subs      map[LiveID]*liveSub
 	missing   map[Item]struct{} // items without a subscription
@@ -395,7 +395,7 @@ func (in LiveClosed) apply(p *Plan) {
 	delete(l.subs, in.Live)
 	kinds := in.Live == l.kinds
 	if in.Why == wire.RefusalTooManySubs {
-		l.maxSubs, l.learnedUntil = max(1, len(l.subs)-1), p.now.Add(relaylimits.FactLifetime) // one is left to history
+		l.maxSubs, l.learnedUntil = max(1, len(l.subs)-1), p.now.Add(relaylimits.FactLifetime) // history needs one
 	}
 	if in.Why == wire.RefusalRestricted && !kinds && in.Stood < p.cfg.RetryBase {
 		p.splitRefused(r, s)

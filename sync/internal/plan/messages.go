@@ -130,7 +130,7 @@ type (
 // RepoChange sets the level and the relays of a repository.
 type RepoChange struct {
 	Ref    graspsync.RepoRef
-	Relays []graspsync.RelayURL // those of its owner first
+	Relays []graspsync.RelayURL // listed by the owner first
 	Level  Level
 }
 
@@ -159,7 +159,7 @@ const (
 // Effect is an order of the plan.
 type Effect interface{ effect() }
 
-// The effects. Those of one relay must be performed in order.
+// The effects, to be performed in order for each relay.
 type (
 	// Dial opens a connection. The answer is Connected or DialFailed with the same epoch.
 	Dial struct {

@@ -24,7 +24,7 @@ func (o *dialOwner) stranger() limit.Stranger { return limit.Stranger{ID: string
 type listedState struct {
 	repos  int // number of repositories, at any level
 	owners map[*dialOwner]int
-	record *dialOwner // owner for whom it counts in the table, the one with the fewest records; nil: not in the table
+	record *dialOwner // owner for whom it counts in the table: the owner with the fewest records; nil if not in the table
 }
 
 // least returns the owner with the fewest records, or nil if no repository lists the relay.

@@ -71,7 +71,7 @@ type batch struct {
 	thread  bool                // of layer 4
 	since   nostr.Timestamp     // Recent: of its filters
 	begun   time.Time           // start of the first attempt
-	tries   int                 // failed attempts, except those that could not be saved
+	tries   int                 // failed attempts, except by failed saves
 	retryAt time.Time           // of a failed batch; zero: now
 	unsaved bool                // the last attempt failed because events could not be saved
 	// advanced: a repetition does not fetch everything.
@@ -241,8 +241,8 @@ func (s *pendingSyncIndex) unpark() {
 	}
 }
 
-// interrupt parks the open batches of an ended connection. Those that catchUpState.missed covers, and
-// audits, are dropped.
+// interrupt parks the open batches of an ended connection. It drops audits, and batches that
+// catchUpState.missed covers.
 func (s *pendingSyncIndex) interrupt(cursors map[BatchID][]Cursor) {
 	for _, id := range slices.Sorted(maps.Keys(s.open)) {
 		s.open[id].advance(cursors[id])

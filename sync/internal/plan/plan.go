@@ -202,7 +202,7 @@ func (p *Plan) retarget(it Item, rel *relayState) {
 func (p *Plan) setRelays(r *repo, relays []graspsync.RelayURL) {
 	after := make([]*relayState, 0, len(relays))
 	for _, u := range relays {
-		rel := p.relayOf(u, r.ref.Owner) // may evict a relay, also one in relays
+		rel := p.relayOf(u, r.ref.Owner) // may evict a relay, even of relays
 		if rel == nil || slices.Contains(after, rel) {
 			continue
 		}
@@ -324,7 +324,7 @@ func (p *Plan) evict(rel *relayState) {
 }
 
 // setThread sets the repositories of a root event or thread event. The newest MaxRoots root events
-// of a repository are items of layer 3, older ones of layer 4.
+// of a repository are items of layer 3, older root events of layer 4.
 func (p *Plan) setThread(in itemInfo, after []*repo) {
 	x := p.repos
 	it, known := x.threads[in.of]
@@ -339,7 +339,7 @@ func (p *Plan) setThread(in itemInfo, after []*repo) {
 	was := x.infos[it].kind
 	switch {
 	case len(after) == 0 && (!known || was == itemRoot && in.kind == itemDescendant):
-		return // nothing is known of it, or it is a root event now
+		return // the event is unknown, or a root event now
 	case known && (len(after) == 0 || was == in.kind):
 		p.move(it, before, after)
 	case known:
@@ -584,7 +584,7 @@ func (p *Plan) startOver(r *relayState) {
 func (p *Plan) passStarted(r *relayState) {
 	r.deletions.asked = 0
 	if len(p.authors.list) <= p.cfg.AuthorsPerPass {
-		r.deletions.at = 0 // every author has a turn, new ones last
+		r.deletions.at = 0 // every author has a turn, new authors last
 	}
 	r.passAt, r.checkpoint.dirty = p.now, true
 	r.auditDue = r.reconciles

@@ -23,7 +23,7 @@ type pollGroup struct {
 	since time.Time // all events before it were fetched
 }
 
-// ofTier returns the groups of a tier, the one that has waited longest first.
+// ofTier returns the groups of a tier, longest wait first.
 func (l *pollState) ofTier(t tier) (groups []*pollGroup) {
 	for _, g := range l.groups {
 		if g.tier == t {
@@ -34,8 +34,7 @@ func (l *pollState) ofTier(t tier) (groups []*pollGroup) {
 	return groups
 }
 
-// repoll sets the polled items. A catch-up fetches the events of the earlier ones since the last
-// poll.
+// repoll sets the polled items. A catch-up fetches events of the previous items since the last poll.
 func (p *Plan) repoll(r *relayState, items []Item) {
 	for t := range tiers {
 		var polled []Item

@@ -113,7 +113,7 @@ func (x *repoSyncIndex) release(it Item) {
 	x.free = append(x.free, it)
 }
 
-// repoOf returns a repository. An unknown one is added with an item, without relays.
+// repoOf returns a repository. An unknown repository is added with an item, without relays.
 func (x *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
 	if r, ok := x.byRef[ref]; ok {
 		return r
