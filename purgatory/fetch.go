@@ -33,7 +33,7 @@ type runningFetch struct {
 }
 
 func (p *Purgatory) queueFetch(ctx context.Context, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
-	in := syncqueue.Incomplete{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: syncqueue.ByUser, Patient: len(n.Entries) == 0}
+	in := syncqueue.Incomplete{Repo: ref, MemberURLs: n.MemberURLs, PullURLs: n.PullURLs, Origin: syncqueue.ByUser, Patient: len(n.EventIDs) == 0}
 	for author, byUser := range why.Authors {
 		if _, is := n.Authors[author]; is {
 			if in.Fresh = true; !byUser {
@@ -45,7 +45,7 @@ func (p *Purgatory) queueFetch(ctx context.Context, ref graspsync.RepoRef, n ref
 		in.Origin = syncqueue.BySync
 	}
 	p.stepQueue(ctx, time.Now(), in)
-	p.cfg.Logger.Debug("git fetch queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.Own), "at", p.about(ref).Due)
+	p.cfg.Logger.Debug("git fetch queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.MemberURLs), "at", p.about(ref).Due)
 }
 
 // stepQueue performs the effects with mu held, because their order matters to the records of servers.

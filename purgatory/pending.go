@@ -891,7 +891,7 @@ func (pe *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 	for _, identifier := range identifiersOf(e) {
 		refs = append(refs, pe.table.matching(identifier, func(ref graspsync.RepoRef, s *repoState) bool {
 			announces := e.Class == refplan.Announcement && !e.Soft && ref == e.Repos[0]
-			return announces && len(s.need.IDs) > 0 || slices.Contains(s.need.Entries, e.ID)
+			return announces && len(s.need.IDs) > 0 || slices.Contains(s.need.EventIDs, e.ID)
 		})...)
 	}
 	return refs

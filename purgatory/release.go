@@ -150,42 +150,42 @@ func (p *Purgatory) releaseTime(failures int) time.Duration {
 
 // release moves the refs of a repository to the newest authorized state with complete objects,
 // stores the events that need nothing any more, and returns the missing data. It may be repeated.
-func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (f releaseResult, err error) {
+func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most time.Duration) (result releaseResult, err error) {
 	defer p.report.recovered(&err, ofGit)
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	done, err := p.releasing.Lock(ctx, ref)
 	if err != nil {
-		return f, err
+		return result, err
 	}
 	defer done()
 	p.table.beginRelease(ref)
 	defer func() { p.table.endRelease(ref, err) }()
 	for range 3 {
-		if f, err = p.releaseOnce(ctx, ref, why); !errors.Is(err, errCreated) {
-			return f, err
+		if result, err = p.releaseOnce(ctx, ref, why); !errors.Is(err, errCreated) {
+			return result, err
 		}
 	}
-	return f, err
+	return result, err
 }
 
 var errCreated = errors.New("the repository was created")
 
 // releaseOnce returns errCreated if it had to create the repository.
-func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (f releaseResult, err error) {
+func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons) (result releaseResult, err error) {
 	dir, unlock, err := p.refUpdater.Lock(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	absent := errors.Is(err, ErrNoRepository)
 	if absent {
 		unlock = func() {}
 	} else if err != nil {
-		return f, err
+		return result, err
 	}
 	unlock = sync.OnceFunc(unlock)
 	defer unlock()
 	g, r, err := p.readRepository(ctx, ref, dir, why)
 	switch {
 	case err != nil:
-		return f, err
+		return result, err
 	case r == nil:
 		unlock()
 		return releaseResult{completed: p.table.gone(ref)}, p.retireUnannounced(ctx, g, ref)
@@ -193,17 +193,17 @@ func (p *Purgatory) releaseOnce(ctx context.Context, ref graspsync.RepoRef, why 
 		unlock()
 		format, _ := g.FormatOf(r.Repository)
 		if err := p.createFor(ctx, ref, format, absent); err != nil {
-			return f, err
+			return result, err
 		}
-		return f, errCreated
+		return result, errCreated
 	}
-	f, err = p.releaseLocked(ctx, g, r)
+	result, err = p.releaseLocked(ctx, g, r)
 	unlock()
 	err = errors.Join(err, p.endPulls(ctx, g))
 	if why.Check && r.releaseErr == nil && p.departures.unconfirmed() == 0 {
 		err = errors.Join(err, p.dropOrphans(ctx, r))
 	}
-	return f, err
+	return result, err
 }
 
 // releaseLocked moves refs before it stores events.

@@ -196,8 +196,8 @@ func (p *Purgatory) DataState(ref graspsync.RepoRef) DataState {
 	if out.Running {
 		out.Next = time.Time{}
 	}
-	urls := slices.Clone(need.Own)
-	for _, u := range slices.Concat(need.Strangers...) {
+	urls := slices.Clone(need.MemberURLs)
+	for _, u := range slices.Concat(need.PullURLs...) {
 		if !slices.Contains(urls, u) {
 			urls = append(urls, u)
 		}

@@ -11,15 +11,15 @@ import (
 
 // Need lists missing objects, and the URLs that may have them.
 type Need struct {
-	IDs    []nip34.ObjectID
-	States []nip34.ObjectID // those of IDs that states name; sorted
-	// Own are the clone URLs of members, Strangers the others in the pull requests of each author.
-	// Several authors may name one URL.
-	Own         []graspsync.CloneURL
-	Strangers   [][]graspsync.CloneURL
+	IDs      []nip34.ObjectID
+	StateIDs []nip34.ObjectID // those of IDs that states name; sorted
+	// MemberURLs are the clone URLs of members, PullURLs the others in the pull requests of each
+	// author. Several authors may name one URL.
+	MemberURLs  []graspsync.CloneURL
+	PullURLs    [][]graspsync.CloneURL
 	OmittedURLs int                           // number of URLs over the limits
-	Entries     []graspsync.EventID           // events that wait for the objects
-	Authors     map[graspsync.PubKey]struct{} // members, and authors of Entries
+	EventIDs    []graspsync.EventID           // events that wait for the objects
+	Authors     map[graspsync.PubKey]struct{} // members, and authors of the events
 }
 
 // Clones are the limits of clone URLs.
@@ -34,7 +34,7 @@ const mostOwn = 4
 
 const mostStrangers = 16
 
-const rotates = time.Hour
+const rotationPeriod = time.Hour
 
 // Need returns the objects that r lacks for held events and for the newest stored state.
 func (g *Group) Need(r *Repository, clones Clones) (n Need) {
@@ -43,26 +43,26 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 	for _, h := range g.HeldStates {
 		if ids := r.MissingOfState(h.State); r.IsMember(h.Author) && len(ids) > 0 {
 			n.IDs = append(n.IDs, ids...)
-			n.Entries = append(n.Entries, h.ID)
+			n.EventIDs = append(n.EventIDs, h.ID)
 		}
 	}
 	if s := g.NewestStored(r); s != nil {
 		ids := r.MissingOfState(s)
 		n.IDs = append(n.IDs, ids...)
 		if e, held := g.HeldAnnouncements[r.Ref]; held && len(ids) > 0 {
-			n.Entries = append(n.Entries, e.ID)
+			n.EventIDs = append(n.EventIDs, e.ID)
 		}
 	}
-	n.States = slices.SortedFunc(slices.Values(n.IDs), CompareIDs)
+	n.StateIDs = slices.SortedFunc(slices.Values(n.IDs), CompareIDs)
 	for _, h := range g.HeldPulls {
 		if slices.Contains(h.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format && r.IsKnownMissing(h.Pull.Tip) {
 			n.IDs = append(n.IDs, h.Pull.Tip)
-			n.Entries = append(n.Entries, h.ID)
+			n.EventIDs = append(n.EventIDs, h.ID)
 			n.Authors[h.Author] = struct{}{}
 		}
 	}
 	n.IDs = distinct(n.IDs)
-	n.Own, n.Strangers, n.OmittedURLs = g.urls(r, clones)
+	n.MemberURLs, n.PullURLs, n.OmittedURLs = g.urls(r, clones)
 	return n
 }
 
@@ -128,7 +128,7 @@ func (g *Group) pullURLs(r *Repository, clones Clones) (of map[graspsync.PubKey]
 
 func (g *Group) inOrder(r *Repository, now time.Time) []graspsync.PubKey {
 	members := slices.SortedFunc(maps.Keys(r.Members), graspsync.PubKey.Compare)
-	first := int(now.Unix()/int64(rotates/time.Second)) % max(1, len(members))
+	first := int(now.Unix()/int64(rotationPeriod/time.Second)) % max(1, len(members))
 	members = slices.Concat(members[first:], members[:first])
 	rank := func(who graspsync.PubKey) int {
 		switch {

@@ -143,7 +143,7 @@ func (r *record) choose(now time.Time, ref graspsync.RepoRef, from graspsync.Clo
 // requests. A server that only pull requests name is asked for the latter only.
 func (r *record) prefer(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	rest := r.all(now, ref, from, n, true)
-	if !slices.Contains(n.Own, from) {
+	if !slices.Contains(n.MemberURLs, from) {
 		return rest
 	}
 	first := r.all(now, ref, from, n, false)
@@ -162,7 +162,7 @@ func (r *record) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneU
 	q := Request{Repo: ref, From: from, Pulls: pulls}
 	sum := sha256.New()
 	for _, id := range n.IDs {
-		if _, ofState := slices.BinarySearchFunc(n.States, id, refplan.CompareIDs); ofState == pulls {
+		if _, ofState := slices.BinarySearchFunc(n.StateIDs, id, refplan.CompareIDs); ofState == pulls {
 			continue
 		}
 		if pulls {

@@ -105,7 +105,7 @@ func (s *script) input(verb string, args []string) (Input, error) {
 			if err != nil {
 				return nil, err
 			}
-			in.URLs = append(in.URLs, u)
+			in.MemberURLs = append(in.MemberURLs, u)
 		}
 		return in, nil
 	case verb == "fetched" && len(args) >= 2:

@@ -92,15 +92,15 @@ const (
 type Input interface{ input() }
 
 type (
-	// Incomplete adds a repository that lacks data. URLs are the clone URLs of its members, those of
-	// the owner first, Strangers the others in the pull requests of each author.
+	// Incomplete adds a repository that lacks data. MemberURLs are the clone URLs of its members, those
+	// of the owner first, PullURLs the others in the pull requests of each author.
 	Incomplete struct {
-		Repo      graspsync.RepoRef
-		URLs      []graspsync.CloneURL
-		Strangers [][]graspsync.CloneURL
-		Origin    Origin
-		Fresh     bool // for a new event, which resets the attempt count
-		Patient   bool // no held event needs the data, so that the wait doubles to 24 h
+		Repo       graspsync.RepoRef
+		MemberURLs []graspsync.CloneURL
+		PullURLs   [][]graspsync.CloneURL
+		Origin     Origin
+		Fresh      bool // for a new event, which resets the attempt count
+		Patient    bool // no held event needs the data, so that the wait doubles to 24 h
 	}
 	// NothingMissing removes a repository that lacks nothing.
 	NothingMissing struct{ Repo graspsync.RepoRef }
@@ -276,7 +276,7 @@ func (q *SyncQueue) update(now time.Time, in Incomplete) {
 		e = q.add(in.Repo)
 		e.due, in.Fresh = at, true
 	}
-	e.own, e.pulls, e.patient = in.URLs, in.Strangers, in.Patient
+	e.own, e.pulls, e.patient = in.MemberURLs, in.PullURLs, in.Patient
 	names := make(map[graspsync.CloneURL]struct{})
 	for _, u := range e.all() {
 		names[u] = struct{}{}

@@ -142,11 +142,11 @@ func (p *player) fetched(in Fetched) {
 
 // want adds a repository with its own owner.
 func (p *player) want(i int, by Origin, at ...string) {
-	p.step(Incomplete{Repo: repoOf(byte(i), i), URLs: urls(p.t, at), Origin: by, Fresh: true})
+	p.step(Incomplete{Repo: repoOf(byte(i), i), MemberURLs: urls(p.t, at), Origin: by, Fresh: true})
 }
 
 func (p *player) wantOf(owner byte, i int, at ...string) {
-	p.step(Incomplete{Repo: repoOf(owner, i), URLs: urls(p.t, at), Fresh: true})
+	p.step(Incomplete{Repo: repoOf(owner, i), MemberURLs: urls(p.t, at), Fresh: true})
 }
 
 // Above MaxDomains, the least recently used domains are removed.
@@ -179,7 +179,7 @@ func TestAFullQueueHasRoomForOthers(t *testing.T) {
 	cfg.MaxRepos = 6
 	p := play(t, cfg)
 	want := func(owner byte, i int, patient bool) {
-		p.step(Incomplete{Repo: repoOf(owner, i), URLs: urls(t, []string{"a.example/r.git"}), Patient: patient})
+		p.step(Incomplete{Repo: repoOf(owner, i), MemberURLs: urls(t, []string{"a.example/r.git"}), Patient: patient})
 	}
 	of := func(owner byte) (n int) {
 		for ref := range p.q.repos {
@@ -330,7 +330,7 @@ func drawn(t *testing.T, p *player, rng *rand.Rand) {
 		slices.SortFunc(at, func(a, b graspsync.CloneURL) int { return strings.Compare(a.String(), b.String()) })
 		at = slices.Compact(at)
 		own := rng.IntN(len(at) + 1)
-		p.step(Incomplete{Repo: ref, URLs: at[:own], Strangers: [][]graspsync.CloneURL{at[own:]}, Origin: Origin(rng.IntN(2)), Fresh: rng.IntN(4) > 0, Patient: rng.IntN(2) > 0})
+		p.step(Incomplete{Repo: ref, MemberURLs: at[:own], PullURLs: [][]graspsync.CloneURL{at[own:]}, Origin: Origin(rng.IntN(2)), Fresh: rng.IntN(4) > 0, Patient: rng.IntN(2) > 0})
 	}
 }
 
