@@ -127,8 +127,6 @@ func TestTrapH8_RejectedIsNotFetchedAgain(t *testing.T) {
 		require.Equal(t, asked, byID(), "not one was asked for again")
 		after(26 * time.Hour)
 		require.Equal(t, asked, byID(), "nor a day later")
-		t.Logf("first sync %d events, %d bytes; reconciled again, with an audit, %d events, %d bytes",
-			first.Events, first.Bytes, second.Events-first.Events, second.Bytes-first.Bytes)
 	})
 }
 

@@ -114,7 +114,6 @@ func TestWhatHadNoRoomComesOnceThereIs(t *testing.T) {
 				c.policy.full.Store(true)
 				after(m.runs)
 				require.Equal(t, 32, c.missing())
-				verified := c.manager.Status().Events.Verified
 				if m.restart {
 					if m.killed {
 						kept = copied(t, kept)
@@ -127,7 +126,6 @@ func TestWhatHadNoRoomComesOnceThereIs(t *testing.T) {
 				require.Equal(t, 32, c.missing())
 				c.policy.full.Store(false)
 				took := c.arrive(26 * time.Hour)
-				t.Logf("%d verified; they came %v after there was room", verified, took)
 				assert.LessOrEqual(t, took, m.within)
 			})
 		})

@@ -123,7 +123,6 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 			r = r.again(relaysync.Config{State: kept})
 		}
 		r.stop()
-		t.Logf("dials in an hour of 360 restarts: %d without an answer, %d with", len(a.Dials()), len(good.Dials()))
 		require.LessOrEqual(t, len(a.Dials()), 12, "each time it failed")
 		require.LessOrEqual(t, len(good.Dials()), 62, "one a minute")
 		last := time.Time{}

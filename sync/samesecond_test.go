@@ -79,8 +79,6 @@ func sameSecond(t *testing.T, events, limit int, neg, spread bool) {
 	}
 	requests := len(a.Requests(wire.TypeReq, wire.TypeNegOpen, wire.TypeNegSend))
 	s := r.relay("wss://a.example")
-	t.Logf("missed %d, full_seconds %d, %s; %d requests in all, least pages %d; %d events received, %d there",
-		missed, s.Seconds, s.Phase, requests, events/limit, s.Events, events+1)
 	require.True(t, r.has(below), "what is below a full second is fetched")
 	require.Empty(t, net.Violations())
 	if missed > 0 {
@@ -122,7 +120,6 @@ func TestSameSecondWhileAway(t *testing.T) {
 					}
 				}
 				s := r.relay("wss://a.example")
-				t.Logf("missed %d, full_seconds %d, %s, %s; %d requests", missed, s.Seconds, s.Phase, s.Method, len(a.Requests()))
 				require.Zero(t, missed)
 				require.Zero(t, s.Seconds)
 				require.Equal(t, "live", s.Phase)

@@ -77,7 +77,6 @@ func TestOneEventThatTheStoreComesToNoEndWith(t *testing.T) {
 					after(10 * time.Second)
 				}
 				took := time.Since(began)
-				t.Logf("all others after %v, of which the Store had %v", took, time.Duration(store.waited.Load()))
 				require.Equal(t, 1, missing())
 				assert.LessOrEqual(t, took, 6*time.Minute)
 				store.waited.Store(0)

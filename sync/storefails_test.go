@@ -104,7 +104,6 @@ func TestStoreThatFailsPerEventLosesNothing(t *testing.T) {
 				assert.Zero(t, r.manager.Status().Events.Dropped["unsaved"])
 				after(2 * time.Hour) // a failed pass is repeated within an hour
 				assert.True(t, r.manager.Status().Synced)
-				t.Logf("outage of %v: %d calls, %d lines, %d of %d lost", outage, store.calls.Load(), log.n.Load(), lost, len(issues))
 			})
 		})
 	}
@@ -147,10 +146,7 @@ func TestEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 			after(3 * time.Minute)
 		}
 		require.False(t, r.manager.Status().Synced, "something is still to be saved")
-		served := a.Traffic().BytesSent
 		after(24 * time.Hour)
-		t.Logf("the honest event took %v; %d KiB a day are fetched again for what can't be saved",
-			took, (a.Traffic().BytesSent-served)>>10)
 		cured.Store(true)
 		after(5 * time.Hour)
 		for _, ev := range bad {

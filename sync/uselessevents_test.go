@@ -106,7 +106,6 @@ func TestWaitingEventsOfOneRelayDriveOutNoOthers(t *testing.T) {
 		after(time.Second)
 		s := r.manager.Status().Events
 		require.True(t, r.has(state), "at once; dropped %v", s.Dropped)
-		t.Logf("%d states that wait in %v, %d verified; an honest one came within a second of its announcement; dropped %v", states, lasts, s.Verified, s.Dropped)
 	})
 }
 
@@ -150,8 +149,6 @@ func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
 		assert.Less(t, took, 5*time.Minute)
 		assert.Greater(t, whole, hours, "hours in which all was")
 		assert.Less(t, r.manager.Status().Events.Verified, verified, "most of it is remembered, where there is room for most of it")
-		t.Logf("%d foreign: history of our repository after %v; connected %.2f of the time, all confirmed in %d of 72 hours, %d connects, %d verified",
-			foreign, took, s.UptimeShare, whole, s.Connects, r.manager.Status().Events.Verified)
 	})
 }
 

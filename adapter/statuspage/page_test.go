@@ -73,7 +73,6 @@ func TestManyRelaysAndRepositories(t *testing.T) {
 		require.Equal(t, http.StatusOK, w.Code, path)
 		require.Less(t, w.Body.Len(), 60_000, path)
 		require.Less(t, took, 300*time.Millisecond, path) // some 3 ms, and much more with the race detector
-		t.Logf("%s: %d bytes, %.1f ms", path, w.Body.Len(), took.Seconds()*1000)
 	}
 	require.LessOrEqual(t, s.outlines.Load(), int64(2), "of the rows that are shown, and of no others")
 }

@@ -67,7 +67,6 @@ func TestShareTakesNoRoom(t *testing.T) {
 		require.NoError(t, f.Cleanup(t.Context(), to))
 	}
 	after := onDisk(t, root)
-	t.Logf("%d bytes, and after five shares %d", before, after)
 	require.Less(t, after-before, int64(1<<20))
 	require.NoError(t, os.RemoveAll(from)) // it does not depend on the source
 	git(t, filepath.Join(root, "a", "r.git"), "fsck", "--strict")

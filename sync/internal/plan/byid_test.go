@@ -36,7 +36,6 @@ func TestPromiseP37_MadeUpIDs(t *testing.T) {
 			queue = append(queue, only[Start](p.Step(now, Done{Relay: a, Epoch: queue[0].Epoch, Batch: queue[0].Batch.ID}))...)
 		}
 	}
-	t.Logf("made-up ids in a day: %d, asked of another relay: %d, dropped: %d", n, asked, dropped)
 	require.Equal(t, 24*maxUnserved, asked)
 	require.Equal(t, n-asked, dropped)
 	// A hundred such relays leave half of the room.

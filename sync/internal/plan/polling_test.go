@@ -54,7 +54,6 @@ func TestPromiseP28_HubFits(t *testing.T) {
 		}
 	}
 	st := p.Status()[0]
-	t.Logf("%d subscriptions, %d filters, %d bytes", st.LiveSubs, st.LiveFilters, bytes)
 	assert.LessOrEqual(t, len(lives), 18)
 	assert.Greater(t, bytes, 1_500_000)
 	assert.Zero(t, st.Unfollowed)
