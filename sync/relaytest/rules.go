@@ -91,18 +91,18 @@ func (i inspection) atMost(most int, kind ViolationKind, what string, n int) {
 func (c *Conn) inspect(req wire.Request, size int) {
 	i := inspection{c, req.Sub}
 	i.atMost(or(c.info.MaxMessageLength, maxMessage), ViolationMessageSize, "bytes", size)
-	mostSubs := or(c.info.MaxSubscriptions, maxSubs)
+	subsLimit := or(c.info.MaxSubscriptions, maxSubs)
 	switch req.Type {
 	case wire.TypeReq:
 		i.id(c.usedSubs)
 		if c.subs[req.Sub] == nil {
-			i.atMost(mostSubs, ViolationManySubs, "subscriptions", len(c.subs)+1)
+			i.atMost(subsLimit, ViolationManySubs, "subscriptions", len(c.subs)+1)
 		}
 		i.req(req.Filters)
 	case wire.TypeNegOpen:
 		i.id(c.usedNegs)
 		if c.negs[req.Sub] == nil {
-			i.atMost(mostSubs, ViolationManySubs, "NEG sessions", len(c.negs)+1)
+			i.atMost(subsLimit, ViolationManySubs, "NEG sessions", len(c.negs)+1)
 		}
 		i.when(len(req.Filters) != 1, ViolationManyFilters, "%d in a NEG-OPEN", len(req.Filters))
 	case wire.TypeNegSend:
