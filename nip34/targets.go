@@ -12,14 +12,14 @@ type Target struct {
 
 // TargetBounds limits the relays of a repository.
 type TargetBounds struct {
-	MaxAuthors  int // maximum number of other authors, of those that the owner lists recursively
+	MaxAuthors  int // maximum number of authors whom the owner lists recursively
 	PerAuthor   int // maximum number of relays per announcement; the first are used
 	MaxByOthers int // maximum number of relays that only other authors list
 	IsUsable    func(graspsync.RelayURL) bool
 }
 
 // Targets returns a function, not for concurrent use, that returns the relays of an owner's
-// repository by priority: those that the owner lists, then those of authors whom the owner lists
+// repository by priority. The owner's relays come first, then relays of authors whom the owner lists
 // recursively, one per author and turn. Members (and keys on the way to the root) and invited keys
 // alternate, the nearest first. left is the number of relays beyond the limit.
 func (f *AnnouncementSet) Targets(rule TargetBounds) func(owner graspsync.PubKey) (targets []Target, left int) {

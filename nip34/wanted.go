@@ -10,7 +10,7 @@ import (
 const MaxGenerations = 16
 
 // WantedBounds limits the wanted announcements per owner, and for all owners. Each owner first gets
-// Guaranteed of them, and the rest is shared in turns.
+// Guaranteed announcements. Owners share the rest in turns.
 type WantedBounds struct{ PerOwner, Guaranteed, Total int }
 
 // ServedBounds are the bounds for owners whose repositories are served.

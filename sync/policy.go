@@ -613,9 +613,9 @@ type authorityKey struct {
 }
 
 const (
-	// maxAuthorities is the maximum number of cached results, maxAuthorityListings that of their
-	// announcements and listings. One result counts for at most half of them, because a large
-	// identifier needs two, with and without held announcements.
+	// maxAuthorities is the maximum number of cached results, maxAuthorityListings of the announcements
+	// and listings in these results. One result counts for at most half of the listings, because a
+	// large identifier needs two results, with and without held announcements.
 	maxAuthorities       = 1000
 	maxAuthorityListings = 250_000
 )

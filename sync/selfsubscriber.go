@@ -217,9 +217,9 @@ func (s *selfSubscriber) heldWithout(c index.Change) map[graspsync.RepoRef]*nip3
 	return maps.Clone(s.held)
 }
 
-// relays returns a function that returns the relays of a repository: up to MaxRelaysPerRepo that the
-// owner lists, then as many of maintainers, one of each in turn, and the number of further ones of
-// maintainers ([nip34.AnnouncementSet.Targets]).
+// relays returns a function that returns the relays of a repository, as [nip34.AnnouncementSet.Targets]
+// does: up to MaxRelaysPerRepo relays of the owner, then as many of maintainers, and the number of
+// further relays of maintainers.
 func (s *selfSubscriber) relays(held map[graspsync.RepoRef]*nip34.Announcement) func(graspsync.RepoRef) ([]nip34.Target, int) {
 	waiting := make(map[string][]*nip34.Announcement)
 	for ref, a := range held {

@@ -139,8 +139,8 @@ func (t *telemetry) count(in map[string]uint64, key string, n int) {
 }
 
 // recovered is deferred around calls of the embedder's code. It turns a panic into an error, and
-// records whether the call failed. whose names the dependency. A space and the operation follow if
-// other operations may still work.
+// records whether the call failed. whose is the name of the dependency, followed by a space and
+// the operation if other operations may still work.
 func (t *telemetry) recovered(err *error, whose string) {
 	if p := recover(); p != nil {
 		part, _, _ := strings.Cut(whose, " ")
@@ -183,7 +183,7 @@ func (t *telemetry) reasons(s *EventStatus) {
 	s.Panics, s.Learned = maps.Clone(t.panics), maps.Clone(t.learned)
 }
 
-// Codes of an [Observation], besides IsStored for a new event and IsRejected for an event that the
+// Codes of an [Observation], in addition to IsStored for a new event and IsRejected for an event that the
 // Policy rejected or postponed.
 const (
 	BatchConfirmed StateCode = "confirmed" // a batch of requests has fetched all events of a relay, or has gaps

@@ -231,8 +231,8 @@ func (w *writer) judgeForeign(j *job) {
 	w.end(j, true)
 }
 
-// foreign reports whether an event is an announcement for another service, which the Policy rejects
-// whatever its signature. It does not read the Store.
+// foreign reports whether an event is an announcement for another service. The Policy rejects it with
+// or without a valid signature, so the Store is not read.
 func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
 	if ev.Kind != graspsync.KindAnnouncement {
 		return v, false

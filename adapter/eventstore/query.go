@@ -67,7 +67,7 @@ func (g *guard) writable() error {
 
 const (
 	fewestPlaces = 4
-	// maxAnswer is in bytes, maxAnswers the total of unread answers, answersPart that of one client.
+	// Bytes of one answer, of the unread answers of one client, and of all unread answers.
 	maxAnswer, answersPart, maxAnswers = 8 << 20, 32 << 20, 128 << 20
 	smallAnswer                        = 64 << 10
 	// A client that reads less than slowBytes in slowAfter is disconnected while others wait.

@@ -25,7 +25,7 @@ type sub struct {
 	name    []byte // the client's id as JSON
 	number  uint64
 	done    bool       // the relay has answered
-	closed  bool       // by the client or for want of room
+	closed  bool       // by the client or by a limit
 	pending []*pending // unanswered messages, the oldest first
 
 	// set before it is in a table, read-only

@@ -43,7 +43,7 @@ const (
 // keeps nor changes data.
 //
 // An event must be UTF-8 without lone surrogates or repeated keys, because programs compute different
-// ids of others. It has at most 512 KiB and 10,000 tags. Unknown keys and extra elements are skipped.
+// ids of other events. It has at most 512 KiB and 10,000 tags. Unknown keys and extra elements are skipped.
 // The text of NOTICE, CLOSED, OK and NEG-ERR may be invalid, because losing such a message is worse.
 func Parse(data []byte) (Message, error) { return ParseNew(data, nil) }
 

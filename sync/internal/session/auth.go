@@ -33,7 +33,7 @@ const (
 	authRefused
 )
 
-// underWay: no request is opened meanwhile, because the relay would refuse it.
+// underWay reports whether requests wait for NIP-42, because the relay would refuse them.
 func (a *auth) underWay() bool { return a.state > authNone && a.state < authAccepted }
 
 func (a *auth) helps(now time.Time, x *request) bool {
