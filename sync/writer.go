@@ -232,7 +232,7 @@ func (w *writer) judgeForeign(j *job) {
 }
 
 // foreign reports whether an event is an announcement for another service. The Policy rejects it with
-// or without a valid signature, so the Store is not read.
+// or without a valid signature. foreign does not read the Store.
 func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
 	if ev.Kind != graspsync.KindAnnouncement {
 		return v, false
