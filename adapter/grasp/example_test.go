@@ -28,7 +28,7 @@ func Example() {
 		if err != nil {
 			return err
 		}
-		defer server.Close() // when it returns nobody uses db
+		defer server.Close() // ends all use of db
 		return server.ListenAndServe(ctx, "127.0.0.1:3334")
 	}
 	_ = serve

@@ -25,7 +25,7 @@ func Example_embed() {
 		if err != nil {
 			return err
 		}
-		defer syncer.Close() // when it returns nobody uses db
+		defer syncer.Close() // ends all use of db
 		door := gate.New(relay, gate.Config{})
 		defer door.Close() // disconnects clients
 		return gate.ListenAndServe(ctx, "127.0.0.1:3334", door, syncer.Run)

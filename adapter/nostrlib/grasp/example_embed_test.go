@@ -29,7 +29,7 @@ func Example_embed() {
 		if err != nil {
 			return err
 		}
-		defer server.Close() // when it returns nobody uses db
+		defer server.Close() // ends all use of db
 		door := gate.New(relay, gate.Config{})
 		defer door.Close() // disconnects clients
 		server.Sync().Pace(door.Wait)

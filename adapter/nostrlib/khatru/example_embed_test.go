@@ -27,7 +27,7 @@ func Example_embed() {
 		if err != nil {
 			return err
 		}
-		defer syncer.Close() // when it returns nobody uses db
+		defer syncer.Close() // ends all use of db
 		door := gate.New(relay, gate.Config{})
 		defer door.Close() // disconnects clients
 		syncer.Pace(door.Wait)
