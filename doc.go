@@ -14,7 +14,7 @@
 // Pure functions and state, without network, disk and clock:
 //
 //	filters   builders of the filters that are sent to relays
-//	nip34     events of Git over Nostr, and the maintainers of a repository
+//	nip34     events of Git over Nostr, and the members of a repository
 //	health    when a relay may be dialed
 //	limit     fair sharing among strangers
 //

@@ -3,8 +3,8 @@
 //
 // An announcement is held until its repository has received any data. A repository state is held
 // until every object that it names is in our repository, complete with its history. A pull request
-// is held until its tip is. A held event is not served. It is on the disk before the client receives
-// an answer.
+// is held until its tip commit is in our repository, complete with its history. A held event is not
+// served. It is on the disk before the client receives an answer.
 //
 // A release is tried before any fetch, because our repositories may have the data, and again after
 // each fetch and each push. Missing objects are fetched from git servers.

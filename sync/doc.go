@@ -31,7 +31,8 @@
 //	loop.go              step: the plan (plan.go) dials relays, livesync.go opens subscriptions
 //	relayconn.go         handle, send: the session makes the requests (Follow → openWaiting → send)
 //
-// Of a held announcement only announcements and states are followed (followHeld), until it is stored.
+// While the announcement of a repository is held, only announcements and states of the repository
+// are followed (followHeld).
 //
 // # Limits for relays
 //

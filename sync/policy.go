@@ -32,7 +32,7 @@ import (
 type Policy interface {
 	Judge(ctx context.Context, event graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error)
 	Lists(a *nip34.Announcement) bool
-	// Authority returns the maintainers of a repository, who may move its refs, with the reasons,
+	// Authority returns the members of a repository, whose states move its refs, with the reasons,
 	// or nil if the Policy cannot tell.
 	Authority(ref graspsync.RepoRef, view View) *nip34.Authority
 	// RecognizedAuthors returns the authors whose announcements with this identifier are accepted
@@ -64,7 +64,7 @@ type View interface {
 	// Left reports whether the newest stored announcement of the repository no longer lists this
 	// server.
 	Left(ref graspsync.RepoRef) bool
-	// Family returns all stored announcements with this identifier, because the maintainers depend
+	// Family returns all stored announcements with this identifier, because the members depend
 	// on each. The caller must not change the announcements. Their Event is nil.
 	Family(identifier string) []*nip34.Announcement
 	// Waiting returns the held announcements that would make a repository with this identifier

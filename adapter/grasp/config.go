@@ -28,7 +28,7 @@ type Config struct {
 	// Criteria and Curation are the repo_acceptance_criteria and curation fields of the NIP-11
 	// document. Criteria defaults to the default policy.
 	Criteria, Curation string
-	// Membership decides who is a maintainer. A custom Sync.Policy must apply the same rule.
+	// Membership decides who is a member. A custom Sync.Policy must apply the same rule.
 	Membership nip34.Membership
 	// GRASPLists makes the default policy accept GRASP server lists (kind 10317) of any author.
 	GRASPLists bool

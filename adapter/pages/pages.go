@@ -29,7 +29,7 @@ import (
 type Config struct {
 	Identity nip34.Identity
 	Store    Store
-	// Announced returns the announcement of a repository and its maintainers, or nil.
+	// Announced returns the announcement of a repository and its members, or nil.
 	Announced func(ctx context.Context, ref graspsync.RepoRef) (*nip34.Announcement, map[graspsync.PubKey]struct{}, error)
 	Blocks    func(ref graspsync.RepoRef) bool
 	About     func() About
