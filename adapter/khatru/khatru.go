@@ -26,8 +26,9 @@ type Config struct {
 	// Egress has the rules of the default Transport. List own listeners in Egress.Own. AllowPlaintext
 	// of Egress or of Sync applies to both.
 	Egress egress.Config
-	// ApplyPolicyToClients applies the policy to published events too, else sync accepts events that
-	// refer to any event of a client. The client of a held event receives OK and a NOTICE.
+	// ApplyPolicyToClients applies the policy to published events too. Otherwise clients may store each
+	// event that the hooks accept. The policy judges events of relays in both cases. The client of a held
+	// event receives OK and a NOTICE.
 	ApplyPolicyToClients bool
 	// Free returns the free bytes on the disk of the backend, asked at most once a second. Below MinFree
 	// only deletions (kinds 5 and 62) are stored, down to a quarter of it. Defaults to no check.
