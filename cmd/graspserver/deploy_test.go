@@ -180,7 +180,10 @@ func TestDashboardAndAlertsNameWhatThereIs(t *testing.T) {
 	require.Greater(t, len(used), 45)
 
 	for _, r := range alertRules(t) {
-		checkExpr(t, "alert "+r.Alert, r.Expr, have, values)
+		labels := checkExpr(t, "alert "+r.Alert, r.Expr, have, values)
+		for _, l := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(r.Annotations["summary"], -1) {
+			require.Contains(t, labels, l[1], "summary of alert %s", r.Alert)
+		}
 	}
 }
 
