@@ -176,7 +176,8 @@ func TestAuthorityTable(t *testing.T) {
 const tableHead = `# Who may push
 
 A push may set a ref to a commit if the newest state event (kind 30618) of a *member* of the repository has that ref at that commit.
-Fetched Git data follows the same rule. The owner of a repository is a member. Other keys become members in two steps:
+Fetched Git data follows the same rule. The owner is a member, unless the owner's announcement names another lead who does not list
+the owner, or ends the owner's role. Other keys become members in two steps:
 
 1. A member's announcement lists the key, by a role tag "m" (maintainer) or "M" (lead). The tag "maintainers" counts only if the
    announcement has no role tag.
