@@ -29,7 +29,7 @@ import (
 )
 
 // patience is the maximum time until something that should happen immediately.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // loopback lets tests dial their own servers.
 func loopback() egress.Config {
