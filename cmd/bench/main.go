@@ -8,6 +8,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
@@ -98,6 +99,12 @@ func command(args []string) error {
 	}
 	var failed []error
 	for _, r := range chosen {
+		if len(chosen) > 1 { // in its own process, since the memory of one row is freed during the next
+			if err := again(ctx, append(args, "-row", r.name)); err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", r.name, err))
+			}
+			continue
+		}
 		fmt.Fprintf(os.Stderr, "bench: measuring %s\n", r.name)
 		one := &run{ctx: ctx, quick: *quick, count: *count, cache: *cache}
 		if err := one.measure(r); err != nil {
@@ -106,6 +113,17 @@ func command(args []string) error {
 		fmt.Print(one.table(r))
 	}
 	return errors.Join(failed...)
+}
+
+// again runs this command in its own process.
+func again(ctx context.Context, args []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd.Run()
 }
 
 func choose(all []row, names string) ([]row, error) {
