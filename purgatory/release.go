@@ -436,8 +436,7 @@ func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repositor
 		return err
 	}
 	if _, held := g.HeldAnnouncements[r.Ref]; !r.Active && !held {
-		r.DecidingState = nil // no announcement is left, and the next release retires it
-		return nil
+		return nil // no announcement is left, and the next release retires it
 	}
 	for {
 		before := r.Active
