@@ -55,8 +55,12 @@ func (r *rig) start() {
 	if r.addr == "127.0.0.1:0" {
 		r.addr = porttest.Address(t) // stays the same after a restart
 	}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", r.addr)
-	require.NoError(t, err)
+	var listener net.Listener
+	require.Eventually(t, func() (ok bool) { // after a restart, a git process that starts has the listener open
+		var err error
+		listener, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", r.addr)
+		return err == nil
+	}, time.Minute, time.Millisecond)
 	identity, err := nip34.ParseIdentity(append(r.names, r.addr+r.base)[:max(1, len(r.names))]...)
 	require.NoError(t, err)
 	r.relay = khatru.NewRelay()
