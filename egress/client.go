@@ -57,7 +57,7 @@ func (d *Dialer) HTTPClient(timeout time.Duration) *http.Client {
 	}
 }
 
-// guardedTransport checks every request before http.Client, whose errors quote the whole URL, does.
+// guardedTransport checks each request first, because errors of http.Client quote the whole URL.
 type guardedTransport struct {
 	d    *Dialer
 	next *http.Transport

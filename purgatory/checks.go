@@ -105,7 +105,7 @@ func (p *Purgatory) guardDepartures(ctx context.Context, announced, there map[gr
 			}
 		}
 	}
-	if !many() { // kept repositories stay kept, even if strangers announce more
+	if !many() { // new announcements of strangers release no kept repository
 		maps.DeleteFunc(missing, func(ref graspsync.RepoRef, _ bool) bool { return !p.departures.keeps(ref) })
 	}
 	begins, ends := p.departures.keep(missing, len(there))

@@ -58,11 +58,11 @@
 //	intake.go            Submit holds the event, and queues a survey
 //	pending.go           keeps it on the disk and in memory
 //	internal/workqueue   gives a survey or a release its turn
-//	release.go           surveys: queues a release of each repository that the state concerns
+//	release.go           surveys: reads events (reader.go), and queues a release of each repository
 //	release.go           releases: reads refs and events (reader.go), and finds the missing objects
 //	fetch.go             queues a fetch; internal/syncqueue decides when which git server is asked
 //	fetch.go             asks for the objects that internal/servers chooses, and releases again
-//	release.go           moves refs (internal/refupdate), and stores the event
+//	release.go           moves refs (internal/refupdate), stores the event, and ends the hold
 //
 // internal/refplan decides about repositories, objects and refs. repotable.go keeps what a
 // repository lacks, entry.go is the record of a held event, pulls.go is about pull requests. remover.go

@@ -447,7 +447,7 @@ func (pe *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 	})
 }
 
-// rememberExpired returns the ids of evicted and lapsed records.
+// rememberExpired adds a record, and returns the ids of dropped ones.
 func (pe *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, r EventState) (forgotten []graspsync.EventID) {
 	r.Deadline = onClockOf(now, backoff.Earlier(r.Deadline, now.Add(remember)))
 	var owner limit.Stranger

@@ -225,39 +225,6 @@ func hasExpired(ev *nostr.Event, now time.Time) bool {
 	return expires && now.Unix() >= int64(at)
 }
 
-type safeRelay struct {
-	relay  Relay
-	report *report
-}
-
-func (r safeRelay) Save(ctx context.Context, event graspsync.Event) (err error) {
-	defer r.report.recovered(&err, ofRelay+" save")
-	return r.relay.Save(ctx, event)
-}
-
-func (r safeRelay) Deleted(ctx context.Context, event graspsync.Event) (_ bool, err error) {
-	defer r.report.recovered(&err, ofRelay)
-	return r.relay.Deleted(ctx, event)
-}
-
-func (r safeRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
-	defer r.report.recovered(&err, ofRelay)
-	return r.relay.Lists(a), nil
-}
-
-func (r safeRelay) each(ctx context.Context, filter nostr.Filter, f func(ev graspsync.Event) bool) (err error) {
-	defer r.report.recovered(&err, ofRelay)
-	for ev, err := range r.relay.Events(ctx, filter) {
-		if err != nil {
-			return err
-		}
-		if !f(ev) {
-			break
-		}
-	}
-	return nil
-}
-
 func (r safeRelay) announcements(ctx context.Context, identifier string) (ours, others []*nip34.Announcement, err error) {
 	var failed error
 	err = r.each(ctx, named(graspsync.KindAnnouncement, identifier), func(ev graspsync.Event) bool {

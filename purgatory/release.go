@@ -377,7 +377,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 		return nil
 	}
 	known := slices.Clone(g.HeldStates)
-	pulls := r.Refused != nil // else movePulls follows
+	pulls := r.Refused != nil // nil before movePulls
 	for _, h := range g.HeldPulls {
 		if pulls {
 			known = append(known, h)

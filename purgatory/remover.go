@@ -103,11 +103,11 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 	return nil
 }
 
-// endHold ends or extends a hold. A release may have missed an event that is still held after a
-// failure.
+// endHold ends or extends a hold. The jobs of an event that stays held after a failure are queued
+// again.
 func (p *Purgatory) endHold(ctx context.Context, e refplan.Entry) {
 	now := time.Now()
-	if p.mayBeComplete(now, e) && p.pending.extend(ctx, e.ID, true) || p.owed(now, e) && p.pending.extend(ctx, e.ID, false) {
+	if p.ownFailure(now, e) && p.pending.extend(ctx, e.ID, true) || p.owed(now, e) && p.pending.extend(ctx, e.ID, false) {
 		p.pending.endedHold(e.ID)
 		return
 	}
@@ -200,8 +200,8 @@ const (
 	faultMost = 7 * 24 * time.Hour
 )
 
-// mayBeComplete reports whether an event may be complete, and only our own store, git or disk fails.
-func (p *Purgatory) mayBeComplete(now time.Time, entry refplan.Entry) bool {
+// ownFailure reports whether an event may be complete, and only our own store, git or disk fails.
+func (p *Purgatory) ownFailure(now time.Time, entry refplan.Entry) bool {
 	return now.Sub(entry.Seen) < faultMost && slices.ContainsFunc(entry.Repos, func(ref graspsync.RepoRef) bool {
 		return p.jobs.Fails(graspsync.RepoRef{Identifier: ref.Identifier}) || p.table.get(ref).fault.After(now.Add(-faultFor-p.cfg.fixed.MaxBackoff))
 	})

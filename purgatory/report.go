@@ -173,8 +173,7 @@ func (s *report) ended(e refplan.Entry, why EventCode) {
 	s.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why, Waited: time.Since(e.Seen)})
 }
 
-// request counts a request. end counts its end, and returns the time since the last reply of the
-// server.
+// request counts a request. end counts its end, and returns for how long the server has failed.
 func (s *report) request(domain string) (end func(err error) (failing time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
+	"github.com/nbd-wtf/go-nostr"
 )
 
 // safeRepositories are Repositories that turn panics into errors.
@@ -90,4 +91,37 @@ func (s safeStore) Put(ctx context.Context, records ...state.Record) (err error)
 func (s safeStore) Delete(ctx context.Context, keys ...string) (err error) {
 	defer s.report.recovered(&err, ofStore+" write")
 	return s.Store.Delete(ctx, keys...)
+}
+
+type safeRelay struct {
+	relay  Relay
+	report *report
+}
+
+func (r safeRelay) Save(ctx context.Context, event graspsync.Event) (err error) {
+	defer r.report.recovered(&err, ofRelay+" save")
+	return r.relay.Save(ctx, event)
+}
+
+func (r safeRelay) Deleted(ctx context.Context, event graspsync.Event) (_ bool, err error) {
+	defer r.report.recovered(&err, ofRelay)
+	return r.relay.Deleted(ctx, event)
+}
+
+func (r safeRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
+	defer r.report.recovered(&err, ofRelay)
+	return r.relay.Lists(a), nil
+}
+
+func (r safeRelay) each(ctx context.Context, filter nostr.Filter, f func(ev graspsync.Event) bool) (err error) {
+	defer r.report.recovered(&err, ofRelay)
+	for ev, err := range r.relay.Events(ctx, filter) {
+		if err != nil {
+			return err
+		}
+		if !f(ev) {
+			break
+		}
+	}
+	return nil
 }

@@ -83,7 +83,7 @@ func (g *ingest) removed(ev graspsync.Event) {
 // displaced schedules another judgment of an event that the Policy dropped for lack of room.
 func (g *ingest) displaced(ev graspsync.Event) {
 	n, known := g.inflight.heldNote(ev.ID, true)
-	if !known { // held before the start
+	if !known { // held before a restart
 		n.Incoming.Source.Kind = graspsync.CatchUp
 	}
 	if n.Size == 0 {

@@ -28,7 +28,7 @@
 //	ingest.go            submit, verifyAll: is it new and signed? A slow Store slows the relays
 //	writer.go            judge, save: by the Policy (policy.go), in the Store
 //	selfsubscriber.go    stored, closeWindow: the index finds changed repositories
-//	loop.go              step: the plan (plan.go) dials relays, livesync.go opens subscriptions
+//	loop.go              step: the plan dials relays, livesync.go opens subscriptions (reposyncindex.go)
 //	relayconn.go         handle, send: the session makes the requests (Follow → openWaiting → send)
 //
 // While the announcement of a repository is held, only announcements and states of the repository

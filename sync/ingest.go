@@ -152,6 +152,35 @@ func (g *ingest) submit(ctx context.Context, j *job, known bool) error {
 	return nil
 }
 
+// foreign reports whether an event is an announcement for another service. The Policy rejects it with
+// or without a valid signature. foreign does not read the Store.
+func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
+	if ev.Kind != graspsync.KindAnnouncement {
+		return v, false
+	}
+	a, err := nip34.ParseAnnouncement(ev)
+	if err != nil || g.view.Announced(a.Ref) || g.view.Left(a.Ref) {
+		return v, false
+	}
+	defer func() {
+		if recover() != nil { // verify and judge the event as usual
+			foreign = false
+			g.telemetry.panicked("policy")
+		}
+	}()
+	if reason, _ := g.cfg.blocks(ev); reason != "" || g.cfg.Rules != nil && g.cfg.Rules.BlocksRepository(a.Ref) {
+		return v, false // the verdict depends on a rule
+	}
+	if g.policy.Lists(a) {
+		return v, false
+	}
+	recognized := g.policy.RecognizedAuthors(a.Ref.Identifier, g.view)
+	if _, is := recognized[a.Ref.Owner]; recognized == nil || is || len(recognized) >= nip34.HeldBounds().PerOwner {
+		return v, false // with so many maintainers only Judge decides who has room
+	}
+	return unlisted(g.identity, a), true
+}
+
 func (g *ingest) drain() {
 	for {
 		select {
@@ -426,8 +455,8 @@ func (i *inflight) has(id graspsync.EventID) bool {
 	return i.coming[id] > 0
 }
 
-// before reports whether a job is in the pipeline since a time.
-func (i *inflight) before(t time.Time) bool {
+// hasOlder reports whether a job is in the pipeline since a time.
+func (i *inflight) hasOlder(t time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, j := range i.inFlight {

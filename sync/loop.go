@@ -362,7 +362,7 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 	if l.roundQueued.IsZero() {
 		l.roundQueued = time.Now()
 	}
-	if l.m.ingest.inflight.before(l.roundQueued) {
+	if l.m.ingest.inflight.hasOlder(l.roundQueued) {
 		return
 	}
 	at := l.roundAt

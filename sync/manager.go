@@ -304,15 +304,15 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 		m.telemetry.refuse(in, IsPostponed, v)
 	case v.Decision == graspsync.Depend:
 		if v.Reason = reasonDepends; v.Detail == "" && len(v.DependsOn) > 0 {
-			v.Detail = "want " + m.wanted(v.DependsOn)
+			v.Detail = "want " + m.describe(v.DependsOn)
 		}
 		m.telemetry.refuse(in, IsRejected, v)
 	}
 	return v, err
 }
 
-// wanted describes the dependencies of an event for its author.
-func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
+// describe describes the dependencies of an event for its author.
+func (m *SyncManager) describe(deps []graspsync.Dependency) string {
 	for _, d := range deps {
 		if d.Kind == graspsync.AwaitRepo {
 			ref := graspsync.RepoRef{Owner: d.Author, Identifier: d.Text}

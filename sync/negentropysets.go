@@ -34,15 +34,15 @@ type negentropySets struct {
 
 func (s *negentropySets) load(ctx context.Context, f nostr.Filter) (*negentropy.Set, error) {
 	for {
-		set, err := s.begin(ctx, f)()
+		set, err := s.loader(ctx, f)()
 		if !errors.Is(err, context.Canceled) || ctx.Err() != nil { // otherwise the caller that loaded it has left
 			return set, err
 		}
 	}
 }
 
-// begin returns the load of a filter, and starts a new load if there is none.
-func (s *negentropySets) begin(ctx context.Context, f nostr.Filter) func() (*negentropy.Set, error) {
+// loader returns a function whose first call loads the set of a filter.
+func (s *negentropySets) loader(ctx context.Context, f nostr.Filter) func() (*negentropy.Set, error) {
 	key := f.String()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -246,7 +246,7 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.Send:
 			start := time.Now()
 			actions = append(actions, c.send(a.Request)...)
-			// A relay that did not read has not received the request yet.
+			// The relay's time to answer begins when it has read the request.
 			c.unreadTime += time.Since(start)
 			c.extendDeadlines()
 		case session.Deliver:

@@ -26,7 +26,7 @@ func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, in
 		c.IDChunk = min(c.IDChunk, limits.MaxValues)
 	}
 	if n := info.MaxLimit; n > 0 {
-		n = max(n, leastPageLimit) // with fewer events, a second with a few events would be a permanent gap
+		n = max(n, leastPageLimit) // a smaller page would leave a gap in a second with more events
 		c.PageLimit = min(n, 2*t.PageLimit)
 		c.IDChunk = min(n, c.IDChunk)
 	}

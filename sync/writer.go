@@ -62,7 +62,7 @@ func (w *writer) run(ctx context.Context) {
 		case j := <-w.toSave:
 			_ = w.telemetry.contain(whosePipeline, func() { w.process(ctx, takeWaiting(w.toSave, []*job{j}, saveBatch)) })
 		case <-w.wakeups.wake:
-			_ = w.telemetry.contain(whosePipeline, func() { w.catchUp(ctx) })
+			_ = w.telemetry.contain(whosePipeline, func() { w.judgeWoken(ctx) })
 		case <-retry.C:
 			_ = w.telemetry.contain(whosePipeline, func() { w.judgeAgain(ctx) })
 		case <-ctx.Done():
@@ -86,8 +86,8 @@ func (w *writer) markKnown(id graspsync.EventID) {
 	w.rejected.Forget(id)
 }
 
-// catchUp judges the events again for which wakeFor was called.
-func (w *writer) catchUp(ctx context.Context) {
+// judgeWoken judges the events again for which wakeFor was called.
+func (w *writer) judgeWoken(ctx context.Context) {
 	w.inflight.unsettled.Add(1) // revived events are in no table
 	defer w.inflight.unsettled.Add(-1)
 	keys := slices.Concat(w.wakeups.take()...)
@@ -229,35 +229,6 @@ func (w *writer) judgeForeign(j *job) {
 	w.remember(n)
 	w.refetch(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
 	w.end(j, true)
-}
-
-// foreign reports whether an event is an announcement for another service. The Policy rejects it with
-// or without a valid signature. foreign does not read the Store.
-func (g *ingest) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
-	if ev.Kind != graspsync.KindAnnouncement {
-		return v, false
-	}
-	a, err := nip34.ParseAnnouncement(ev)
-	if err != nil || g.view.Announced(a.Ref) || g.view.Left(a.Ref) {
-		return v, false
-	}
-	defer func() {
-		if recover() != nil { // verify and judge the event as usual
-			foreign = false
-			g.telemetry.panicked("policy")
-		}
-	}()
-	if reason, _ := g.cfg.blocks(ev); reason != "" || g.cfg.Rules != nil && g.cfg.Rules.BlocksRepository(a.Ref) {
-		return v, false // the verdict depends on a rule
-	}
-	if g.policy.Lists(a) {
-		return v, false
-	}
-	recognized := g.policy.RecognizedAuthors(a.Ref.Identifier, g.view)
-	if _, is := recognized[a.Ref.Owner]; recognized == nil || is || len(recognized) >= nip34.HeldBounds().PerOwner {
-		return v, false // with so many maintainers only Judge decides who has room
-	}
-	return unlisted(g.identity, a), true
 }
 
 func (w *writer) reject(j *job, v graspsync.Verdict) {

@@ -64,7 +64,7 @@ func (l *liveSubs) sizes() (listening, reconciliations int) {
 	return int(l.subs.Bytes()), l.negs.Len()
 }
 
-// sortedFilter sorts values, because strangers choose their number and that of an event's tags.
+// sortedFilter sorts values for binary search, because strangers choose how many there are.
 func sortedFilter(f nostr.Filter) nostr.Filter {
 	tags := make(nostr.TagMap, len(f.Tags))
 	for tag, values := range f.Tags {

@@ -183,8 +183,8 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 	return f, toJSON(known), ""
 }
 
-// readMember returns the fault of a value. null is invalid, because a filter that loses a value would
-// match more.
+// readMember decodes a value, or returns its fault. null is a fault, because a filter without the
+// value would match more.
 func readMember(raw json.RawMessage, into any) (fault string) {
 	fault = "not a non-negative integer"
 	ok := !bytes.ContainsAny(raw, "-n") // neither a sign nor null

@@ -101,8 +101,8 @@ func (t *openRequests) continueNeg(r request, p *pending) *sub {
 	return s
 }
 
-// close reports whether a subscription was open, and whether the relay must be told now and not after
-// its answer, because it may handle REQ and CLOSE in any order.
+// close closes a subscription that is open. tell: the relay is told now and not after its answer,
+// because no REQ is unanswered that CLOSE could overtake.
 func (t *openRequests) close(s *sub) (open, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -203,7 +203,7 @@ func (rs *Records) Learn(q Request, bytes int64, outcome syncqueue.Outcome) {
 		}
 	}
 	if r.learn(now, rs.cfg.Backoff/2, q, outcome); outcome == syncqueue.Complete {
-		rs.rest(r)
+		rs.clearLacks(r)
 	}
 }
 
@@ -274,12 +274,12 @@ func (rs *Records) Complete(ref graspsync.RepoRef) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if r := rs.known(ref); r != nil {
-		rs.rest(r)
+		rs.clearLacks(r)
 	}
 }
 
-// rest keeps lacks that last until the next day. mu is held.
-func (rs *Records) rest(r *record) {
+// clearLacks keeps lacks that last until the next day. mu is held.
+func (rs *Records) clearLacks(r *record) {
 	maps.DeleteFunc(r.Lacks, func(_ string, l lack) bool { return l.IDs != "" })
 	r.Pause = backoff.Streak{}
 	rs.save(r)

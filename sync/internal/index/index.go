@@ -351,7 +351,7 @@ func storingDeletion(ev graspsync.Event) update {
 	author, until := ev.PubKey, ev.CreatedAt
 	return func(t *tables, c *Change) {
 		for _, id := range ids {
-			t.erase(id, author, c)
+			t.deleteByAuthor(id, author, c)
 		}
 		for _, a := range addresses {
 			if a.Kind == graspsync.KindAnnouncement {
@@ -520,11 +520,11 @@ func (t *tables) set(r *repoEntry, stored *nip34.Announcement, ours bool, c *Cha
 	switch {
 	case before == nil && a != nil:
 		t.hosted++
-		t.threads.stands(r, c)
+		t.threads.hostedChanged(r, c)
 		t.change(r, c)
 	case before != nil && a == nil:
 		t.hosted--
-		t.threads.stands(r, c)
+		t.threads.hostedChanged(r, c)
 	}
 	t.release(r)
 }
@@ -602,8 +602,8 @@ func (t *tables) addNode(a *reply, c *Change) {
 	}
 }
 
-// erase deletes an event for its claimed author, even if it is reported later.
-func (t *tables) erase(id graspsync.EventID, author graspsync.PubKey, c *Change) {
+// deleteByAuthor deletes an event for its claimed author, even if it is reported later.
+func (t *tables) deleteByAuthor(id graspsync.EventID, author graspsync.PubKey, c *Change) {
 	t.delete(deletion{author, refKey(id)}, math.MaxInt64)
 	root := t.roots[id]
 	repo, isRepo := t.byID[id]

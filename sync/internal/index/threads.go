@@ -383,8 +383,8 @@ func (n *node) before(other *node) bool {
 	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id)) < 0
 }
 
-// stands updates the threads when a repository becomes hosted or is no longer hosted.
-func (t *threads) stands(r *repoEntry, c *Change) {
+// hostedChanged updates the threads when a repository becomes hosted or is no longer hosted.
+func (t *threads) hostedChanged(r *repoEntry, c *Change) {
 	key := addressRef(r.ref.String())
 	if r.ann == nil {
 		delete(t.ours, key)

@@ -13,7 +13,7 @@ import (
 const (
 	auditNewest = time.Hour                // minimum age of the end of a window
 	auditOldest = 3 * 365 * 24 * time.Hour // maximum age
-	auditLeast  = 24 * time.Hour           // minimum length of a window, or an eighth of its age
+	auditLeast  = 24 * time.Hour           // minimum length of a window, else an eighth of its age
 )
 
 func (p *Plan) startAudit(r *relayState) bool {

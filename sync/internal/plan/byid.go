@@ -33,7 +33,7 @@ func (in Named) apply(p *Plan) {
 
 func (in Unserved) apply(p *Plan) {
 	if r := p.relays[in.Relay]; r != nil {
-		p.unserved(r, in.IDs)
+		p.askOthers(r, in.IDs)
 	}
 }
 
@@ -77,9 +77,9 @@ func (p *Plan) fetch(r *relayState, ids []graspsync.EventID) {
 	p.markDirty(r)
 }
 
-// unserved requests ids that a relay announced and did not serve from the relays with the most
-// repositories in common, in at most half of their queues.
-func (p *Plan) unserved(r *relayState, ids []graspsync.EventID) {
+// askOthers requests ids that r announced and did not serve. It asks the relays that share most
+// repositories with r, in at most half of their queues.
+func (p *Plan) askOthers(r *relayState, ids []graspsync.EventID) {
 	if p.now.Sub(r.byID.unservedAt) >= unservedTime {
 		r.byID.unservedAt, r.byID.unserved = p.now, 0
 	}

@@ -55,8 +55,8 @@ func earlier(a, b nostr.Timestamp) nostr.Timestamp {
 	return a
 }
 
-// unfetched returns the time since which events may be missing, or 0.
-func (r *relayState) unfetched() (since nostr.Timestamp) {
+// missingSince returns the time since which events may be missing, or 0.
+func (r *relayState) missingSince() (since nostr.Timestamp) {
 	since = r.catchUp.missed
 	for _, part := range r.catchUp.queue {
 		since = earlier(since, part.since)
@@ -72,7 +72,7 @@ func (r *relayState) unfetched() (since nostr.Timestamp) {
 func (b *batch) isCatchUp() bool { return b.Kind == Recent && b.poll == nil }
 
 func (p *Plan) catchUpAll(r *relayState) {
-	since := r.unfetched()
+	since := r.missingSince()
 	r.catchUp = catchUpState{}
 	r.pending.parked = slices.DeleteFunc(r.pending.parked, (*batch).isCatchUp)
 	p.catchUp(r, r.history.partlyFetched(), since)

@@ -96,7 +96,7 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 		assert.Equal(t, since(now), *b.Batch.Queries[0].Filter.Since, "what is older is looked for already")
 		assert.Zero(t, b.Batch.Queries[0].Until)
 	}
-	assert.Equal(t, since(skipped), r.unfetched(), "until all is found")
+	assert.Equal(t, since(skipped), r.missingSince(), "until all is found")
 	on, started := tickTo(t, p, now)
 	require.Len(t, started, 1)
 	require.Len(t, started[0].Batch.Queries, len(begun[1].Batch.Queries)-1)
@@ -117,7 +117,7 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 	}
 	on, started = tickTo(t, p, on)
 	assert.Equal(t, int64(got-60), started[0].Batch.Queries[0].Until)
-	assert.NotZero(t, r.unfetched())
+	assert.NotZero(t, r.missingSince())
 	p.Step(on, Done{Relay: u, Epoch: 1, Batch: started[0].Batch.ID})
-	assert.Zero(t, r.unfetched())
+	assert.Zero(t, r.missingSince())
 }

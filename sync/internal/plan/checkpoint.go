@@ -84,10 +84,10 @@ func (in Settled) apply(p *Plan) {
 	}
 }
 
-// moveMark moves the mark forward to the time up to which all confirmed items are complete, if
-// everything received before at is processed.
+// moveMark moves the mark forward to at, or to the time up to which all confirmed items are complete.
+// Everything received before at is processed.
 func (p *Plan) moveMark(r *relayState, at time.Time) {
-	if since := r.unfetched(); since != 0 {
+	if since := r.missingSince(); since != 0 {
 		at = backoff.Earlier(at, since.Time().UTC().Add(p.cfg.Overlap))
 	}
 	for _, g := range r.live.poll.groups {

@@ -130,7 +130,7 @@ func (p *Plan) nextTurn() (*relayState, *dialOwner) {
 	return nil, nil
 }
 
-// dialable returns the next waiting relay of an owner whose host has no attempt, or nil.
+// dialable returns the next waiting relay of an owner, on a host without an attempt, or nil.
 func (p *Plan) dialable(o *dialOwner) *relayState {
 	if o.dialing >= ownerDials && o != &p.queue.operator {
 		return nil
@@ -161,7 +161,7 @@ func (in DialFailed) apply(p *Plan) {
 	r.dial.retryAt = in.RetryAt
 	if in.NotDialed {
 		r.dial.refusals++
-		r.dial.retryAt = backoff.Later(in.RetryAt, p.now.Add(min(p.retryAfter(r.dial.refusals), p.longer(yieldAfter))))
+		r.dial.retryAt = backoff.Later(in.RetryAt, p.now.Add(min(p.retryAfter(r.dial.refusals), p.withJitter(yieldAfter))))
 		return
 	}
 	r.dial.refusals = 0
@@ -239,7 +239,7 @@ func (p *Plan) hangUp(gone *relayState) {
 	p.emit(Hangup{Relay: gone.url, Epoch: gone.dial.epoch})
 	p.connectionEnded(gone)
 	gone.dial.absentSince = time.Time{}
-	gone.dial.retryAt = p.now.Add(p.longer(yieldAfter))
+	gone.dial.retryAt = p.now.Add(p.withJitter(yieldAfter))
 	p.wake(gone, gone.dial.retryAt)
 	p.hungUp = append(p.hungUp, gone)
 }

@@ -297,7 +297,7 @@ func (p *Plan) consolidate(r *relayState) {
 	kinds := p.prefersKinds(r, left.filters())
 	if kinds {
 		reqs, left = p.pack(r, append(fit(r.limits, filters.Live(nostr.Filter{Kinds: filters.Kinds()})), fs...))
-		r.live.kinds = p.lastLive + 1 // the first request contains the filter of all kinds
+		r.live.kinds = p.lastLive + 1 // id of the first request, which has this filter
 	}
 	r.live.unfollowed = left.filters()
 	var polled []nostr.Filter
@@ -445,7 +445,7 @@ func (p *Plan) splitRefused(r *relayState, s *liveSub) {
 		return
 	}
 	if l.refusedFilters == 0 {
-		l.refusedUntil = p.now.Add(p.longer(refusedFor))
+		l.refusedUntil = p.now.Add(p.withJitter(refusedFor))
 	}
 	l.refusedFilters += len(s.filters)
 	items = slices.DeleteFunc(items, func(it Item) bool { return r.history.items[it] == 0 || has(l.refusedItems, it) })

@@ -108,7 +108,7 @@ type pendingSyncIndex struct {
 const graceAfterDeadline = time.Minute
 
 // begin starts an attempt at a batch. A filter takes at most half of a message; the rest is for
-// bounds, or for the first message of a reconciliation.
+// since and until, or for the first message of a reconciliation.
 func (p *Plan) begin(r *relayState, b *batch) {
 	var queries []Query
 	for _, q := range b.Queries {
@@ -210,7 +210,7 @@ func (p *Plan) failed(r *relayState, b *batch, in Done) {
 	b.advance(in.Cursors)
 	b.retryAt = p.now.Add(p.retryAfter(max(1, r.pending.failures)))
 	if in.Result == Refused {
-		b.retryAt = p.now.Add(p.longer(p.cfg.RetryMax))
+		b.retryAt = p.now.Add(p.withJitter(p.cfg.RetryMax))
 	}
 	switch {
 	case b.Kind == Audit:

@@ -114,13 +114,13 @@ func (p *Plan) markDirty(r *relayState) {
 	}
 }
 
-// longer adds a random part of up to 1/10, so that servers do not reconnect simultaneously.
-func (p *Plan) longer(d time.Duration) time.Duration {
+// withJitter adds a random part of up to 1/10, so that servers do not reconnect simultaneously.
+func (p *Plan) withJitter(d time.Duration) time.Duration {
 	return d + time.Duration(p.rng.Int64N(int64(d)/10+1))
 }
 
 func (p *Plan) retryAfter(failures int) time.Duration {
-	return p.longer(backoff.Doubled(p.cfg.RetryBase, p.cfg.RetryMax, failures))
+	return p.withJitter(backoff.Doubled(p.cfg.RetryBase, p.cfg.RetryMax, failures))
 }
 
 // apply applies a batch window. Repositories come first because all other changes refer to them.
@@ -610,7 +610,7 @@ func (in Lost) apply(p *Plan) {
 func (p *Plan) disconnected(r *relayState, cursors map[BatchID][]Cursor, aliveAt time.Time) {
 	p.markLost(r, aliveAt)
 	r.dial.aliveAt = aliveAt
-	r.catchUp = catchUpState{missed: r.unfetched()}
+	r.catchUp = catchUpState{missed: r.missingSince()}
 	r.pending.interrupt(cursors)
 	r.live.reset()
 }

@@ -73,9 +73,9 @@ func (p *Plan) poll(r *relayState, items []Item) {
 
 func (p *Plan) pollWait(t tier, n int) time.Duration {
 	if t == threadTier {
-		return p.longer(rotateEvery)
+		return p.withJitter(rotateEvery)
 	}
-	return p.longer(p.cfg.PollEvery * 10 / 11 / time.Duration(n))
+	return p.withJitter(p.cfg.PollEvery * 10 / 11 / time.Duration(n))
 }
 
 func (p *Plan) startPoll(r *relayState) bool {

@@ -209,7 +209,7 @@ func (w *world) finish() {
 		}
 		r := w.plan.relays[u]
 		require.Equal(w.t, w.plan.status(r).Wanted, r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
-		require.Zero(w.t, r.unfetched())
+		require.Zero(w.t, r.missingSince())
 		require.Nil(w.t, r.byID.known, "named but not asked for")
 		if len(w.plan.authors.list) <= w.plan.cfg.AuthorsPerPass {
 			for _, a := range w.plan.authors.list {

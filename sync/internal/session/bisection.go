@@ -69,7 +69,7 @@ func (b *bisection) probe(p *piece) *request {
 	return &request{kind: reqProbe, filters: fs}
 }
 
-// probed records whether the relay accepted the current piece. whole means the whole request.
+// probed records an answer to the current piece. whole: the whole request was accepted.
 func (b *bisection) probed(taken bool) (whole bool) {
 	switch p := b.now; {
 	case !taken:

@@ -11,8 +11,8 @@
 //
 // The methods of [Session] are in these files:
 //
-//	session.go   calls, messages and the queue of requests
+//	session.go   calls and messages
 //	repair.go    refusals and NIP-42; a bisection finds the refused part of a request
 //	history.go   batches and their queries: pages and ids; reconcile.go, audit.go
-//	requests.go  slots and pace; subscriptions are the open requests
+//	requests.go  the queue, slots and pace; subscriptions are the open requests
 package session

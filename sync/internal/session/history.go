@@ -418,6 +418,6 @@ func (s *Session) kindsOfIDs(x *request, why wire.Refusal, text string, sendClos
 
 func (s *Session) againIDs(x *request, sendClose bool) {
 	s.drop(x, sendClose)
-	x.q.ids.back(x)
+	x.q.ids.putBack(x)
 	s.moreIDs(x.q)
 }

@@ -68,7 +68,7 @@ func (c *relayCaps) exclude(v relaylimits.Value) {
 
 // reshape returns filters for the same events within the limits of the relay. less reports that
 // excluded values were omitted. The plan fills messages with live filters, and uses half a message for
-// a query. Many relays do not check live filters for kind 1, so it stays until that is refused.
+// a query. Many relays refuse kind 1 only in queries, so live filters keep it until refused.
 func (c *relayCaps) reshape(f nostr.Filter, live bool) (fs []nostr.Filter, less bool) {
 	room, noNotes := max(relaylimits.MinMessage, c.MaxMessage), c.NoNotes
 	if live {
@@ -147,23 +147,6 @@ func (c *relayCaps) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter 
 		f.Kinds, f.Authors = kinds.Kinds, kinds.Authors
 	}
 	return f
-}
-
-// form returns the filters of a request as they are sent.
-func (c *relayCaps) form(x *request, now time.Time) []nostr.Filter {
-	fs := x.filters
-	if !slices.ContainsFunc(fs, func(f nostr.Filter) bool { return f.LimitZero }) {
-		return fs
-	}
-	if x.limitZero = !c.NoLimitZero; x.limitZero {
-		return fs
-	}
-	out := slices.Clone(fs)
-	from := nostr.Timestamp(now.Add(-sinceBack).Unix())
-	for i := range out {
-		out[i].LimitZero, out[i].Since = false, &from
-	}
-	return out
 }
 
 func kindless(f nostr.Filter) bool { return f.Kinds == nil && f.Authors == nil && f.IDs == nil }

@@ -206,60 +206,6 @@ func (s *Session) flush(now time.Time) []Action {
 	return s.take()
 }
 
-// openWaiting sends the next request for which there is room, if the previous request got an answer.
-func (s *Session) openWaiting(now time.Time) {
-	s.openingOver(now)
-	s.closeReplaced()
-	for !s.pace.cooling(now) && s.opening == nil && !s.auth.underWay() {
-		i := slices.IndexFunc(s.waiting, func(x *request) bool {
-			if s.bisected != nil && x.kind != reqProbe {
-				return false // the bisection must end first
-			}
-			if x.kind != reqLive && !s.pace.next.IsZero() {
-				return false
-			}
-			return s.hasRoom(x)
-		})
-		if i < 0 {
-			return
-		}
-		x := s.waiting[i]
-		s.waiting = slices.Delete(s.waiting, i, i+1)
-		s.send(now, x)
-	}
-}
-
-func (s *Session) send(now time.Time, x *request) {
-	x.events, x.noticed, x.openAt = 0, false, 0
-	x.openBy = now.Add(openTimeout)
-	s.opening = x
-	out := wire.Request{Type: wire.TypeReq, Filters: s.caps.form(x, now)}
-	prefix := "r"
-	switch x.kind {
-	case reqLive:
-		prefix = "l"
-	case reqProbe:
-		prefix = "p"
-		s.historic++
-		x.idleBy, x.totalBy = now.Add(firstAnswer), now.Add(totalTimeout)
-	case reqNeg:
-		prefix = "n"
-		out.Type, out.Payload = wire.TypeNegOpen, x.payload
-		x.idleBy, x.totalBy = now.Add(negentropyFirst), now.Add(negentropyTimeout)
-	default:
-		s.historic++
-		x.idleBy, x.totalBy = now.Add(firstAnswer), now.Add(totalTimeout)
-	}
-	if x.kind != reqLive {
-		s.pace.asked(now)
-	}
-	x.number = s.number()
-	x.id = prefix + strconv.FormatUint(x.number, 10)
-	out.Sub = x.id
-	s.subs[x.id] = x
-	s.do(Send{out})
-}
-
 func (s *Session) onEvent(now time.Time, m wire.Message) {
 	x, ok := s.subs[m.Sub]
 	if !ok {

@@ -42,8 +42,8 @@ func (w *wanted) next(size int) []graspsync.EventID {
 	return ids
 }
 
-// back takes back the ids of a request that must be sent in another form.
-func (w *wanted) back(x *request) {
+// putBack takes back the ids of a request that must be sent in another form.
+func (w *wanted) putBack(x *request) {
 	w.open--
 	w.todo = append(x.left(), w.todo...)
 }
