@@ -111,7 +111,7 @@ func TestOneRelayOfARouter(t *testing.T) {
 			require.Equal(t, fmt.Sprintf(`["EOSE","%d"]`, name), c.hears())
 		}
 		if n > 0 {
-			require.Less(t, time.Since(began), 4*time.Second)
+			require.Less(t, time.Since(began), 9*time.Second)
 		}
 	}
 }
@@ -171,11 +171,13 @@ func TestRelayThatAsksEverybodyWhoTheyAre(t *testing.T) {
 	s.relay.OnConnect = append(s.relay.OnConnect, khatru.RequestAuth)
 	began := time.Now()
 	s.gate.TapBroadcasts()
-	c := s.dial()
-	c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
-	require.Equal(t, `["EOSE","x"]`, c.hears())
-	require.Less(t, time.Since(began), 4*time.Second)
-	require.Equal(t, 1, s.relay.BroadcastEvent(note(1)))
+	for range 3 {
+		c := s.dial()
+		c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
+		require.Equal(t, `["EOSE","x"]`, c.hears())
+	}
+	require.Less(t, time.Since(began), 14*time.Second)
+	require.Equal(t, 3, s.relay.BroadcastEvent(note(1)))
 }
 
 // Names of tags counted for nothing, and took what memory there was.

@@ -31,7 +31,7 @@ func TestRefetchOfWhatWasGivenUp(t *testing.T) {
 		cfg.Egress.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		cfg.Sync.Bootstrap = []graspsync.RelayURL{url}
 		cfg.Sync.BatchWindow = 100 * time.Millisecond
-		cfg.Purgatory.Times.Hold = 3 * time.Second
+		cfg.Purgatory.Times.Hold = 8 * time.Second
 		cfg.Purgatory.Times.Backoff = time.Second
 	}
 	announcement := owner.Hosted(nostr.Now()-100, "repo", "ws://"+here.addr, "ws://"+there.addr)

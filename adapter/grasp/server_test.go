@@ -87,7 +87,7 @@ func (r *rig) start() {
 	if r.before != nil {
 		handler = r.before(handler)
 	}
-	front := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ConnState: httplimit.Idle()}
+	front := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, ConnState: httplimit.Idle()}
 	go func() { _ = front.Serve(listener) }()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -112,7 +112,7 @@ func TestDataFirst(t *testing.T) {
 func TestUploadsWithoutEventsLeaveNothing(t *testing.T) {
 	racetest.Foreign(t, "khatru broadcasts with one while a subscriber leaves")
 	r := &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
-	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) { cfg.Repositories.StageHold = 5 * time.Second }
+	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) { cfg.Repositories.StageHold = 10 * time.Second }
 	require.NoError(t, r.db.Init())
 	r.start()
 	defer r.stop()

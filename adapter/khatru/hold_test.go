@@ -123,7 +123,7 @@ func TestInformation(t *testing.T) {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
 	require.NoError(t, err)
 	req.Header.Set("Accept", "application/nostr+json")
-	client := http.Client{Timeout: 5 * time.Second}
+	client := http.Client{Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ func answer(t *testing.T, url string, header ...string) (code int, body string) 
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	client := http.Client{Timeout: 10 * time.Second}
+	client := http.Client{Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	require.NoError(t, err)

@@ -131,7 +131,7 @@ func TestProxiesSayWhoAsks(t *testing.T) {
 	atProxy(t, func(t *testing.T, front, behind string) {
 		l, err := net.Listen("tcp", behind)
 		require.NoError(t, err)
-		echo := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		echo := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, r.Header.Values("X-Real-IP"), " ", r.Host, " ", r.RequestURI)
 		})}
 		served := make(chan error)

@@ -102,7 +102,7 @@ func dial(t *testing.T, addr string) relaysync.Conn {
 // await reads until a message of the type comes.
 func await(t *testing.T, c relaysync.Conn, typ wire.Type) wire.Message {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		m, err := c.Receive(ctx)

@@ -78,7 +78,7 @@ func open(t *testing.T) (*place, net.Listener) {
 
 func (p *place) serve(listener net.Listener) {
 	p.front.Store(p.relay)
-	front := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.front.Load().ServeHTTP(w, r)
 	})}
 	go func() { _ = front.Serve(listener) }()

@@ -47,7 +47,7 @@ func Example() {
 	other.Negentropy = true
 	other.UseEventstore(has, 500)
 	defer other.DisableExpirationManager()
-	otherServer := &http.Server{Handler: other, ReadHeaderTimeout: time.Second}
+	otherServer := &http.Server{Handler: other, ReadHeaderTimeout: time.Minute}
 	defer otherServer.Close()
 
 	alice := relaytest.NewKey("alice")
@@ -86,7 +86,7 @@ func Example() {
 		},
 	})
 	check(err)
-	server := &http.Server{Handler: relay, ReadHeaderTimeout: time.Second}
+	server := &http.Server{Handler: relay, ReadHeaderTimeout: time.Minute}
 	defer server.Close()
 	go server.Serve(ours)
 	done := make(chan error)

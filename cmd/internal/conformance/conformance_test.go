@@ -112,7 +112,7 @@ func TestInterop(t *testing.T) {
 			require.Eventually(t, func() bool {
 				want, got := a.events(t), b.events(t)
 				return len(want) > 0 && len(want) == len(got)
-			}, 20*time.Second, time.Second)
+			}, 2*time.Minute, time.Second)
 			require.Equal(t, a.events(t), b.events(t))
 		})
 	}

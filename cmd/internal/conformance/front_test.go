@@ -257,7 +257,7 @@ func TestFront(t *testing.T) {
 		`["EVENT","a",{}]`, `["EOSE","a"]`, `["CLOSED","a","rate-limited: 12 is too much"]`, `["NEG-ERR","a","blocked: no"]`,
 		`["CLOSED","a",""]`, `["NOTICE","slow down"]`, `["OK","00","true"]`, `["OK","00",true,""]`, `["OK","00",false,"invalid: no"]`, `["CLOSED","b","rate-limited: 7 is too much"]`,
 	}
-	site := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	site := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			w.WriteHeader(http.StatusTooManyRequests)
 			_, _ = io.WriteString(w, "later")
