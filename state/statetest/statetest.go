@@ -283,7 +283,6 @@ func work(ctx context.Context, s state.Store, prefix string, rounds int, write b
 			if err := s.Put(ctx, state.Record{Key: prefix + "a", Value: value}, state.Record{Key: prefix + "b", Value: value}); err != nil {
 				return err
 			}
-			continue
 		}
 		a, err := get(ctx, s, prefix+"a")
 		b, berr := get(ctx, s, prefix+"b") // read later, so not older
