@@ -41,13 +41,14 @@ func TestDeletionOfManyIDs(t *testing.T) {
 			r.save(here[n])
 			a.Publish(deletionOf(bob, time.Hour, n, here[n].ID), deletionOf(bob, time.Hour, n, coming[n].ID))
 		}
-		after(25 * time.Hour) // they tag no event of the repository, so only a pass over authors finds them
+		after(time.Hour) // they tag no event of the repository, so only a pass over authors finds them
 		for n, ev := range here {
 			require.False(t, r.has(ev), n)
 			late.Publish(coming[n])
 		}
 		late.SetDown(false)
 		after(25 * time.Hour)
+		require.Equal(t, 1, late.Open())
 		for n, ev := range coming {
 			require.False(t, r.has(ev), n)
 		}

@@ -26,14 +26,8 @@ func Example() {
 	network, alice := relaytest.NewNetwork(), relaytest.NewKey("alice")
 	network.Add(hub.String(), relaytest.Behavior{}).Publish(alice.Announcement(1_700_000_000, "demo",
 		[]string{hub.String()}, []string{"https://git.example/demo.git"}))
-	rejected := make(chan graspsync.EventID, 1)
 	manager, err := relaysync.New(memstore.New(), network, identity, relaysync.Config{
 		Bootstrap: []graspsync.RelayURL{hub}, BatchWindow: 10 * time.Millisecond,
-		Observe: func(o relaysync.Observation) {
-			if o.Is == relaysync.IsRejected {
-				rejected <- o.Event.ID
-			}
-		},
 	})
 	if err != nil {
 		panic(err)
@@ -41,7 +35,9 @@ func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- manager.Run(ctx) }()
-	<-rejected
+	for !manager.Status().Synced {
+		time.Sleep(10 * time.Millisecond)
+	}
 	why := explain.Explainer{Sync: manager}
 	for _, question := range []string{alice.Npub() + "/demo", "hub.example"} {
 		x, err := why.Explain(ctx, question)

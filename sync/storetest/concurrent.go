@@ -74,7 +74,7 @@ func checkEarlyBreak(s *subject) error {
 			break
 		}
 	}
-	for deadline := time.Now().Add(3 * time.Second); runtime.NumGoroutine() >= before+rounds; {
+	for deadline := time.Now().Add(time.Minute); runtime.NumGoroutine() >= before+rounds; {
 		time.Sleep(10 * time.Millisecond)
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%d goroutines are left after iterations that ended early", runtime.NumGoroutine())
