@@ -55,12 +55,12 @@ func TestSlowBodies(t *testing.T) {
 			err = r.Context().Err()
 		}
 		_, _ = fmt.Fprint(w, n, err)
-	}), time.Second))
+	}), 3*time.Second))
 	defer s.Close()
 	in, out := io.Pipe()
 	go func() {
-		for range 20 {
-			time.Sleep(60 * time.Millisecond)
+		for range 40 {
+			time.Sleep(100 * time.Millisecond)
 			_, _ = out.Write(make([]byte, 1000))
 		}
 		_ = out.Close()
@@ -70,7 +70,7 @@ func TestSlowBodies(t *testing.T) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	require.Equal(t, "20000 <nil>", string(text))
+	require.Equal(t, "40000 <nil>", string(text))
 }
 
 // Data that arrived early extended the time for single bytes later, up to a quarter of an hour per
@@ -146,12 +146,12 @@ func TestFilesOfAForm(t *testing.T) {
 
 // A handler may pause before and between reads, because git may be slow, and a queue long.
 func TestSlowHandlers(t *testing.T) {
-	const most = 100 * time.Millisecond
+	const most = time.Second
 	for _, header := range []string{"", "100-continue"} {
 		s := httptest.NewServer(httplimit.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(2 * most)
+			time.Sleep(most + most/10)
 			_, err := io.ReadFull(r.Body, make([]byte, 1<<10))
-			time.Sleep(2 * most)
+			time.Sleep(most + most/10)
 			n, also := io.Copy(io.Discard, r.Body)
 			_, _ = fmt.Fprint(w, n, err, also)
 		}), most))

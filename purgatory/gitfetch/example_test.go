@@ -46,7 +46,7 @@ func fetch(ctx context.Context, f *gitfetch.Fetcher, dir string, from graspsync.
 
 // A commit is fetched from a server on this machine, which the dialer must allow explicitly.
 func Example() {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "gitfetch")
 	if err != nil {

@@ -111,7 +111,7 @@ esac
 	o := serve(t, here, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		sendPack(packOf(object(3, []byte("x"))))(w, r)
 	})
-	f := fetcher(t, gitfetch.Config{Git: path}.With(gitfetch.Fixed{Timeout: time.Second}))
+	f := fetcher(t, gitfetch.Config{Git: path}.With(gitfetch.Fixed{Timeout: 5 * time.Second}))
 	err := attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40)))
 	require.True(t, limited("seconds")(err), "%v", err)
 	require.Equal(t, before, digest(t, here))

@@ -136,7 +136,7 @@ func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
 		stays bool
 	}{
 		{f.Cleanup, 0, true},
-		{f.Cleanup, time.Minute - time.Second, true},
+		{f.Cleanup, time.Minute - 10*time.Second, true},
 		{f.Cleanup, time.Minute + 100*time.Millisecond, false},
 		{f.Repair, 2*time.Second - 100*time.Millisecond, false}, // after the rest of the time
 		{f.Repair, 2*time.Second + time.Millisecond, false},

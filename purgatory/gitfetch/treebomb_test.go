@@ -16,7 +16,7 @@ import (
 // A commit of 12 objects represents 10^10 files, because each folder contains the next one ten
 // times. No operation visits a folder twice.
 func TestTreeBombCostsItsObjects(t *testing.T) {
-	const levels, entries, most = 10, 10, 30 * time.Second
+	const levels, entries, most = 10, 10, 2 * time.Minute
 	there, here, other := bare(t, nip34.SHA1), bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	id := gitIn(t, there, "bomb", "hash-object", "-w", "--stdin")
 	kind, mode := "blob", "100644"

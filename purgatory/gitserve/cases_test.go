@@ -413,7 +413,7 @@ func (p *viewed) Missing(w http.ResponseWriter, _ *http.Request) {
 
 // A page showed no README, no commit, or text that git reads slowly.
 func TestViewOfARepository(t *testing.T) {
-	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
+	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{}.With(gitserve.Fixed{View: time.Minute}))
 	view := func() gitserve.View {
 		resp, err := http.Get(s.url)
 		require.NoError(t, err)

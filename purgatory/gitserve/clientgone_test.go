@@ -3,6 +3,7 @@ package gitserve_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -86,12 +87,17 @@ func TestSlowReaderOfAPush(t *testing.T) {
 
 // Close killed git while it moved refs, so only some refs were moved.
 func TestCloseLetsAPushFinish(t *testing.T) {
-	r := slowly(t, gitserve.Config{}, "sleep 1; cat OUT")
+	r := slowly(t, gitserve.Config{}, "sleep 0.3; cat OUT")
 	conn := r.send(t)
 	defer conn.Close()
 	require.Eventually(t, func() bool { return r.ref("refs/nostr/" + event) }, time.Minute, time.Millisecond)
 	r.git.Close()
 	require.Len(t, r.pushed, 1)
+	answer := make([]byte, 4096)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+	_, err := io.ReadAtLeast(conn, answer, 200)
+	require.NoError(t, err)
+	require.Contains(t, string(answer), "ok refs/nostr/"+event)
 	entries, err := os.ReadDir(filepath.Join(r.repos.Dir(), incoming))
 	require.NoError(t, err)
 	require.Empty(t, entries, "git has come to its end")

@@ -44,6 +44,7 @@ type numbers struct {
 	MaxPerClient int           // of them for one client
 	Timeout      time.Duration // of a push; a fetch may take answerTimeouts times Timeout
 	RateWindow   time.Duration // of a read; a write may take writeWindows times RateWindow
+	View         time.Duration // for git to read the commit and the README of a page
 }
 
 // ErrConfig is wrapped by errors of [Open] and [New] about invalid arguments.
@@ -69,6 +70,7 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.MaxPerClient, 8)
 	def(&c.fixed.Timeout, 30*time.Minute)
 	def(&c.fixed.RateWindow, 30*time.Second)
+	def(&c.fixed.View, 5*time.Second)
 	return c
 }
 

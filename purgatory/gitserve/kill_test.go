@@ -54,7 +54,7 @@ func TestKilledInMidPush(t *testing.T) {
 case "$*" in
 *" update-ref "*)
 	echo x > refs/heads/main.lock
-	echo x > %s; sleep 1; mv refs/heads/main.lock refs/heads/main;;
+	echo x > %s; sleep 3; mv refs/heads/main.lock refs/heads/main;;
 *) exec %s "$@";;
 esac
 `, began, real), 0o700))
@@ -98,7 +98,7 @@ esac
 		return slices.DeleteFunc(refsOf(t, at), func(name string) bool { return strings.HasSuffix(name, ".lock") })
 	}
 	require.Equal(t, before, moved())
-	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
 	defer cancel()
 	<-ctx.Done() // the time that git would have taken
 	require.Equal(t, before, moved())

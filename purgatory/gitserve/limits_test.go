@@ -69,7 +69,7 @@ func bomb(size int) (pack []byte, tip string) {
 }
 
 // memoryOf measures the address space of the git children, in KiB.
-func memoryOf(t *testing.T) (most func() int64) {
+func memoryOf(t *testing.T, dir string) (most func() int64) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var peak atomic.Int64
 	var wg sync.WaitGroup
@@ -81,9 +81,8 @@ func memoryOf(t *testing.T) (most func() int64) {
 				if !bytes.HasPrefix(status, []byte("Name:\tgit")) {
 					continue
 				}
-				// Only our children have our limit.
-				limits, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
-				if !bytes.Contains(limits, []byte("GIT_ALLOC_LIMIT=")) {
+				// Other packages have children with our limit too.
+				if at, _ := os.Readlink(filepath.Join(filepath.Dir(file), "cwd")); !strings.HasPrefix(at, dir) {
 					continue
 				}
 				for line := range strings.Lines(string(status)) {
@@ -128,7 +127,7 @@ func TestPromiseP30b_PackBombIsPushed(t *testing.T) {
 	pack, tip := bomb(200 << 20)
 	r.tips[event] = tip
 	require.Less(t, len(pack), 32<<10)
-	most := memoryOf(t)
+	most := memoryOf(t, r.repos.Dir())
 	resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack",
 		packet(null+" "+tip+" refs/nostr/"+event+"\x00report-status side-band-64k")+string(pack))
 	peak := most()
@@ -225,6 +224,6 @@ esac
 	out, err := try(t, r.work, "push", r.repo(), "main")
 	require.Error(t, err)
 	require.Contains(t, out, refusedDisk)
-	require.Less(t, time.Since(began), 20*time.Second)
+	require.Less(t, time.Since(began), time.Minute)
 	require.Equal(t, before, files(t, r.repos.Dir()))
 }

@@ -42,7 +42,6 @@ type View struct {
 const (
 	pageSlots = 2               // pages that are read and rendered concurrently, one for each client
 	maxShown  = 256 << 10       // bytes of a commit or a file
-	viewTime  = 5 * time.Second // for git to read them
 )
 
 var readmes = []string{"README.md", "readme.md", "Readme.md", "README.markdown", "README", "README.txt", "README.rst", "README.adoc", "README.org"}
@@ -110,7 +109,7 @@ func (h *Handler) repositoryPage(ctx context.Context, w *clientWriter, r *http.R
 }
 
 func (h *Handler) read(ctx context.Context, t *transfer, dir, tip string, v *View) error {
-	ctx, cancel := context.WithTimeout(ctx, viewTime)
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.fixed.View)
 	defer cancel()
 	count, _ := gitrun.Packs(dir)
 	bytes := min(2*gitrun.AskMemory+28*count, h.git.Memory.Part) // git maps the index of a pack
@@ -123,7 +122,7 @@ func (h *Handler) read(ctx context.Context, t *transfer, dir, tip string, v *Vie
 		var out strings.Builder
 		err := h.git.Run(ctx, gitrun.Child{
 			Dir: dir, Args: args, Stdin: strings.NewReader(stdin), Stdout: &out, Nice: true,
-			Limits: gitrun.Limits{Memory: bytes - helperMemory/2, CPU: viewTime, File: 1},
+			Limits: gitrun.Limits{Memory: bytes - helperMemory/2, CPU: h.cfg.fixed.View, File: 1},
 		})
 		return out.String(), err
 	}

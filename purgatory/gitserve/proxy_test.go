@@ -101,7 +101,7 @@ func TestOneClientBehindAProxyLeavesPlaces(t *testing.T) {
 		next   int
 	}{"no names": {nil, http.StatusServiceUnavailable}, "names": {behind, http.StatusOK}} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, gitserve.Config{Client: c.client}.With(gitserve.Fixed{MaxReaders: 8, MaxPerClient: 4, Wait: 200 * time.Millisecond}))
+			r := newRig(t, gitserve.Config{Client: c.client}.With(gitserve.Fixed{MaxReaders: 8, MaxPerClient: 4, Wait: 200 * time.Millisecond, RateWindow: 5 * time.Minute}))
 			proxy := r.proxied(t)
 			for i := range 8 {
 				conn := from(t, "127.0.0.3", proxy)

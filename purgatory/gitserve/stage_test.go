@@ -78,7 +78,7 @@ func lies(t testing.TB, dir string) (out []string) {
 // Data pushed for an unknown event was part of the repository, was served by id, and stayed
 // forever.
 func TestUploadWithoutEventIsNotServedAndGoes(t *testing.T) {
-	r := rigWith(t, gitserve.RepositoriesConfig{StageHold: 3 * time.Second}, gitserve.Config{})
+	r := rigWith(t, gitserve.RepositoriesConfig{StageHold: 8 * time.Second}, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	before := files(t, r.dir())
@@ -385,7 +385,7 @@ func TestServerKilledWhileSomethingIsStaged(t *testing.T) {
 			if slow {
 				script = fmt.Sprintf(`#!/bin/sh
 case "$*" in
-*index-pack*) echo x > $GIT_OBJECT_DIRECTORY/pack/tmp_pack_1; echo x > %s; sleep 1; %s "$@"; exit;;
+*index-pack*) echo x > $GIT_OBJECT_DIRECTORY/pack/tmp_pack_1; echo x > %s; sleep 3; %s "$@"; exit;;
 esac
 exec %s "$@"
 `, began, real, real)
@@ -506,7 +506,7 @@ func TestUploadsLeaveNothing(t *testing.T) {
 	if *full {
 		each = 334
 	}
-	r := rigWith(t, gitserve.RepositoriesConfig{StageHold: time.Hour}, gitserve.Config{Client: byHeader})
+	r := rigWith(t, gitserve.RepositoriesConfig{StageHold: time.Hour}, gitserve.Config{Client: byHeader}.With(gitserve.Fixed{Wait: time.Minute}))
 	before := files(t, r.dir())
 	var wg sync.WaitGroup
 	for i, body := range r.strangers(t) {
