@@ -40,8 +40,8 @@ type View struct {
 }
 
 const (
-	pageSlots = 2               // pages that are read and rendered concurrently, one for each client
-	maxShown  = 256 << 10       // bytes of a commit or a file
+	pageSlots = 2         // pages that are read and rendered concurrently, one for each client
+	maxShown  = 256 << 10 // bytes of a commit or a file
 )
 
 var readmes = []string{"README.md", "readme.md", "Readme.md", "README.markdown", "README", "README.txt", "README.rst", "README.adoc", "README.org"}
