@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
-	"github.com/nbd-wtf/go-nostr"
 )
 
 // safeRepositories are Repositories that turn panics into errors.
