@@ -436,7 +436,8 @@ func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repositor
 		return err
 	}
 	if _, held := g.HeldAnnouncements[r.Ref]; !r.Active && !held {
-		return nil // no announcement is left, and the next release retires it
+		r.DecidingState = nil // of an earlier call: since then the announcement went, and the next release retires it
+		return nil
 	}
 	for {
 		before := r.Active
