@@ -99,7 +99,7 @@ func command(args []string) error {
 	}
 	var failed []error
 	for _, r := range chosen {
-		if len(chosen) > 1 { // in its own process, since the memory of one row is freed during the next
+		if len(chosen) > 1 && *profile == "" { // in its own process, since the memory of one row is freed during the next
 			if err := again(ctx, append(args, "-row", r.name)); err != nil {
 				failed = append(failed, fmt.Errorf("%s: %w", r.name, err))
 			}
