@@ -455,7 +455,7 @@ func (i *inflight) has(id graspsync.EventID) bool {
 	return i.coming[id] > 0
 }
 
-// hasOlder reports whether a job is in the pipeline since a time.
+// hasOlder reports whether a job has been in the pipeline since a time.
 func (i *inflight) hasOlder(t time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

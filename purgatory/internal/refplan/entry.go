@@ -49,7 +49,7 @@ type Entry struct {
 	Pull      *nip34.PullRequest  `json:"-"`
 	Expires   int64               `json:"-"` // NIP-40 expiration in Unix seconds; zero: never
 	Author    graspsync.PubKey    `json:"-"`
-	// Repos are the repositories that the event names, in a tags of a pull request.
+	// Repos are the repositories that the event names. A pull request names them in a tags.
 	Repos    []graspsync.RepoRef `json:"-"`
 	Version  graspsync.EventKey  `json:"-"`                 // of an announcement or state
 	ByUser   bool                `json:"by_user,omitempty"` // submitted by a client, not synced

@@ -278,7 +278,7 @@ func (rs *Records) Complete(ref graspsync.RepoRef) {
 	}
 }
 
-// clearLacks keeps lacks that last until the next day. mu is held.
+// clearLacks deletes the lacks of certain objects. Those of any objects stay. mu is held.
 func (rs *Records) clearLacks(r *record) {
 	maps.DeleteFunc(r.Lacks, func(_ string, l lack) bool { return l.IDs != "" })
 	r.Pause = backoff.Streak{}
