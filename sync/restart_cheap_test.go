@@ -1,7 +1,6 @@
 package sync_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -146,12 +145,25 @@ func TestRestartsMissNothing(t *testing.T) {
 	}
 }
 
-// slowSaves is a Store with slow saves.
-type slowSaves struct{ *memstore.Store }
-
-func (s slowSaves) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
-	time.Sleep(2 * time.Second)
-	return s.Store.Save(ctx, events)
+// A process was killed during a save that took longer than filters look back.
+func TestKilledDuringASlowSave(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		a := net.Add("wss://a.example", relaytest.Behavior{})
+		owner, kept := relaytest.NewCheapKey("owner"), state.NewMemory()
+		issue := owner.Issue(at(0), owner.Ref("repo"), "x")
+		for _, delay := range []time.Duration{125 * time.Minute, 0} { // it ends soon after the kill
+			r := &rig{t: t, store: memstore.New()}
+			r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
+			r = start(t, net, slowStore{r.store, delay}, relaysync.Config{State: kept})
+			after(5 * time.Minute)
+			require.Equal(t, delay == 0, r.has(issue))
+			a.Publish(issue)
+			after(2 * time.Hour)
+			kept = copied(t, kept)
+			r.stop()
+		}
+	})
 }
 
 // With constant events and a slow Store the pipeline is never empty. A restart fetched everything
@@ -164,7 +176,7 @@ func TestRestartIsCheapWhereEventsComeAllTheTime(t *testing.T) {
 		owner := hubOf(hub, "hub.example", 8_000)
 		kept := state.NewMemory()
 		cfg := relaysync.Config{State: kept, Bootstrap: []graspsync.RelayURL{relayURL(t, "wss://hub.example")}}
-		r := start(t, net, slowSaves{memstore.New()}, cfg)
+		r := start(t, net, slowStore{memstore.New(), 2 * time.Second}, cfg)
 		after(10 * time.Minute)
 		require.True(t, r.relay("wss://hub.example").Synced)
 		first := hub.Traffic().BytesSent
