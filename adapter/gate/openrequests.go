@@ -101,8 +101,8 @@ func (t *openRequests) continueNeg(r request, p *pending) *sub {
 	return s
 }
 
-// close closes a subscription that is open. tell: the relay is told now and not after its answer,
-// because no REQ is unanswered that CLOSE could overtake.
+// close closes a subscription, and reports whether it was open. tell: the relay is told now. Otherwise
+// it is told after its answer, because CLOSE could overtake the REQ.
 func (t *openRequests) close(s *sub) (open, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
